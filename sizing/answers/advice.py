@@ -209,7 +209,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
     if not cached.affinity and (cached.conversation is not None or cached.prefixes > 1):
         routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
         yield "--prefix-routing affinity", routed
-    if request.rules.gpu_budget is not None and (request.target.requests_per_s or request.target.concurrency):
+    if request.rules.gpu_budget is not None and request.target.amount is not None:
         yield "a larger budget of GPUs", request.with_(gpu_budget=None)
 
 

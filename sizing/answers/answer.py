@@ -337,7 +337,7 @@ def objective_key(answer: Answer, objective: Objective) -> tuple[float, ...]:
 
 def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
     """What comes before the objective without a demand: the most requests/s of a budget, of offline work those of a GPU."""
-    if question.target.requests_per_s is not None or question.target.concurrency is not None:
+    if question.target.amount is not None:
         return ()
     return (-answer.requests_per_s if question.rules.gpu_budget is not None else -answer.requests_per_s / answer.gpus,)
 

@@ -72,11 +72,11 @@ def brief(
 def is_closed(question: Question) -> bool:
     """Whether the demand is a closed loop: requests in flight, or offline work with every slot kept full."""
     target = question.target
-    return target.concurrency is not None or (target.offline and target.requests_per_s is None)
+    return target.concurrency is not None or (target.offline and target.amount is None)
 
 
 def _compared(question: Question, data: Data, simulated: bool, each: Each, watch: Watch) -> tuple[Outcome, ...]:
-    demanded = question.target.requests_per_s is not None or question.target.concurrency is not None
+    demanded = question.target.amount is not None
     if not demanded or len(candidates_of(question)) < 2:
         return ()
     with watch("Comparing") as progress:
@@ -104,7 +104,7 @@ def _loaded(
         return None
     layouts = [line.layout for line in found if line.layout is not None]
     sizes: Any = (tuple(sorted({getattr(layout, name) for layout in layouts})) for name in Layouts._fields)
-    grid = Grid(Layouts(*sizes), LOADS, simulated=simulated, seed=SEED)
+    grid = Grid(Layouts(*sizes), LOADS, arrivals="closed", simulated=simulated, seed=SEED)
     with watch("Simulating") as progress:
         drawn = evaluated(found, asked, grid, each=each, progress=progress)
     limits, mode = applying(asked), question.origin.workload.mode

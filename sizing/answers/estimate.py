@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sizing.answers import advice
@@ -34,22 +35,32 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         suggestions=() if feasible else advice.suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated) if question.target.confidence is not None else None,
         separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
-        sure=None if outcome.best is None else sure(outcome.best, outcome.question, data.runs),
     )
 
 
 def answer(question: Question, data: Data, *, simulated: bool = True, order: Order = preference) -> Outcome:
     """The answers to a question in `order`, the first confirmed by simulation where `simulated`.
 
-    They are of separate pools where the question asks for these. A demand is never sized with less than even odds: where
-    fewer than half of the published runs like the answer would keep its limits, it is searched for again with half of them.
+    They are of separate pools where the question asks for these.
     """
-    found = _answered(question, data, simulated=simulated, order=order)
-    asked = sure(found.best, found.question, data.runs) if found.answer is not None and found.best is not None else None
-    if data.runs is None or asked is None or asked.chance is None or asked.chance >= EVEN:
-        return found
-    even = _answered(question.with_(confidence=Confidence(EVEN, data.runs)), data, simulated=simulated, order=order)
-    return replace(even, question=even.question.with_(confidence=None))
+    return with_odds(question, data, lambda asked: _answered(asked, data, simulated=simulated, order=order))
+
+
+def with_odds(question: Question, data: Data, answered: Callable[[Question], Outcome]) -> Outcome:
+    """What `answered` finds, with the GPUs that are sure to do; and never with less than even odds.
+
+    Where fewer than half of the published runs like the answer would keep demand and limits, it is asked again for half.
+    """
+    found = answered(question)
+    said = _surely(found, data)
+    if data.runs is None or said.sure is None or said.sure.chance is None or said.sure.chance >= EVEN:
+        return said
+    even = answered(question.with_(confidence=Confidence(EVEN, data.runs)))
+    return _surely(replace(even, question=even.question.with_(confidence=None)), data)
+
+
+def _surely(found: Outcome, data: Data) -> Outcome:
+    return found if found.answer is None else replace(found, sure=sure(found.answer, found.question, data.runs))
 
 
 def _answered(question: Question, data: Data, *, simulated: bool, order: Order) -> Outcome:

@@ -105,7 +105,7 @@ class Grid:
     layouts: Layouts
     in_flight: tuple[int, ...]
     in_flight_of_pools: tuple[int, ...] | None = None
-    arrivals: Arrivals = "closed"
+    arrivals: Arrivals = "poisson"
     simulated: bool = True
     seed: int = 0
     metric: Metric | None = None

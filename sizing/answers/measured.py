@@ -56,20 +56,20 @@ class _Shape(NamedTuple):
     osl: float
 
 
-def measured(file: str, wanted: Filter) -> Measured:
-    """The closed-loop rows of a file that a filter takes, all of one model and shape, and their lines.
+def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
+    """The closed-loop rows of a file that a filter takes, all of one model and shape, and their lines; `option` names the file.
 
     Raises InputError for a file that can't be read, where no rows are left or rows of several models or shapes, and for
     rows whose GPUs are no layout.
     """
     closed = [row for row in load_measured(file) if row.mode == MODE and row.concurrency is not None]
     if not closed:
-        raise InputError(Fault(f"holds no rows of mode {MODE} with a concurrency", file, field="--measured"))
+        raise InputError(Fault(f"holds no rows of mode {MODE} with a concurrency", file, field=option))
     taken = closed
-    for option, name, accepts in _conditions(wanted):
+    for condition, name, accepts in _conditions(wanted):
         kept = [row for row in taken if accepts(row)]
         if not kept:
-            raise InputError(_none_left(option, name, taken))
+            raise InputError(_none_left(condition, name, taken))
         taken = kept
     shapes = dict.fromkeys(_shape(row) for row in taken)
     if len(shapes) > 1:
@@ -80,7 +80,7 @@ def measured(file: str, wanted: Filter) -> Measured:
             Fault(
                 f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}",
                 file,
-                field="--measured",
+                field=option,
                 allowed="one of them, by --model, --isl and --osl",
             )
         )
@@ -204,8 +204,8 @@ def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> Curv
     latencies_ms = {"ttft": row.ttft_ms, "itl": itl_ms, "e2e": row.e2e_ms}
     statistic = facts.statistic or "mean"  # that of all its latencies: the mean unless its notes say another
     latencies_s = {name: {statistic: ms * MILLI} for name, ms in latencies_ms.items() if ms is not None}
-    if row.ttft_p99_ms is not None:
-        latencies_s["ttft"] = {"p99": row.ttft_p99_ms * MILLI} | latencies_s.get("ttft", {})
+    for name, percentiles_ms in row.percentiles_ms().items():
+        latencies_s[name] = {k: ms * MILLI for k, ms in percentiles_ms.items()} | latencies_s.get(name, {})
     sample = LoadSample(
         in_flight(row.concurrency or 1, replicas), latencies_s, None if rate is None else rate / replicas
     )

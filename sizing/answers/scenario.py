@@ -22,7 +22,9 @@ from sizing.engine.simulation import ReplicaSet, Traffic
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.question.values import Part, check
+from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.replica import with_extras
+from sizing.replica.timing import timed
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
@@ -107,6 +109,7 @@ def scenario(
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)
     decode = _keeping(deployment(question, data, None if pools is None else pools.decode), driving.replicas)
+    decode = _at_rate(decode, driving.replicas)
     policies = _policies(decode, driving)
     rows = None if trace is None else trace.rows
     traffic = Part(lambda: _traffic(decode, driving, rows, policies), placed)
@@ -132,16 +135,31 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
     request = resolved.question
     if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
-    if request.target.requests_per_s is None and request.target.concurrency is None:
+    if request.target.amount is None:
         raise InputError(
             Fault(
                 "needs a load to say how many talks are idle",
                 field="--think-time",
-                allowed="with --rps or --concurrency",
+                allowed="with --rps, --users or --concurrency",
             )
         )
     extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
     return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
+
+
+def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
+    """A deployment for people, or requests in flight at random times, under the rate that follows from its own E2E."""
+    question = resolved.question
+    population = question.target.population
+    if population is None:
+        return resolved
+    rate = population / (question.target.think_time_s or 1.0)  # of what does not fit, and serves nothing
+    if resolved.refused is None and resolved.memory.fits:
+        load = timed(resolved.replica, resolved.data)
+        most = Capacity(0.0, 0.0, load.most_decoding, "")
+        (point,) = points_of([load], question.target, [most], [replicas])
+        rate = point.requests_per_s * replicas
+    return replace(resolved, question=question.with_(requests_per_s=rate, population=None, think_time_s=0.0))
 
 
 def _policies(resolved: Resolved, driving: Driving) -> dict[str, ReplicaSet]:
@@ -193,7 +211,7 @@ def _traffic(
             Fault(
                 "nothing says what to send",
                 field="--requests",
-                allowed="--rps, --concurrency, --dau, --trace, or --requests alone for all at once",
+                allowed="--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once",
             )
         )
     return base

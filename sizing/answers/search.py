@@ -81,7 +81,7 @@ def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal
 def _with_margin(pool: Pool, question: Question) -> Pool:
     """The pool, at less load by its margin where a budget alone says how many replicas there are."""
     target = question.target
-    if pool.margin == 1.0 or target.requests_per_s is not None or target.concurrency is not None:
+    if pool.margin == 1.0 or target.amount is not None:
         return pool
     return at_share(pool, 1 / pool.margin)
 
@@ -131,7 +131,7 @@ def _margin(load: Timed, question: Question) -> float | str:
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
     """Replicas that the demand takes with a margin, or that the GPU budget allows where there is no demand."""
-    wanted = question.target.concurrency if question.target.concurrency is not None else question.target.requests_per_s
+    wanted = question.target.amount
     if wanted is not None:
         return demand.replicas_for(wanted * (1 + question.rules.headroom) * margin, most.amount)
     return (question.rules.gpu_budget or replica.layout.gpus) // replica.layout.gpus

@@ -138,8 +138,7 @@ class Sizes:
     @property
     def _scales(self) -> bool:
         """Whether the demand decides how many replicas there are."""
-        target = self.question.target
-        return target.requests_per_s is not None or target.concurrency is not None
+        return self.question.target.amount is not None
 
     @property
     def _share(self) -> int | None:
@@ -280,7 +279,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
     if limits is question.target.limits:
         return answer
     rate = pool.point.requests_per_s
-    load = question.target.concurrency / pool.count if question.target.concurrency else rate
+    load = rate if question.target.amount is None else question.target.amount / pool.count
     most = _most(pool, limits, question)
     if most is None or most.amount <= load:
         most = replace(pool.capacity, amount=load, requests_per_s=rate)
@@ -291,7 +290,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
 
 def keeps_headroom(answer: Answer, question: Question) -> bool:
     """Whether a size serves headroom and margin on top of the demand, as corrected by the simulation."""
-    demand = question.target.concurrency or question.target.requests_per_s
+    demand = question.target.amount
     if answer.separate or not demand or (not question.rules.headroom and answer.pool.margin == 1.0):
         return True
     most = answer.pool.capacity.amount * answer.pool.count

@@ -41,7 +41,7 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     """The GPUs of an answer's layout that are sure to do, and the chance that the answer's own do."""
     asked, target = question.target.confidence, question.target
     confidence = USUAL if asked is None else asked.share
-    demand = target.concurrency or target.requests_per_s
+    demand = target.amount if target.population is None else answer.requests_per_s
     if demand is None:
         return Sure(None, confidence, 0, None, "no demand to size for")
     if answer.separate:
@@ -51,12 +51,13 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     if isinstance(found, str):
         return Sure(None, confidence, 0, None, found)
     demand *= 1 + question.rules.headroom
-    kept = demand * found.of_runs <= pool.capacity.amount * pool.count * (1 + ROUNDING_SLACK)
+    most = pool.capacity.amount if target.population is None else pool.capacity.requests_per_s
+    kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
     chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
     if math.isinf(margin):
         why = f"no number of GPUs keeps the limits in {confidence:.0%} of published runs like this"
         return Sure(None, confidence, found.groups, chance, why)
-    count = max(pool.count, replicas_for(demand * margin, pool.capacity.amount))
+    count = max(pool.count, replicas_for(demand * margin, most))
     return Sure(count * pool.replica.layout.gpus, confidence, found.groups, chance)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
-from sizing.answers.estimate import answer, confirmed
+from sizing.answers.estimate import answer, confirmed, with_odds
 from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.model.settings import Service
 from sizing.question.question import Question
@@ -69,8 +69,12 @@ class Searches:
         """What `estimate.answer` finds."""
         if question.space.pools is not None:
             return answer(question, self.data, simulated=simulated)
-        outcome = self.search(question)
-        return confirmed(outcome, self.data) if simulated else outcome
+
+        def answered(asked: Question) -> Outcome:
+            outcome = self.search(asked)
+            return confirmed(outcome, self.data) if simulated else outcome
+
+        return with_odds(question, self.data, answered)
 
     def search(self, question: Question) -> Outcome:
         """The outcome of `question`, from earlier searches where they agree."""
@@ -108,4 +112,5 @@ def _of_layouts(question: Question) -> Hashable:
 
 def _of_limits(question: Question) -> Hashable:
     """All inputs of a replica's capacity, except its layout."""
-    return (question.target.limits, question.target.max_utilisation, question.target.concurrency is None)
+    target = question.target
+    return (target.limits, target.max_utilisation, target.unit, target.concurrency is None, target.think_time_s)

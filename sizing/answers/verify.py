@@ -25,6 +25,7 @@ from sizing.answers.sizes import LATENCIES, Sizes, Verdict, corrected, keeps_hea
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question
+from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
 from sizing.specs.workload import Limit, Limits, Tokens
@@ -42,6 +43,7 @@ SURE, SURE_TO_MISS, SURE_ENOUGH = 2.54, 1.73, 1.0
 # In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
 # under the same load.
 WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
+E2E_ROUNDS, E2E_CLOSE = 3, 0.01  # of a rate that follows from E2E, which follows from the rate
 MOST_TRIES = 24  # sizes simulated of each GPU type before giving up; a demand that none of them meets is unconfirmed
 MOST_CHUNKS = 40_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
 FEWEST_REQUESTS = 200
@@ -110,7 +112,7 @@ def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> 
     measured = (
         simulated(size, question, seed=seed)
         if whole
-        else driven(size, question, LONGEST * REQUESTS, seed)
+        else driven(_at_own_e2e(size, question, seed), question, LONGEST * REQUESTS, seed)
         if thorough
         else briefly(size, question, seed)
     )
@@ -152,16 +154,34 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where chance may decide on a limit."""
     found = briefly(answer, question, seed)
     assert found.run is not None
-    return found if is_decided(found.run, question) else driven(answer, question, LONGEST * REQUESTS, seed)
+    return found if is_decided(found.run, question) else driven(found, question, LONGEST * REQUESTS, seed)
 
 
 def briefly(answer: Answer, question: Question, seed: int) -> Answer:
     """An answer with what a short run measures, or a longer one where the limits are near; chance may still decide."""
-    found, limits = driven(answer, question, REQUESTS, seed), question.target.limits
+    found = driven(_at_own_e2e(answer, question, seed), question, REQUESTS, seed)
+    limits = question.target.limits
     assert found.run is not None
     if question.target.concurrency is not None or (not is_close(found.run, limits) and is_sure(found.run, limits)):
         return found
-    return driven(answer, question, LONGER * REQUESTS, seed)
+    return driven(found, question, LONGER * REQUESTS, seed)
+
+
+def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
+    """An answer for people, or requests in flight, at the rate that follows from the E2E measured at it."""
+    target = question.target
+    for _ in range(E2E_ROUNDS if target.population is not None else 0):
+        pool, run = answer.pool, driven(answer, question, REQUESTS, seed).run
+        assert target.population is not None and run is not None
+        if not run.stable or not run.latencies_s["e2e"]:
+            break
+        before = pool.point.requests_per_s
+        after = target.population / pool.count / (run.latencies_s["e2e"]["mean"] + target.think_time_s)
+        if abs(after / before - 1) < E2E_CLOSE:
+            break
+        rate = math.sqrt(before * after)  # half of the way, as E2E falls with the rate
+        answer = replace(answer, pools=(replace(pool, point=point_at_rate(pool.load, rate, pool.capacity)),))
+    return answer
 
 
 def is_decided(run: Run, question: Question) -> bool:
@@ -210,7 +230,7 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
     deployed = set_of(pool.load)
     traffic = _traffic(question, seed)
-    if question.target.offline and question.target.requests_per_s is None and question.target.concurrency is None:
+    if question.target.offline and question.target.amount is None:
         full = pool.load.slots  # whatever comes, the next waits
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
     if question.target.concurrency is not None:

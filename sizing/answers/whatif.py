@@ -127,6 +127,9 @@ def _demand(question: Question, share: float) -> Iterator[Change]:
     elif question.target.requests_per_s is not None:
         rate = question.target.requests_per_s * (1 + share)
         yield Change("demand", share, rate, "requests/s", question.with_(requests_per_s=rate))
+    elif question.target.population is not None:
+        population = question.target.population * (1 + share)
+        yield Change("demand", share, population, question.target.unit, question.with_(population=population))
 
 
 Options = Mapping[str, Any]

@@ -20,11 +20,12 @@ from rich.table import Table
 
 from sizing.calibration.fit import group_of
 from sizing.catalog.measured import MeasuredRow
-from sizing.evidence.errors import BAND_METRICS, is_driven, situation_of
-from sizing.evidence.predict import Prediction, Result, predict, predict_row
+from sizing.evidence.errors import BAND_METRICS, is_driven
+from sizing.evidence.predict import BAND_MODES, Prediction, predict
 from sizing.evidence.rows import resolve
-from sizing.specs.bands import UNCORRECTED, BandMetric, Correction, Situation
+from sizing.specs.bands import UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
+from sizing.specs.errors import InputError
 from sizing.specs.runs import COLUMNS, TIMES
 
 Floats = NDArray[np.float64]
@@ -68,7 +69,7 @@ class Seen(NamedTuple):
 
 
 def observe(rows: Sequence[MeasuredRow], jobs: int) -> list[Seen]:
-    """The rows that can be predicted, each simulated with its own steps and with longer decode steps."""
+    """The rows that can be predicted, served ones simulated with their own steps and with longer decode steps."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
     with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
         found = pool.map(_observe, [rows[i] for i in order], chunksize=ROWS_PER_CHUNK)
@@ -80,20 +81,28 @@ def _ignore_interrupts() -> None:
 
 
 def _observe(row: MeasuredRow) -> Seen | None:
-    result = predict_row(row)
-    if result.prediction is None or result.prediction.missed:
+    try:
+        case = resolve(row)
+    except InputError:
         return None
-    case = resolve(row)
-    kernels = replace(case.deployed.kernels, correction=TRIED)
-    slower = predict(replace(case, deployed=replace(case.deployed, kernels=kernels)))
-    return Seen(row, situation_of(result), group_of(row), _timings(result, result.prediction, slower))
+    plain = predict(case)
+    if plain.missed:
+        return None
+    gpu, slower, mode = case.replica.gpu_type.gpu, plain, BAND_MODES[row.mode]
+    if mode == "served":
+        kernels = replace(case.deployed.kernels, correction=TRIED)
+        slower = predict(replace(case, deployed=replace(case.deployed, kernels=kernels)))
+    kind: ModelKind = "moe" if case.is_moe else "dense"
+    engine = case.replica.service.engine.name
+    situation = Situation(mode, gpu.vendor, engine, gpu.architecture, kind, region(plain.in_flight))
+    return Seen(row, situation, group_of(row), _timings(row, plain, slower))
 
 
-def _timings(result: Result, plain: Prediction, slower: Prediction) -> dict[BandMetric, Timing]:
+def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[BandMetric, Timing]:
     found: dict[BandMetric, Timing] = {}
-    for name, measured in result.row.measured().items():
+    for name, measured in row.measured().items():
         predicted, later = plain.values.get(name, 0.0), slower.values.get(name, 0.0)
-        if predicted <= 0 or later <= 0 or is_driven(result, name):
+        if predicted <= 0 or later <= 0 or is_driven(row, name):
             continue
         metric = BAND_METRICS[name]
         ratio, longer = measured / predicted, later / predicted
@@ -101,7 +110,6 @@ def _timings(result: Result, plain: Prediction, slower: Prediction) -> dict[Band
             ratio, longer = 1 / ratio, 1 / longer
         found[metric] = Timing(ratio, min(1.0, max(0.0, (longer - 1) / (TRIED.decode - 1))))
     if "e2e" not in found and {"ttft", "itl"} <= found.keys():  # E2E = TTFT + ITL * (OSL - 1)
-        row = result.row
         measured, predicted, later = (
             ttft + (row.osl - 1) * itl
             for ttft, itl in (
@@ -166,7 +174,8 @@ def _two(errors: Floats) -> tuple[int, int]:
     return int(decode), int(prefill)
 
 
-FORMS: tuple[Form, ...] = (_one, _two)  # one factor of all steps, or one each
+# One factor of all steps, or one each; of saturated runs nothing tells prefill and decode apart.
+FORMS: dict[str, tuple[Form, ...]] = {"served": (_one, _two), "offline": (_one,)}
 
 
 def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
@@ -197,7 +206,7 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
             errors = Errors.find(of_class)
             if len(errors.groups) < rules.least_groups:
                 continue
-            whole, without = _judged(errors, rules)
+            whole, without = _judged(errors, FORMS[str(key[0])], rules)
             sources = ", ".join(dict.fromkeys(one.row.source for one in of_class))
             stated = dict(zip(conditions, key, strict=True))
             found.append(Correction.model_validate({**whole.model_dump(), **stated, "source": sources}))
@@ -206,7 +215,7 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
     return found, [one._replace(correction=corrected.get(number, UNCORRECTED)) for number, one in enumerate(seen)]
 
 
-def _judged(errors: Errors, rules: CorrectionRules) -> tuple[Correction, dict[str, Correction]]:
+def _judged(errors: Errors, forms: Sequence[Form], rules: CorrectionRules) -> tuple[Correction, dict[str, Correction]]:
     """The correction of a class, and for each group that of the others.
 
     Of the forms whose median error of groups left out is not larger in any metric, the one with the least mean.
@@ -214,7 +223,7 @@ def _judged(errors: Errors, rules: CorrectionRules) -> tuple[Correction, dict[st
     places, nothing = range(len(errors.groups)), Correction(groups=len(errors.groups))
     before = np.array([errors.at(place, nothing) for place in places])
     found, least = (nothing, dict.fromkeys(errors.groups, nothing)), _mean(before)
-    for form in FORMS:
+    for form in forms:
         others = [fitted(np.delete(errors.of, place, axis=1), form, rules) for place in places]
         off = np.array([errors.at(place, by) for place, by in zip(places, others, strict=True)])
         worse = np.nanmedian(off, axis=0) > np.nanmedian(before, axis=0) + rules.most_loss

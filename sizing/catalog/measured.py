@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
 
 MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput")
+PERCENTILE = re.compile(r"(?P<metric>ttft|itl|e2e)_(?P<percentile>p\d+)_ms")
 METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s")
 NEEDED = ("id", "engine", "model", "gpu", "isl", "osl", "mode")
 TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", "notes")
@@ -107,6 +109,16 @@ class MeasuredRow:
         """The metrics that the row states."""
         return {name: value for name in METRICS if (value := getattr(self, name)) is not None}
 
+    def percentiles_ms(self) -> dict[str, dict[str, float]]:
+        """The percentiles of `ttft`, `itl` and `e2e` that the row states: {"ttft": {"p99": 812.0}}."""
+        found: dict[str, dict[str, float]] = {}
+        if self.ttft_p99_ms is not None:
+            found["ttft"] = {"p99": self.ttft_p99_ms}
+        for name, text in self.cells.items():
+            if text and (stated := PERCENTILE.fullmatch(name)):
+                found.setdefault(stated["metric"], {})[stated["percentile"]] = read_number(text, LATENCY_MS)
+        return found
+
 
 def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     """The rows of a file.
@@ -155,7 +167,8 @@ def _wrong_head(names: Any, file: str) -> list[Fault]:
 def checked_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
     """A fault for each wrong cell of a row."""
     faults = []
-    for name in COLUMNS:
+    bounds = BOUNDS | {name: LATENCY_MS for name in cells if PERCENTILE.fullmatch(name)}
+    for name in dict.fromkeys((*COLUMNS, *bounds)):
         text = cells.get(name, "")
         if not text:
             if name in NEEDED:
@@ -166,11 +179,11 @@ def checked_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]
                 f"{text!r} is no mode", file, line, name, allowed=", ".join(MODES), nearest=nearest(text, MODES)
             )
             faults.append(fault)
-        elif name in BOUNDS:
+        elif name in bounds:
             try:
-                read_number(text, BOUNDS[name])
+                read_number(text, bounds[name])
             except ValueError as error:
-                faults.append(Fault(f"{text!r} is {error}", file, line, name, allowed=str(BOUNDS[name])))
+                faults.append(Fault(f"{text!r} is {error}", file, line, name, allowed=str(bounds[name])))
     return faults
 
 

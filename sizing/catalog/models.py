@@ -149,6 +149,7 @@ QUANTISATION_FILE = "hf_quant_config.json"
 INDEX_FILE = "model.safetensors.index.json"
 
 _HUB_CACHE = re.compile(r"/models--([^/]+--[^/]+)/snapshots/[^/]+\Z")
+GGUF = ".gguf"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 
 
@@ -181,6 +182,8 @@ def load_model(text: str) -> FoundModel:
     installed. Raises InputError for an unknown or ambiguous name and for every fault of the files.
     """
     path = expanded(text)
+    if text.lower().endswith(GGUF):
+        raise InputError(unknown(text, (), SHELF))
     if _means_path(text, path):
         return _from_path(path)
     known_one = published(text)

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, read_yaml, validate
+from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, is_file, read_yaml, validate
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.values import OneFile
 
@@ -27,6 +27,7 @@ OneFileT = TypeVar("OneFileT", bound=OneFile)
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}\Z")
 _LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\[\]]+))""")
 _SEPARATORS = re.compile(r"[\s_:-]+")
+LEAST_BEGINNING = 3  # characters of a name that stand for all of it
 YAML_SUFFIXES = (".yaml", ".yml")
 
 
@@ -164,8 +165,10 @@ def equal(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str])
 
 
 def beginning(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
-    """The entries with a name that begins, reduced, with the key."""
-    return tuple(entry for entry in known if key and any(reduce(name).startswith(key) for name in entry.names))
+    """The entries with a name that begins, reduced, with the key, which is no single letter or two."""
+    if len(key) < LEAST_BEGINNING:
+        return ()
+    return tuple(entry for entry in known if any(reduce(name).startswith(key) for name in entry.names))
 
 
 def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
@@ -190,13 +193,29 @@ def closest(query: str, hits: Sequence[CatalogEntry]) -> str | None:
 
 
 def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
-    """The fault of an unknown name, with the nearest one and the command that lists them all."""
-    names = [name for entry in known for name in entry.names]
-    return Fault(
-        f"unknown {shelf.label} {query!r}",
-        allowed=f"a name that `{shelf.listing}` shows, or the path of a file",
-        nearest=nearest(query, names),
-    )
+    """The fault of an unknown name: with what is known of it, or the nearest name, and the command that lists them all.
+
+    A file that exists is named by its path. Another number is another card or model, no misspelling (H800 is not H200).
+    """
+    allowed = f"a name that `{shelf.listing}` shows, or the path of a file"
+    from sizing.specs.unmodelled import NotModelled
+
+    facts = only(NotModelled)
+    other = facts.of(query) if shelf.kind == "hardware_profiles" or query.lower().endswith(".gguf") else None
+    if other is not None:
+        stands = "" if other.nearest is None else f"; nearest: {other.nearest}"
+        return Fault(f"{query!r} is not modelled ({other.what}): {facts.modelled}{stands}", allowed=allowed)
+    if is_file(expanded(query)):
+        return Fault(
+            f"{query!r} is no {shelf.label} known by name, and a file is named by its path", allowed=f"./{query}"
+        )
+    names = [name for entry in known for name in entry.names if _numbers(name) == _numbers(query)]
+    return Fault(f"unknown {shelf.label} {query!r}", allowed=allowed, nearest=nearest(query, names))
+
+
+def _numbers(name: str) -> list[str]:
+    """The numbers in a name, each with the letter before it, by which hardware and models are told apart."""
+    return re.findall(r"[a-z]?[0-9]+", hyphenated(name).replace("-", ""))
 
 
 def matched_from(query: str, entry: CatalogEntry) -> str | None:

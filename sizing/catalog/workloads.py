@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sizing.catalog.files import DataFile, FieldPath, data_folder, exists, expanded, read_yaml, validate
+from sizing.catalog.files import DataFile, FieldPath, data_folder, exists, expanded, is_file, read_yaml, validate
 from sizing.catalog.gpus import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
 from sizing.specs.demand import Profile
@@ -30,17 +30,16 @@ IS_FLEET = "is a fleet of several workloads"
 
 
 def load_workload(path_or_name: str) -> Found[Workload]:
-    """The workload in a file, or the ready one of that name (`chat`, `chat.yaml`).
+    """The workload in a file, or the ready one of that name (`chat`).
 
-    A file of the working folder wins over a ready one. Raises InputError for an unknown or ambiguous name and
+    Raises InputError for an unknown or ambiguous name and
     for every fault of the file.
     """
     path = expanded(path_or_name)
-    ready = SHELF.path / f"{path.stem}.yaml"
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
     if bare and not exists(path) and path.stem in SHELF.ids:
-        return Found(validate(Workload, read_yaml(ready)), ready.stem, ready, None)
-    if is_path(path_or_name):
+        raise InputError(Fault("there is no such file", path_or_name, allowed=f"{path.stem} for the ready workload"))
+    if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
         document = read_yaml(path)
         if "fleet" in document.data:
             raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))

@@ -7,8 +7,20 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.question.names import ALL, Catalog, checked_price, precisions_of
-from sizing.question.values import ALLOWED, NUMBER, WHOLE, Field, comma_separated, numbers, positive
+from sizing.question.names import ALL, Catalog, precisions_of
+from sizing.question.prices import checked_price
+from sizing.question.values import (
+    ALLOWED,
+    NUMBER,
+    PRICE,
+    SHARE,
+    WHOLE,
+    Field,
+    comma_separated,
+    numbers,
+    positive,
+    states_demand,
+)
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
@@ -16,8 +28,9 @@ from sizing.specs.workload import Workload
 MOST_ROWS = 1_000_000
 # A valid workload with the fields that others depend on: only the value put into it can be wrong.
 PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
+NUMERIC = (WHOLE, NUMBER, SHARE, PRICE)
+OF_SESSIONS = ("requests_per_session", "session_length")
 OF_TURNS = ("turns", "think_time", "prefix_routing")  # which a hit rate leaves nothing to act on
-DEMAND = "demand."
 
 
 def read(
@@ -72,18 +85,18 @@ def _spellings(option: Field) -> Iterator[str]:
 
 
 def _allowed(option: Field) -> str:
-    return ALLOWED if option.type in (WHOLE, NUMBER) else "values with commas"
+    return ALLOWED if option.type in NUMERIC else "values with commas"
 
 
 def _values(option: Field, text: str) -> tuple[Any, ...]:
     """The listed values. Raises ValueError for an empty list, and for text where the option takes a number."""
-    if option.type not in (WHOLE, NUMBER):
+    if option.type not in NUMERIC:
         words = tuple(comma_separated(text))
         if not words:
             raise ValueError("names no value")
         return words
     found = numbers(text)
-    if option.type == NUMBER:
+    if option.type != WHOLE:
         return found
     broken = next((value for value in found if not value.is_integer()), None)
     if broken is not None:
@@ -117,6 +130,11 @@ def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[F
 
 
 def _plain(option: Field) -> dict[str, Any]:
+    if option.name in OF_SESSIONS:
+        return {
+            **PLAIN,
+            "demand.sessions": {"concurrent_users": 1.0, "requests_per_session": 1.0, "session_length": "1h"},
+        }
     if option.name not in OF_TURNS:
         return PLAIN
     return {field: value for field, value in PLAIN.items() if field != "optimisations.prefix.hit"} | {
@@ -141,7 +159,7 @@ def _rivals(options: Sequence[Field], axes: Sequence[Axis], values: Mapping[str,
     stated = [
         option
         for option in options
-        if (option.field or "").startswith(DEMAND) and (option.name in varied or values.get(option.name) is not None)
+        if states_demand(option) and (option.name in varied or values.get(option.name) is not None)
     ]
     if len(stated) > 1 and any(option.name in varied for option in stated):
         names = ", ".join(field_of(option) if option.name in varied else option.flags[0] for option in stated)

@@ -11,7 +11,7 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS
+from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, states_demand
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from sizing.specs.workload import Objective, Workload
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
-DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if (option.field or "").startswith("demand."))
+DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if states_demand(option))
 STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
 _REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
 NO_DEMAND = Fault(
     "there is no demand to compare for",
     field="demand",
-    allowed="one of --rps, --concurrency, --dau, --mean-rps (or demand: in the workload), or --replace for what GPUs serve now",
+    allowed="one of --rps, --users, --dau, --concurrency, --mean-rps (or demand: in the workload), or --replace for what GPUs serve now",
 )
 
 

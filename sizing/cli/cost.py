@@ -92,7 +92,13 @@ def ways_of(values: Mapping[str, Any]) -> Ways:
     clouds = Part(lambda: _clouds(values["cloud"]))
     api, split = Part(lambda: _api(values["api"])), Part(lambda: _split(values["split"]))
     check(own, clouds, api, split)
-    return Ways(own.value, clouds.value, api.value, split.value, at_price=values["price"] is not None)
+    return Ways(
+        own.value,
+        clouds.value,
+        api.value,
+        split.value,
+        at_price=values["price"] is not None or values["provider"] is not None,
+    )
 
 
 def _own(text: str | None) -> OwnFile | None:
@@ -120,15 +126,23 @@ def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def _api(text: str | None) -> ApiPrices | None:
+    from sizing.catalog.prices import age_words, api_offer, today
     from sizing.planning.offers import ApiPrices
 
     if text is None:
         return None
+    provider, named, model = (part.strip() for part in text.partition(":"))
+    if named:
+        offer = api_offer(provider, model, field="--api")
+        of, age = offer.model, age_words(offer.date, today())
+        sure = ", ".join(part for part in (f"confidence {of.confidence}", of.note, age) if part)
+        title = f"{offer.provider} {of.model} at ${of.input:g} / ${of.output:g}"
+        return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})")
     least, most = LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION
     found = [_number(part, least, most) for part in text.split(",")]
     usd_in, usd_out = found if len(found) == 2 else (math.nan, math.nan)
     if not usd_in + usd_out > 0:
-        allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, each from {least:g} to {most:,.0f}, or one of them 0"
+        allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, or PROVIDER:MODEL (llmsize prices), each from {least:g} to {most:,.0f}, or one of them 0"
         raise InputError(Fault(f"{text!r} is not two prices", field="--api", allowed=allowed))
     return ApiPrices(usd_in, usd_out, f"API at ${usd_in:g} / ${usd_out:g}", "as asked", "as asked")
 

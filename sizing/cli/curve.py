@@ -69,23 +69,24 @@ def command(
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
     ] = None,
     tp: Annotated[
-        str | None, typer.Option("--tp", help="Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8.")
+        str | None,
+        typer.Option("--tp", help="Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2."),
     ] = None,
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline parallelism, a line each; 1 by default.")] = None,
     concurrency: Annotated[
         str | None,
         typer.Option(
             "--concurrency",
-            help="Requests in flight on one replica: 1,8,64, doublings 1..512 (default), steps 10..100:10. On separate pools over both, by default up to the most that they hold.",
+            help="Requests in flight on one replica: 1,8,64, doublings 1..512x2 (default), steps 10..100:10; on average, under arrivals at random times. On separate pools over both, by default up to the most that they hold.",
         ),
     ] = None,
-    arrivals: Annotated[
-        str | None,
+    closed_loop: Annotated[
+        bool,
         typer.Option(
-            "--arrivals",
-            help="closed (default): so many in flight at any time, as benchmark tools hold it; poisson (with --disaggregate always): on average, at a rate, as estimate sizes.",
+            "--closed-loop",
+            help="Hold exactly so many in flight at any time, as a benchmark's synchronised clients do; always so beside --measured.",
         ),
-    ] = None,
+    ] = False,
     x: Annotated[
         str | None,
         typer.Option(
@@ -120,7 +121,7 @@ def command(
     from sizing.report.curve.record import record
     from sizing.report.curve.sections import document, figure
 
-    own = {"tp": tp, "pp": pp, "concurrency": concurrency, "arrivals": arrivals, "x": x, "measured": measured}
+    own = {"tp": tp, "pp": pp, "concurrency": concurrency, "closed_loop": closed_loop, "x": x, "measured": measured}
     rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}
     asked = _asking(workload, {**values, **own, **rest})
     found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
@@ -159,7 +160,7 @@ class _Own(NamedTuple):
     tp: tuple[int, ...] | None
     pp: tuple[int, ...] | None
     loads: tuple[int, ...] | None
-    arrivals: Arrivals | None
+    closed_loop: bool
     metric: Metric | None
     seed: int
     picture: Path | None
@@ -201,7 +202,6 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
 
 
 def _own(values: Mapping[str, Any]) -> _Own:
-    from sizing.answers.lines import ARRIVALS
     from sizing.answers.points import METRICS
     from sizing.catalog.files import expanded
     from sizing.catalog.measured import IN_FLIGHT
@@ -216,10 +216,9 @@ def _own(values: Mapping[str, Any]) -> _Own:
         try:
             return whole_numbers(values[name], most)
         except ValueError as error:
-            read.fault(str(error), f"--{name}", "1,2,4; doublings 1..512; steps 10..100:10")
+            read.fault(str(error), f"--{name}", "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10")
             return None
 
-    arrivals = None if values["arrivals"] is None else read.chosen(values["arrivals"], ARRIVALS, "--arrivals", "load")
     metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
     file = values["measured"]
     missing = [
@@ -230,7 +229,7 @@ def _own(values: Mapping[str, Any]) -> _Own:
         tp=listed("tp", MOST_PARALLEL),
         pp=listed("pp", MOST_PARALLEL),
         loads=listed("concurrency", int(IN_FLIGHT.most)),
-        arrivals=next((known for known in ARRIVALS if known == arrivals), None),
+        closed_loop=values["closed_loop"],
         metric=next((known for known in METRICS if known == metric), None),
         seed=read.seed(SEED),
         picture=read.picture(),
@@ -329,7 +328,7 @@ def _predicted(
     asked = Part(lambda: _question(names, read), names.layers.by_field)
     gpu = Part(lambda: _check_gpu(filled, spec))
     pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
-    arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None))
+    arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None, measured=known is not None))
     check(*parts, gpu, *names.parts, asked, pools, arrivals)
     question = with_origin(asked.value, names, read, pools.value)
     stated = own.value
@@ -374,11 +373,13 @@ def _pools(names: Names) -> SeparatePools | None:
     return separate_pools(names, (decodes,))
 
 
-def _arrivals(own: _Own, *, pooled: bool) -> Arrivals:
-    """The arrivals of loads; with separate pools those of the pools, as no closed loop is simulated over pools."""
-    if pooled and own.arrivals == "closed":
-        raise InputError(Fault("a closed loop is not simulated over two pools", field="--arrivals", allowed="poisson"))
-    return own.arrivals or ("poisson" if pooled else "closed")
+def _arrivals(own: _Own, *, pooled: bool, measured: bool) -> Arrivals:
+    """The arrivals of loads: steady ones, a closed loop where asked for or where measured rows, which are of one, join."""
+    if pooled and own.closed_loop:
+        raise InputError(
+            Fault("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
+        )
+    return "closed" if own.closed_loop or (measured and not pooled) else "poisson"
 
 
 def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:

@@ -19,6 +19,10 @@ def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
     ] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
+    ] = None,
     **values: Any,
 ) -> None:
     """Find the fewest GPUs that serve a demand within latency limits.
@@ -30,8 +34,13 @@ def command(
     from sizing.question.ask import question_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, options_of
-    from sizing.report.estimate import document, record
+    from sizing.report.estimate import document, record, shortest
 
+    if measured is not None:
+        from sizing.cli.measured import estimate_from
+
+        estimate_from(measured, workload, values)
+        return
     output = Part(lambda: chosen_format(values))
     question = question_of(workload, options_of(QUESTION_OPTIONS, values), output, pooled=True)
     outcome = estimate(
@@ -43,8 +52,7 @@ def command(
     if not values["quiet"]:
         write(document(found), output.value)
     elif feasible:
-        gpus = pools.gpus if pools is not None else found.deployment.gpus if found.deployment else None
-        print_text(str(gpus))
+        print_text(shortest(found))
     else:
         complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
     if not feasible:

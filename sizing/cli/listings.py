@@ -1,4 +1,4 @@
-"""`llmsize gpus`, `models`, `engines`, `workloads`: the catalogue, or one entry with its sources."""
+"""`llmsize gpus`, `models`, `engines`, `workloads`, `prices`: the catalogue, or one entry with its sources."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def engines(name: Name = None, json: AsJson = False) -> None:
     from sizing.catalog import engines as catalogue
 
     if name:
-        found, _ = catalogue.load_engine(name)
+        from sizing.model.settings import check_version
+
+        found, version = catalogue.load_engine(name)
+        check_version(found.spec, version)
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows = []
@@ -118,3 +121,41 @@ def workloads(name: Name = None, json: AsJson = False) -> None:
             count = f"{len(fleet.members)} workloads"
             rows.append((id_, count, None, None, "fleet", fleet.spec.description or ""))
     _list("workloads", ("name", "model", "isl", "osl", "mode", "description"), rows, json)
+
+
+PRICE_COLUMNS = (
+    "of", "provider", "product", "kind", "usd_per_gpu_hour", "usd_per_million_input", "usd_per_million_output", "date",
+    "confidence", "source",
+)  # fmt: skip
+
+
+def prices(
+    name: Annotated[
+        str | None, typer.Argument(help="A GPU type, a provider, or part of a model's name; all are listed without it.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """List the prices known: offers of GPU-hours, and what APIs charge for a million tokens."""
+    from sizing.catalog import gpus as catalogue
+    from sizing.catalog.prices import api_offers
+    from sizing.catalog.shelf import hyphenated
+    from sizing.specs.errors import Fault, InputError
+
+    rows: list[tuple[Any, ...]] = []
+    for id_ in catalogue.SHELF.ids:
+        rows += [
+            (id_, o.provider, o.sku, o.kind, o.usd_per_gpu_hour, None, None, o.date, o.confidence, o.source)
+            for o in catalogue.offers(catalogue.load_gpu(id_).spec)
+        ]
+    for offer in api_offers():
+        of = offer.model
+        priced = (None, of.input, of.output, offer.date, of.confidence, offer.source)
+        rows.append((of.model, offer.provider, "API", "per token", *priced))
+    word = hyphenated(name or "")
+    found = [row for row in rows if word in hyphenated(row[0]) or word == hyphenated(row[1])]
+    if not found:
+        allowed = "a GPU type, a provider or a model of llmsize prices"
+        raise InputError(Fault(f"no price of {name!r} is known", allowed=allowed))
+    # Addresses would break the lines of a terminal: JSON has them.
+    columns = PRICE_COLUMNS if json else PRICE_COLUMNS[:-1]
+    _list("prices", columns, (row if json else row[:-1] for row in found), json)

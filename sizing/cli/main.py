@@ -29,7 +29,7 @@ COMMANDS = {
         )
     },
     "import": "imports:command",
-    **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads")},
+    **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads", "prices")},
     "completion": "help.completion:command",
 }  # fmt: skip
 

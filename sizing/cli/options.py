@@ -14,11 +14,14 @@ from sizing.question.values import (
     MODEL_OPTIONS,
     NUMBER,
     OPTIMISATION_OPTIONS,
+    PRICE,
     SERVING_OPTIONS,
+    SHARE,
     TEXT,
     WHOLE,
     Field,
 )
+from sizing.specs.units import parse_number, parse_share
 
 RESERVES, GROWTH, CLOUD, UNCERTAIN = "Reserves", "Growth", "Cloud and fleet", "Uncertainty"
 PAID = "Ways to pay"
@@ -73,7 +76,7 @@ PLAN_OPTIONS = (
 COST_OPTIONS = (
     Field("own", TEXT, ("--own",), "Own servers: hgx-h100, dgx-h100, hgx-h200, or a file with their price, power, hosting ...", PAID),
     Field("cloud", TEXT, ("--cloud",), "Providers to rent from, with commas: aws,lambda; on demand, or a kind: nebius:spot.", PAID),
-    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens: 1.0,3.0.", PAID),
+    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens, 1.0,3.0; or of a provider's list, deepseek:deepseek-v3.2 (llmsize prices).", PAID),
     Field("split", TEXT, ("--split",), "How input and output share a request's cost: the price of an output token over an input token (3), or time. Default: the API's ratio, else time.", PAID),
     Field("plot", TEXT, ("--plot",), "Draw yearly cost against requests a day into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
 )  # fmt: skip
@@ -89,7 +92,7 @@ SIMULATION_OPTIONS = (
     Field("isl_std", NUMBER, ("--isl-std",), "Standard deviation of prompt lengths.", SIMULATION),
     Field("osl_std", NUMBER, ("--osl-std",), "Standard deviation of output lengths.", SIMULATION),
     Field("length_shape", TEXT, ("--length-shape",), "lognormal or normal lengths.", SIMULATION),
-    Field("length_ratio", NUMBER, ("--length-ratio",), "Lengths uniform from this share of the given one to it: 0.8.", SIMULATION),
+    Field("length_ratio", SHARE, ("--length-ratio",), "Lengths uniform from this share of the given one to it: 80% or 0.8.", SIMULATION),
     Field("routing", TEXT, ("--routing",), "random (default), round-robin, least-requests or power-of-two over replicas.", SIMULATION),
     Field("seed", WHOLE, ("--seed",), "Seed of all chance; equal seeds give equal output.", SIMULATION),
     Field("limit", TEXT, ("--limit",), "End of the run: 60s, 10min (ticks: a number); without --requests as many are sent as come until then.", SIMULATION),
@@ -182,9 +185,13 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
 def _reading(kind: Any) -> dict[str, Any]:
     """The parser of a number and its name in help; other types are parsed by typer."""
     if kind == WHOLE:
-        return {"parser": _number(int, "whole number"), "metavar": "INTEGER"}
+        return {"parser": _number(_whole, "whole number"), "metavar": "INTEGER"}
     if kind == NUMBER:
-        return {"parser": _number(float, "number"), "metavar": "FLOAT"}
+        return {"parser": _number(parse_number, "number"), "metavar": "FLOAT"}
+    if kind == PRICE:
+        return {"parser": _price, "metavar": "PRICE"}
+    if kind == SHARE:
+        return {"parser": _number(parse_share, "share, as 90% or 0.9"), "metavar": "SHARE"}
     return {}
 
 
@@ -192,10 +199,25 @@ def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
     """A parser of a number; it rejects other text in plain words."""
 
     def read(text: str) -> float:
-        # Python reads 1_000 and the digits of all scripts; files and other options do not.
-        if text.isascii() and "_" not in text:
-            with suppress(ValueError):
-                return kind(text)
-        raise typer.BadParameter(f"{text!r} is no {noun}")
+        try:
+            return kind(text)
+        except ValueError as error:
+            shares = kind is parse_share  # whose message says how it may be meant
+            raise typer.BadParameter(str(error) if shares else f"{text!r} is no {noun}") from None
 
     return read
+
+
+def _price(text: str) -> float | str:
+    """A number, or prices by GPU type, which the question reads."""
+    return text if "=" in text else _number(parse_number, "number")(text)
+
+
+def _whole(text: str) -> int:
+    """Read a whole number as people write it (`2k`, `1,000`). Raises ValueError."""
+    value, digits = parse_number(text), text.strip().lstrip("+-").replace(",", "")
+    if digits.isdecimal():
+        return int(text.replace(",", ""))
+    if digits[-1].lower() in "km" and value.is_integer():
+        return int(value)
+    raise ValueError(f"{text!r} is no whole number")

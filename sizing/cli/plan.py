@@ -141,7 +141,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     check(*besides, own, rules, wrong, twice)
     stated = rules.value
     if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
-        values = {**values, "headroom": repr(stated.headroom)}
+        values = {**values, "headroom": f"{stated.headroom * 100!r}%"}
     if found is None:
         question = _priced(workload, values, stated)
         workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]
@@ -193,9 +193,10 @@ def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
 
 
 def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
-    if rules.cloud is not None and values["price"] is not None:
+    stated = next((name for name in ("price", "provider") if values[name] is not None), None)
+    if rules.cloud is not None and stated is not None:
         message = f"is the price of the provider {rules.cloud!r} already"
-        raise InputError(Fault(message, field="--price", allowed="one of --price and --cloud"))
+        raise InputError(Fault(message, field=f"--{stated}", allowed=f"one of --{stated} and --cloud"))
 
 
 def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:

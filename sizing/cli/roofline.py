@@ -24,13 +24,13 @@ LENGTH_OPTIONS = (
 @takes((*STEP_OPTIONS, *LENGTH_OPTIONS, *FORMAT_OPTIONS))
 def command(
     batch: Annotated[
-        str | None, typer.Option("--batch", help="Sequences that decode: 1,8,64, or doublings as 1..512 (default).")
+        str | None, typer.Option("--batch", help="Sequences that decode: 1,8,64, or doublings as 1..512x2 (default).")
     ] = None,
     context: Annotated[
         int | None, typer.Option("--context", help="Their mean context in tokens, 2,048 by default.")
     ] = None,
     prefill: Annotated[
-        str | None, typer.Option("--prefill", help="Prompt lengths in tokens: 512,2048, or doublings as 128..8192.")
+        str | None, typer.Option("--prefill", help="Prompt lengths in tokens: 512,2048, or doublings as 128..8192x2.")
     ] = None,
     plot: Annotated[
         str | None, typer.Option("--plot", help="Draw it into FILE.svg, .png or .pdf (llmsize[plot]).")

@@ -10,13 +10,24 @@ from sizing.specs.errors import Fault, InputError
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
-OF_LOADS = ("rps", "concurrency", "dau", "arrivals")
+OF_LOADS = ("rps", "users", "requests_per_session", "session_length", "concurrency", "dau", "arrivals")
 OF_LENGTHS = ("isl", "osl", "isl_max", "osl_max", "isl_std", "osl_std", "length_shape", "length_ratio")
-OF_DEMAND = ("rps", "concurrency", "dau", "mean_rps", "profile", "percentile")
+OF_DEMAND = (
+    "rps",
+    "users",
+    "requests_per_session",
+    "session_length",
+    "concurrency",
+    "closed_loop",
+    "dau",
+    "mean_rps",
+    "profile",
+    "percentile",
+)
 # Options of `curve` that filter measured rows, or say what judges them; options of `plan` that a fleet takes too.
 OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
 OF_FLEETS = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
-OF_PREDICTIONS = ("concurrency", "arrivals", "seed", "jobs", "no_verify")
+OF_PREDICTIONS = ("concurrency", "closed_loop", "seed", "jobs", "no_verify")
 
 
 class Rule(NamedTuple):

@@ -47,13 +47,15 @@ HELP = {
     "isl_max": "Longest prompt; cuts lengths that are spread.",
     "osl_max": "Longest output; cuts lengths that are spread.",
     "rps": "Load in requests/s over all replicas.",
-    "concurrency": "Load in requests in flight, over all replicas.",
+    "concurrency": "Load in requests in flight, over all replicas: a closed loop, whose ends bring the next.",
+    "users": "Load in concurrent users, each of whom asks again a think time after an answer.",
     "dau": "Load in daily active users, at the peak.",
 }
+CLOSED_LOOP = tuple(option for option in DEMAND_OPTIONS if option.name == "closed_loop")
 # GPUs are --replicas times the layout here, no budget; --requests with no load is what a mode would say.
 SHARED = (
     *MODEL_OPTIONS,
-    *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode")),
+    *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode", "closed_loop")),
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
@@ -173,7 +175,9 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     traced, data = values["trace"] is not None, load_data()
     wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # here, as is a limit in ticks: already said
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
-    stated = options_of(OPTIONS, {**values, **dict.fromkeys((*wrong, *unitless))})
+    closed = values["concurrency"] is not None and not traced
+    loads = {**values, **dict.fromkeys((*wrong, *unitless)), "closed_loop": closed}
+    stated = options_of((*OPTIONS, *CLOSED_LOOP), loads)
     names = look_up(workload, stated, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)
     add_place = names.layers.by_field
     pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
@@ -384,7 +388,7 @@ def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | N
         yield "no dynamic batches"
     demand, at_once = asked.demand, driving.arriving.kind is None
     kind = demand.kind if demand is not None and not traced and not at_once else None
-    closed = kind is not None and demand is not None and demand.concurrency is not None
+    closed = kind is not None and demand is not None and bool(demand.closed_loop)
     if kind in (*OF_YEAR, "mean_requests_per_s"):  # whose peak comes from the mean as that of users does
         yield "a mean rate"
     elif kind != "daily_active_users":

@@ -42,7 +42,7 @@ def command(
         list[str] | None,
         typer.Option(
             "--vary",
-            help="KEY=VALUES, for each input to vary: an option that takes a value (isl, rps, tp, precision, gpu, ttft ...), its values with commas, numbers as doublings 1..512 or steps 1..100:10 too.",
+            help="KEY=VALUES, for each input to vary: an option that takes a value (isl, rps, tp, precision, gpu, ttft ...), its values with commas, numbers as ranges 1..5, doublings 1..512x2 or steps 1..100:10 too.",
         ),
     ] = None,
     verify: Annotated[

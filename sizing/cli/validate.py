@@ -40,18 +40,20 @@ def command(
     """
     import os
 
+    from sizing.catalog import shelf
     from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
     from sizing.question.values import Part, check, comma_separated
     from sizing.report import validate
+    from sizing.specs.bands import Corrections
 
     output = Part(lambda: chosen_format(values))
     targets = Part(lambda: _targets(plot, per_row, files))
     rows = Part(lambda: _rows(files))
     columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value for name in row.cells)))
     check(output, targets, rows, columns)
-    results = predict_rows(rows.value, jobs or os.cpu_count() or 1)
+    results = predict_rows(rows.value, jobs or os.cpu_count() or 1, shelf.only(Corrections))
     record, compared = validate.record(results, files, columns.value)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:

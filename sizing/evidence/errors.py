@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.catalog import gpus
-from sizing.catalog.measured import COLUMNS, METRICS
-from sizing.evidence.predict import Result
-from sizing.specs.bands import Band, BandMetric, DrivingMode, Situation, find, region
+from sizing.catalog.measured import COLUMNS, METRICS, MeasuredRow
+from sizing.evidence.predict import Result, situation_of
+from sizing.specs.bands import Band, BandMetric, find, region
 from sizing.specs.errors import Fault, InputError, nearest
 
 DERIVED = ("load", "kind", "metric")
-# The metric and the mode of error bands that a column of measured rows and their mode are of.
+# The metric of error bands that a column of measured rows is of.
 BAND_METRICS: dict[str, BandMetric] = {
     "ttft_ms": "ttft",
     "itl_ms": "itl",
@@ -22,17 +21,12 @@ BAND_METRICS: dict[str, BandMetric] = {
     "req_per_s": "throughput",
     "output_tok_per_s": "throughput",
 }
-BAND_MODES: dict[str, DrivingMode] = {
-    "closed_loop": "served",
-    "open_loop": "served",
-    "static_batch": "batch",
-    "max_throughput": "offline",
-}
 
 
 class Comparison(NamedTuple):
-    """One measured number and its prediction; `low` and `high` bound the band where there is one.
+    """One measured number and its prediction: as predicted, and as corrected by published runs, where they say anything.
 
+    `low` and `high` bound the band of the corrected one where there is one.
     `row` counts the rows of a run, for the ids of several files may be the same.
     """
 
@@ -44,21 +38,32 @@ class Comparison(NamedTuple):
     low: float | None
     high: float | None
     key: tuple[str, ...]
+    corrected: float
 
     @property
     def error(self) -> float:
         """Relative error: predicted/measured - 1."""
         return self.predicted / self.measured - 1
 
+    @property
+    def corrected_error(self) -> float:
+        """Relative error of the corrected prediction."""
+        return self.corrected / self.measured - 1
+
 
 class ErrorFigures(NamedTuple):
-    """Errors of one metric: medians of |error| and error (bias), 90th percentile, share of measurements inside the band."""
+    """Errors of one metric: medians of |error| and error (bias), 90th percentile, share of measurements inside the band.
+
+    The last two are the medians of corrected predictions.
+    """
 
     n: int
     median_ape: float
     p90_ape: float
     bias: float
     band_coverage: float | None
+    corrected_median_ape: float
+    corrected_bias: float
 
 
 class Group(NamedTuple):
@@ -98,23 +103,9 @@ def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
     return tuple(resolved[name] if name in resolved else result.row.cells.get(name, "") for name in by)
 
 
-def situation_of(result: Result) -> Situation:
-    """The situation of a predicted row, for its error bands."""
-    assert result.resolution is not None and result.prediction is not None
-    gpu = gpus.load_gpu(result.resolution.gpu).spec
-    return Situation(
-        mode=BAND_MODES[result.row.mode],
-        vendor=gpu.vendor,
-        engine=result.resolution.engine,
-        architecture=gpu.architecture,
-        kind="moe" if result.resolution.is_moe else "dense",
-        load=region(result.prediction.in_flight),
-    )
-
-
-def is_driven(result: Result, metric: str) -> bool:
+def is_driven(row: MeasuredRow, metric: str) -> bool:
     """Whether `metric` was set by the run itself: throughput under a rate."""
-    return result.row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
+    return row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
 
 
 def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
@@ -129,17 +120,19 @@ def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] 
         situation = situation_of(result)
         for name, measured in result.row.measured().items():
             predicted = result.prediction.values[name]
-            is_band = predicted > 0 and not is_driven(result, name)
+            corrected = (result.prediction.corrected or result.prediction.values)[name]
+            is_band = predicted > 0 and not is_driven(result.row, name)
             band = find(bands, BAND_METRICS[name], situation) if is_band else None
-            low, high = (None, None) if band is None else (predicted * band.low, predicted * band.high)
+            low, high = (None, None) if band is None else (corrected * band.low, corrected * band.high)
             key = key_of(result, name, by)
-            found.append(Comparison(number, result.row.id, name, measured, predicted, low, high, key))
+            found.append(Comparison(number, result.row.id, name, measured, predicted, low, high, key, corrected))
     return tuple(found)
 
 
 def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
     """The statistics of one or more `comparisons` of one metric."""
     errors = np.array([comparison.error for comparison in comparisons])
+    corrected = np.array([comparison.corrected_error for comparison in comparisons])
     banded = [comparison for comparison in comparisons if comparison.low is not None and comparison.high is not None]
     inside = [entry for entry in banded if entry.low <= entry.measured <= entry.high]  # type: ignore[operator]
     return ErrorFigures(
@@ -148,6 +141,8 @@ def statistics(comparisons: Sequence[Comparison]) -> ErrorFigures:
         p90_ape=float(np.quantile(np.abs(errors), 0.9)),
         bias=float(np.median(errors)),
         band_coverage=len(inside) / len(banded) if banded else None,
+        corrected_median_ape=float(np.median(np.abs(corrected))),
+        corrected_bias=float(np.median(corrected)),
     )
 
 

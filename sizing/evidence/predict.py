@@ -8,26 +8,32 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
+from sizing.catalog import gpus
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine.simulation import Run, simulate
 from sizing.evidence.rows import Case, resolve
+from sizing.specs.bands import Corrections, DrivingMode, Situation, region
 from sizing.specs.errors import InputError
+from sizing.specs.gpu import Gpu
 from sizing.specs.units import MILLI
 
 
 class Prediction(NamedTuple):
     """Predicted metrics by their column, 0 where the model can't run the row (`missed` says why).
 
-    `in_flight` is the mean number of requests in flight on one replica.
+    `corrected` are the same with step times as published runs centre them, None where these change nothing. `in_flight` is the mean number of requests in flight on one replica.
     """
 
     values: dict[str, float]
     in_flight: float
     missed: str | None = None
+    corrected: dict[str, float] | None = None
 
 
 def predict(case: Case) -> Prediction:
@@ -115,8 +121,17 @@ class Result(NamedTuple):
     skipped: str | None
 
 
-def predict_rows(rows: Sequence[MeasuredRow], jobs: int) -> tuple[Result, ...]:
+BAND_MODES: dict[str, DrivingMode] = {
+    "closed_loop": "served",
+    "open_loop": "served",
+    "static_batch": "batch",
+    "max_throughput": "offline",
+}
+
+
+def predict_rows(rows: Sequence[MeasuredRow], jobs: int, corrections: Corrections | None = None) -> tuple[Result, ...]:
     """Predict rows in up to `jobs` processes; results come in the order of the rows and do not depend on `jobs`."""
+    predicted = partial(_chunk, corrections=corrections)
     order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
     chunks = [
         [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
@@ -124,9 +139,9 @@ def predict_rows(rows: Sequence[MeasuredRow], jobs: int) -> tuple[Result, ...]:
     if jobs > 1 and len(chunks) > 1:
         # Ctrl-C reaches every process; only this one answers it.
         with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=_ignore_interrupts) as pool:
-            done = [result for chunk in pool.map(_chunk, chunks) for result in chunk]
+            done = [result for chunk in pool.map(predicted, chunks) for result in chunk]
     else:
-        done = [result for chunk in chunks for result in _chunk(chunk)]
+        done = [result for chunk in chunks for result in predicted(chunk)]
     by_row = dict(zip(order, done, strict=True))
     return tuple(by_row[i] for i in range(len(rows)))
 
@@ -135,15 +150,42 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _chunk(rows: Sequence[MeasuredRow]) -> list[Result]:
-    return [predict_row(row) for row in rows]
+def _chunk(rows: Sequence[MeasuredRow], corrections: Corrections | None) -> list[Result]:
+    return [predict_row(row, corrections) for row in rows]
 
 
-def predict_row(row: MeasuredRow) -> Result:
-    """Predict one row; what can't be predicted is a result with its reason."""
+def predict_row(row: MeasuredRow, corrections: Corrections | None = None) -> Result:
+    """Predict one row, by `corrections` too; what can't be predicted is a result with its reason."""
     try:
         case = resolve(row)
     except InputError as error:
         return Result(row, None, None, "; ".join(map(str, error.faults)))
     found = Resolution(case.replica.service.engine.name, case.replica.gpu_type.id, case.model, case.is_moe, case.notes)
-    return Result(row, found, predict(case), None)
+    result = Result(row, found, predict(case), None)
+    if corrections is None or result.prediction is None or result.prediction.missed:
+        return result
+    by = corrections.of(situation_of(result))
+    if (by.decode, by.prefill) == (1.0, 1.0):
+        return result
+    deployed = replace(case.deployed, kernels=replace(case.deployed.kernels, correction=by))
+    corrected = predict(replace(case, deployed=deployed)).values
+    return result._replace(prediction=result.prediction._replace(corrected=corrected))
+
+
+def situation_of(result: Result) -> Situation:
+    """The situation of a predicted row, for its error bands and corrections."""
+    assert result.resolution is not None and result.prediction is not None
+    gpu = _gpu(result.resolution.gpu)
+    return Situation(
+        mode=BAND_MODES[result.row.mode],
+        vendor=gpu.vendor,
+        engine=result.resolution.engine,
+        architecture=gpu.architecture,
+        kind="moe" if result.resolution.is_moe else "dense",
+        load=region(result.prediction.in_flight),
+    )
+
+
+@cache
+def _gpu(name: str) -> Gpu:
+    return gpus.load_gpu(name).spec

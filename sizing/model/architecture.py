@@ -268,13 +268,13 @@ def is_moe(model: Model) -> bool:
 
 def has_states(model: Model) -> bool:
     """Whether any layer keeps a recurrent state (linear attention, state space)."""
-    return any(kind.mixer.kind in ("linear", "ssm") for kind in model.kinds if kind.mixer)
+    return any(kind.mixer.kind in ("linear", "ssm", "short_conv") for kind in model.kinds if kind.mixer)
 
 
 def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
     """The class of attention that engine settings depend on; `hybrid` has fixed states and a cache."""
     kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
-    if "mla" in kinds:
+    if kinds & {"mla", "compressed"}:
         return "mla"
     return "hybrid" if has_states(model) else "other"
 

@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sizing.model import architecture
+from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout, Stage
+from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.pages import caches, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
@@ -20,13 +22,11 @@ from sizing.model.shard import Shard
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
-from sizing.specs.model import DenseMlp, Model, MoeMlp
+from sizing.specs.model import Model
 from sizing.specs.units import GIB, GIGA, MIB
 from sizing.specs.workload import Serving
 
-RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
-EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
-CONVOLUTION_BYTES = 2  # a value of the convolution before a recurrent state is 16 bit
+ROTARY_BYTES = 2  # tables are in 16 bit
 FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
 
 
@@ -117,76 +117,7 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
 
 def rotary_bytes(model: Model) -> float:
     """Bytes of the tables of rotary embeddings, in 16 bit and whole on every GPU; logs count them with the weights."""
-    return model.rotary_values * RESIDUAL_BYTES
-
-
-def forward_bytes(shard: Shard, tokens: int) -> float:
-    """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
-
-    All attention-data ranks together: kernels of experts work in chunks, and a published log of eight ranks (MF32 of
-    tests/data/memory_cases.yaml) has no more than so many tokens of workspace.
-    """
-    model, layout, rule = shard.model, shard.layout, shard.settings.forward_activation
-    rank_tokens = max(1, tokens // layout.token_ranks)
-    widest = max(
-        (
-            mlp.intermediate if isinstance(mlp, DenseMlp) else mlp.shared_intermediate
-            for kind in model.kinds
-            for mlp in kind.mlps
-        ),
-        default=0,
-    )
-    states = max(
-        (held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))),
-        default=0.0,
-    )
-    buffers = max(rule.per_intermediate_bytes * widest / layout.tp, rule.per_state_width_bytes * states)
-    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
-    return max(
-        dense,
-        max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
-    )
-
-
-def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens: int) -> float:
-    """Workspace of the fused experts: two buffers of routed tokens and the output (vLLM triton_moe.py)."""
-    if isinstance(mlp, DenseMlp):
-        return 0.0
-    width, inner = mlp.intermediate / layout.moe_tp, mlp.latent or model.hidden_size
-    routed = tokens * mlp.experts_per_token * (max(width, inner) + max(2 * width, inner))
-    return EXPERT_BUFFER_BYTES * (routed + tokens * inner)
-
-
-def activation_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
-    """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
-
-    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has
-    none. Where the engine profiles its image encoder, what that returned stays beside all of it, unless the encoder itself
-    takes more.
-    """
-    encoding, kept = _encoder_bytes(shard, tokens) if stage.first else (0.0, 0.0)
-    return max(encoding, kept + _text_bytes(shard, stage, tokens))
-
-
-def _encoder_bytes(shard: Shard, tokens: int) -> tuple[float, float]:
-    """(peak of the image encoder, what it returns) of a profile run with the largest images that its budget takes."""
-    profile, image = shard.settings.vision_profile, shard.model.vision
-    if profile is None or image is None or image.largest_tokens is None:
-        return 0.0, 0.0
-    count = max(1, tokens // image.largest_tokens)
-    kept = count * image.largest_tokens * shard.model.hidden_size * RESIDUAL_BYTES
-    per_patch = image.hidden_size * (profile.whole_bytes + profile.split_bytes / shard.layout.tp)
-    return kept + count * image.largest_patches * per_patch, kept
-
-
-def _text_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
-    model, settings = shard.model, shard.settings
-    forward = forward_bytes(shard, tokens)
-    if model.pooled or not stage.last:
-        return forward
-    rows = min(settings.max_num_seqs, tokens)
-    sampling = rows * model.vocab_size * settings.sampler_bytes_per_logit
-    return max(forward, sampling + RESIDUAL_BYTES * tokens * model.hidden_size)
+    return model.rotary_values * ROTARY_BYTES
 
 
 def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
@@ -212,8 +143,15 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
             in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
             blocks = min(all_blocks, math.ceil(in_flight / block) + 1)
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
-        total += count * (blocks * block * held.bytes_per_token + fixed)
+        windows = sum(_window_bytes(one, slots, settings.max_num_batched_tokens) for one in held.windows)
+        total += count * (blocks * block * held.bytes_per_token + fixed + windows)
     return total
+
+
+def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
+    """Bytes of a window and the chunk in flight, in blocks of its own, and one block more."""
+    held = min(blocks.window_tokens - 1 + chunk_tokens, slots)
+    return blocks.block_bytes * (math.ceil(held / blocks.block_tokens) + 1)
 
 
 def block_tokens(shard: Shard, stage: Stage) -> int:
@@ -378,8 +316,8 @@ class Room(NamedTuple):
     sequences: int | None
 
 
-def _room(shard: Shard, stage: Stage, pool: float) -> Room:
-    """A pool less what states of their own take of it, by the rule of the engine."""
+def _room(shard: Shard, stage: Stage, pool: float, slots: int | None) -> Room:
+    """A pool less what states of their own take of it, by the rule of the engine; `slots` of them where a number is stated."""
     settings, rule = shard.settings, shard.settings.states
     one = state_bytes(shard, stage)
     if not one or rule.rule == "pages":
@@ -391,7 +329,10 @@ def _room(shard: Shard, stage: Stage, pool: float) -> Room:
             pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
         )
     states = max(0.0, pool) * rule.share / (1 + rule.share)
-    slots = max(0, int(states / one) - rule.spare_slots)
+    if slots is None:
+        slots = max(0, int(states / one) - rule.spare_slots)
+    else:
+        states = one * (slots + rule.spare_slots)
     return Room(pool - states, states, slots // (states_held(shard) or 1))
 
 
@@ -410,7 +351,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     if serving.kv_cache_bytes is not None:
         pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
     pool = min(pool, visible - weights - non_torch - elsewhere)
-    room = _room(shard, stage, pool)
+    room = _room(shard, stage, pool, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + lost_bytes(shard, stage)))

@@ -137,8 +137,10 @@ def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
     need = need_of(best, question)
     if question.origin.demanded is None:  # so many GPUs, whose spare ones serve nothing
         need = need.without(rules.spare)
-    size, workload = size_of(need, rules), answer.workload
-    return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, question.origin.demanded)
+    size, workload, demanded = size_of(need, rules), answer.workload, question.origin.demanded
+    if demanded is not None and not need.in_flight:
+        demanded = demanded.at_rate(best.requests_per_s, question.origin.workload.planning)
+    return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, demanded)
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:

@@ -223,15 +223,16 @@ def need_of(best: Answer, question: Question) -> Need:
     """The need of an answer of the search.
 
     The capacity of one replica is its most within all limits. Where a simulation needed more replicas than that, it is
-    the confirmed load.
+    the confirmed load. Users, and requests in flight that come at random times, count by the rate of the answer.
     """
     pool, target = best.pool, question.target
     fit = Fit(pool.replica.layout.gpus, pool.replica.gpu_type.gpu.datasheet.node.gpus)
-    most, in_flight = pool.capacity.amount, target.concurrency is not None
-    demand = target.concurrency or target.requests_per_s
+    most, in_flight, demand = pool.capacity.amount, target.concurrency is not None, target.amount
+    if target.population is not None:
+        most, demand = pool.capacity.requests_per_s, best.requests_per_s
     if demand is None:
         return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
-    found = Need(float(demand), most, question.rules.headroom, fit, pool.count, in_flight)
+    found = Need(demand, most, question.rules.headroom, fit, pool.count, in_flight)
     if found.replicas() != pool.count:
         found = replace(found, per_replica=found.demand * (1 + found.headroom) / pool.count)
     return found
@@ -281,7 +282,7 @@ def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[floa
 
     def order(found: Answer, question: Question) -> tuple[float, ...]:
         first, *others = preference(found, question)
-        if question.target.requests_per_s is None and question.target.concurrency is None:
+        if question.target.amount is None:
             return (first, *others)
         try:
             gpus = float(size_of(need_of(found, question), rules).gpus)

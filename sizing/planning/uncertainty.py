@@ -19,6 +19,7 @@ from sizing.planning.size import ROUNDING, Fit, reserve_of
 from sizing.question import demand as demands
 from sizing.question.question import situation_of
 from sizing.specs.bands import Band, Bands, find, region
+from sizing.specs.demand import Demand
 from sizing.specs.values import replaced
 from sizing.specs.workload import Defaults, Workload
 
@@ -193,6 +194,7 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
         return np.full(draws, one.tenant.need.demand)
     found = np.empty(draws)
     columns = [(field.partition(".")[::2], values.tolist()) for field, values in drawn.items()]
+    per_head = one.tenant.need.demand / (_people(one.workload.demand) or 1.0)  # 1 in a closed loop, else a rate
     for index in range(draws):
         demand, planning = one.workload.demand, one.workload.planning
         for (section, field), values in columns:
@@ -208,9 +210,13 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
             shape=one.tenant.demanded.shape,
             arrivals=one.arrivals,
         )
-        peak = resolved.peak_per_s if resolved.peak_per_s is not None else demand.concurrency
-        found[index] = math.nan if peak is None else peak
+        found[index] = resolved.peak_per_s if resolved.peak_per_s is not None else _people(demand) * per_head
     return found
+
+
+def _people(demand: Demand) -> float:
+    """Requests in flight or concurrent users; 0 of other demands."""
+    return float(demand.concurrency or demand.concurrent_users or 0.0)
 
 
 def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:

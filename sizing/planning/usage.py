@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 from sizing.answers.answer import Answer
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import need_of
-from sizing.question.demand import says_shape
 from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.specs import demand
@@ -89,16 +88,14 @@ def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: 
 
     Requests in flight become the rate at which the deployment answers them.
     """
-    found = question.origin.demanded
-    if found is None:
+    if question.origin.demanded is None:
         return "as_sized", capacity_per_s, capacity_per_s
-    if found.peak_per_s is None or found.busy_per_s is None:
-        busy = sized = best.requests_per_s
-        mean = found.habits.mean_of(busy) if says_shape(planning) else None
-    else:
-        busy, sized, mean = found.busy_per_s, found.peak_per_s, found.mean_per_s
-    sized_per_s = sized * (1 + question.rules.headroom)
-    return ("stated_demand", busy, sized_per_s) if mean is None else ("mean_load", mean, sized_per_s)
+    found = question.origin.demanded.at_rate(best.requests_per_s, planning)
+    assert found.busy_per_s is not None and found.peak_per_s is not None
+    sized_per_s = found.peak_per_s * (1 + question.rules.headroom)
+    if found.mean_per_s is None:
+        return "stated_demand", found.busy_per_s, sized_per_s
+    return "mean_load", found.mean_per_s, sized_per_s
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:

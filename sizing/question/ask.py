@@ -7,22 +7,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.catalog import gpus, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.extras import NOTHING
+from sizing.question.demand import AT_ONCE
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
     Question,
     SeparatePools,
     Space,
+    demand_of,
     load_data,
     resolve,
     service_of,
+    target_of,
     undemanded,
 )
 from sizing.question.served import (
@@ -41,6 +44,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.runs import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
+from sizing.specs.target import Target
 from sizing.specs.units import parse_share
 from sizing.specs.workload import Serving, Workload
 
@@ -89,8 +93,8 @@ def decodes(workload: Workload) -> Fault | None:
 def rated(workload: Workload) -> Fault | None:
     """The fault of a workload without a request rate, by which pools are sized."""
     demand = workload.demand
-    if demand is not None and demand.concurrency is not None:
-        what = "pools are sized by a rate, and requests in flight state none"
+    if demand is not None and demand.kind in AT_ONCE:
+        what = "pools are sized by a rate, and requests in flight or concurrent users state none"
         return Fault(what, field=SEPARATE, allowed="with --rps or --dau")
     if demand is None and workload.mode == "offline":
         return Fault("pools are sized by a rate, which offline work has none of", field=SEPARATE, allowed="with --rps")
@@ -224,7 +228,7 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
     if confidence is None and not conservative:
         return question
     share, field, target = _confidence(confidence), "--confidence", question.target
-    if target.offline and target.requests_per_s is None and target.concurrency is None:
+    if target.offline and target.amount is None:
         raise InputError(
             Fault(
                 "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
@@ -263,6 +267,37 @@ def _check_headroom(workload: Workload, options: Options) -> None:
 
 def _unpooled(workload: Workload) -> Fault:
     return unpooled("this command", SEPARATE)
+
+
+class MeasuredQuestion(NamedTuple):
+    """What is asked of measured replicas: a target, growth to add, and the GPU types of the rows that have a profile."""
+
+    target: Target
+    headroom: float
+    workload_name: str | None
+    gpu_types: tuple[GpuType, ...]
+
+
+def measured_question(workload: Found[Workload] | None, options: Options, *parts: Part[Any]) -> MeasuredQuestion:
+    """The demand and limits of a workload and options whose model, lengths and GPU types are those of measured rows.
+
+    Raises InputError with all faults that can be known, those of `parts` too.
+    """
+    data = load_data()
+    names = look_up(workload, options)
+    gpu_types = Part(lambda: names.gpu_types if "gpu" in options.fields else ())
+
+    def asked() -> MeasuredQuestion:
+        stated = names.workload.value
+        target = target_of(stated, data.defaults, demand_of(stated, data.defaults))
+        headroom = stated.planning.headroom
+        return MeasuredQuestion(
+            target, data.defaults.headroom if headroom is None else headroom, names.name, gpu_types.value
+        )
+
+    question = Part(asked, names.layers.by_field)
+    check(*parts, names.found, names.workload, names.price, gpu_types, question)
+    return question.value
 
 
 # --- one layout, without a load ------------------------------------------------------------------------------------------

@@ -2,15 +2,13 @@
 
 The steps are the mean, the busiest time, and chance: the number of Poisson arrivals in one second. Each step is kept
 for display.
-
-From what a user states to the rate to size for: the mean, the busiest time, and chance; each step is kept to be shown.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -65,7 +63,8 @@ def mean_of(count: float, share: float) -> float:
 SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 # Kinds of demand that state the peak; the others state the mean, from which the peak follows.
 OF_PEAK = ("requests_per_s", "sessions")
-OF_USERS = ("daily_active_users", "concurrency", *OF_PEAK)  # that are active in a window, whether it is stated or not
+AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
+OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # that are active in a window, whether it is stated or not
 OF_YEAR = ("calls_per_year", "documents_per_year")
 ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"
 
@@ -123,11 +122,26 @@ class Habits(NamedTuple):
         return busy_per_s / self.peak_to_mean * self.active_hours / HOURS_PER_DAY
 
 
+class Readings(NamedTuple):
+    """One load read in three ways: its rate, its requests in flight, and the users that wait or think `think_time_s`."""
+
+    requests_per_s: float
+    in_flight: float
+    users: float
+    think_time_s: float
+
+
+def readings(requests_per_s: float, e2e_s: float, think_time_s: float) -> Readings:
+    """A rate with its E2E as requests in flight and as concurrent users (Little's law)."""
+    in_flight = requests_per_s * e2e_s
+    return Readings(requests_per_s, in_flight, in_flight + requests_per_s * think_time_s, think_time_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Demanded:
     """A resolved demand: the rate to size for, the mean around the clock (None where unknown), the load by hour.
 
-    `hours_per_s` are the rates to size for by hour. A demand in requests in flight has no rates (None); `shares` then
+    A demand in requests in flight or concurrent users has no rates (None) but those of its answer (`at_rate`); `shares`
     gives each hour as a share of the peak. `busy_per_s` is the rate of the busiest time, before chance.
     """
 
@@ -145,6 +159,13 @@ class Demanded:
         weights = self.shape.weights if self.shape else ()
         return tuple(weight / max(weights) for weight in weights)
 
+    def at_rate(self, requests_per_s: float, planning: Planning) -> Demanded:
+        """This demand with the rate of its answer where it states none itself."""
+        if self.busy_per_s is not None:
+            return self
+        mean = self.habits.mean_of(requests_per_s) if says_shape(planning) else None
+        return replace(self, peak_per_s=requests_per_s, busy_per_s=requests_per_s, mean_per_s=mean)
+
     def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
         """The rate of each hour; with the allowance for chance if `sized`."""
         if self.busy_per_s is None:
@@ -156,13 +177,12 @@ class Demanded:
 def habits(demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None) -> Habits:
     """The habits of users: from the workload, else from the profile `shape`, else from the defaults.
 
-    The default window of hours applies to users alone: yearly counts and stated rates may come at any hour.
-
-    A window of hours is the default for users alone: what is counted over a year or stated as a rate comes at any hour.
+    The default window of hours, and the default peak in it, are those of users: what is counted over a year or stated as
+    a mean comes at any hour, and says its peak itself.
     """
     by_users = demand is None or demand.kind in OF_USERS
     hours = planning.active_hours or (defaults.active_hours if by_users else HOURS_PER_DAY)
-    peak = planning.peak_to_mean or defaults.peak_to_mean
+    peak = planning.peak_to_mean or (defaults.peak_to_mean if by_users else 1.0)
     if shape is not None:
         hours, peak = HOURS_PER_DAY, shape.peak_to_mean
     each = planning.requests_per_user_per_day or defaults.requests_per_user_per_day
@@ -189,7 +209,7 @@ def resolve(
     user = habits(demand, planning, defaults, shape)
     if arrivals is not None:
         user = user._replace(active_hours=HOURS_PER_DAY, peak_to_mean=arrivals.busiest_per_s / arrivals.mean_per_s)
-    if demand.concurrency is not None:
+    if demand.kind in AT_ONCE:
         return Demanded(demand.kind, None, None, None, user, (), shape)
     steps = list(_before_chance(demand, user, shape, arrivals, _how_stated(demand, ranges)))
     busy = steps[-1].requests_per_s
@@ -242,8 +262,8 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
             "the trace says itself how high its peak is, and planning.peak_to_mean, active_hours or profile say it too"
         )
         raise InputError(Fault(message, field="demand.trace", allowed="one of them"))
-    if kind == "concurrency" and planning.poisson_percentile is not None:
-        message = "has no meaning for requests in flight, which come back as they are answered"
+    if kind in AT_ONCE and planning.poisson_percentile is not None:
+        message = "has no meaning for requests in flight and concurrent users, who come back as they are answered"
         raise InputError(Fault(message, field="planning.poisson_percentile", allowed="with a rate, users or sessions"))
     unsaid = not shaped and planning.poisson_percentile is None and not offline
     if kind in (*OF_YEAR, "mean_requests_per_s") and unsaid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,19 +10,21 @@ from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import engines, gpus, models, workloads
 from sizing.catalog.files import FieldPath, read_yaml, resolved
-from sizing.catalog.gpus import typical_price
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found, only
 from sizing.model import settings
-from sizing.question.values import Options, Part, comma_separated
+from sizing.question.prices import PriceRule, price_rule
+from sizing.question.values import THINK_TIME, TURNS, Options, Part, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
-from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
+# What makes options a workload where a file cannot be read, and the fields that may need what the file says.
+STAND_IN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
+NEEDS_A_FILE = ("optimisations.prefix", "demand.", "tokens.isl_", "tokens.osl_")
 SEPARATE = "optimisations.disaggregate"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
@@ -93,14 +95,24 @@ class Names(NamedTuple):
     workload: Part[Workload]
     model: Part[FoundModel]
     gpus: Part[tuple[Found[Gpu], ...]]
-    price: Part[float | None]
+    price: Part[PriceRule]
     engine: Part[tuple[Engine, str]]
     precisions: Part[tuple[str | None, ...]]
+    contradictions: Part[None]
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """All parts, to check them together."""
-        return (self.found, self.workload, self.model, self.gpus, self.price, self.engine, self.precisions)
+        return (
+            self.found,
+            self.workload,
+            self.model,
+            self.gpus,
+            self.price,
+            self.engine,
+            self.precisions,
+            self.contradictions,
+        )
 
     @property
     def name(self) -> str | None:
@@ -110,13 +122,13 @@ class Names(NamedTuple):
 
     @property
     def gpu_types(self) -> tuple[GpuType, ...]:
-        """The GPU types with the prices to plan with."""
-        return tuple(self.priced(found) for found in self.gpus.value)
+        """The GPU types with the prices to plan with; those that a stated provider does not offer are left out."""
+        rule = self.price.value
+        return tuple(rule.priced(found) for found in self.gpus.value if rule.offers(found))
 
     def priced(self, found: Found[Gpu]) -> GpuType:
-        """A GPU type at the stated price, or else at its typical price."""
-        price = self.price.value
-        return GpuType(found.id, found.spec, *((price, "as asked") if price is not None else typical_price(found.spec)))
+        """A GPU type with the price to plan with."""
+        return self.price.value.priced(found)
 
     @property
     def gpus_matched(self) -> dict[str, str]:
@@ -147,6 +159,11 @@ def look_up(
     precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"
+    thinks = given.get(THINK_TIME)
+    if thinks is not None and "demand" not in given and not found.faults and _has_users(found.value):
+        given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
+        if found.value is not None and found.value.spec.optimisations.prefix is None and TURNS not in given:
+            del given[THINK_TIME]
     layers = Layers(given, flags, _path_of(found))
 
     def stated(field: str, default: Any = None) -> Any:
@@ -165,22 +182,38 @@ def look_up(
         return str(name)
 
     def whole() -> Workload:
+        if found.faults:  # which do not hide those of options
+            alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
+            workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
         return workloads.override(found.value.spec if found.value else None, given, flags)
 
+    found_gpus = Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single))
     return Names(
         layers=layers,
         found=found,
         workload=Part(whole),
         model=Part(lambda: served_as(catalog.model(model_name()), stated("task")), layers.at(("model",))),
-        gpus=Part(lambda: _gpus(tuple(stated("gpu", ())), layers, catalog, single=single)),
-        price=Part(lambda: checked_price(options.price)),
+        gpus=found_gpus,
+        price=Part(lambda: price_rule(options, found_gpus.value, catalog.gpu)),
         engine=Part(
             lambda: catalog.engine(stated("serving.engine", Serving.model_fields["engine"].default)),
             layers.at(("serving", "engine")),
         ),
         precisions=precisions,
+        contradictions=Part(lambda: raised(options.faults)),
     )
+
+
+def raised(faults: Sequence[Fault]) -> None:
+    """Raise InputError where there are faults."""
+    if faults:
+        raise InputError(faults)
+
+
+def _has_users(found: Found[Workload] | None) -> bool:
+    demand = None if found is None else found.spec.demand
+    return demand is not None and demand.concurrent_users is not None
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
@@ -248,14 +281,6 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
         taken.add(unique.id)
         distinct.append(unique)
     return tuple(distinct)
-
-
-def checked_price(price: float | None) -> float | None:
-    """A price in $ per GPU-hour. Raises InputError where `price` is out of range."""
-    if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
-        allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
-        raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))
-    return price
 
 
 def gpu_of_decode(text: str | None) -> str | None:

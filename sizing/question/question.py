@@ -210,6 +210,16 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
     return found
 
 
+def think_time_of(workload: Workload, defaults: Defaults) -> float:
+    """Seconds between an answer and a user's next request: as stated of users or of turns, else the default."""
+    prefix = workload.optimisations.prefix
+    stated = (
+        workload.demand.think_time_s if workload.demand is not None else None,
+        prefix.think_time_s if prefix is not None else None,
+    )
+    return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
+
+
 def service_of(
     workload: Workload, model: Model, engine: tuple[Engine, str], extras: Extras = NOTHING, *, full: bool = False
 ) -> Service:
@@ -242,10 +252,14 @@ def _seeing(model: Model, serving: Serving) -> Model:
         return model
     from sizing.specs.facts import OptimisationFacts  # read for a model that sees
 
-    if serving.language_model_only:
+    limit = serving.limit_mm_per_prompt
+    if serving.language_model_only or (limit is not None and not limit.tower):
         return images.without_encoder(model)
+    if limit is not None and limit.count == 0:
+        return model
     facts = shelf.only(OptimisationFacts)
-    return images.with_largest(model, facts.encoder, facts.image_rules)
+    height, width = (None, None) if limit is None else (limit.height, limit.width)
+    return images.with_largest(model, facts.encoder, facts.image_rules, height, width)
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
@@ -253,25 +267,18 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
 
     Raises InputError where nothing says how much to serve, and as `demand_of` does.
     """
-    planning, offline = workload.planning, workload.mode == "offline"
-    demanded = demand_of(workload, defaults)
-    if workload.demand is None and gpu_budget is None and not offline:
+    planning, demanded = workload.planning, demand_of(workload, defaults)
+    if workload.demand is None and gpu_budget is None and workload.mode != "offline":
         raise InputError(
             Fault(
                 "nothing says how much to serve",
                 field="demand",
-                allowed="one of --rps, --concurrency, --dau (or demand: in the workload), or --gpus alone for what N GPUs serve",
+                allowed="one of --rps, --users, --dau, --concurrency (or demand: in the workload), or --gpus alone for what N GPUs serve",
             )
         )
     return Question(
         service,
-        Target(
-            requests_per_s=demanded.peak_per_s if demanded else None,
-            concurrency=workload.demand.concurrency if workload.demand else None,
-            limits=Limits() if offline else workload.limits,
-            offline=offline,
-            max_utilisation=planning.max_utilisation or defaults.max_utilisation,
-        ),
+        target_of(workload, defaults, demanded),
         Rules(
             objective=planning.objective or "gpus",
             gpu_budget=gpu_budget,
@@ -284,6 +291,21 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
             demanded=demanded,
             habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
         ),
+    )
+
+
+def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None) -> Target:
+    """What a workload asks for, of which `demanded` is the rate; defaults fill the gaps."""
+    stated, offline = workload.demand, workload.mode == "offline"
+    closed = stated is not None and bool(stated.closed_loop or offline)  # a batch's clients wait for each other
+    return Target(
+        requests_per_s=demanded.peak_per_s if demanded else None,
+        concurrency=stated.concurrency if stated and closed else None,
+        limits=Limits() if offline else workload.limits,
+        offline=offline,
+        max_utilisation=workload.planning.max_utilisation or defaults.max_utilisation,
+        population=None if stated is None or closed else stated.concurrency or stated.concurrent_users,
+        think_time_s=think_time_of(workload, defaults) if stated and stated.concurrent_users else 0.0,
     )
 
 

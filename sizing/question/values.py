@@ -5,21 +5,21 @@ Every field of a question that a user may set: name, type, spellings, help, and 
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NewType, TypeVar
 
 from sizing.specs.errors import Fault, InputError
 
 T = TypeVar("T")
 
 MOST_VALUES = 10_000
-ALLOWED = "numbers with commas (1,8,64), doublings as 1..512, or steps as 1..100:10"
-_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?"
-_PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*:\s*({_NUMBER}))?)?\Z")
+MOST_UNSTEPPED = 64  # of a range that states no step: more are seldom meant
+ALLOWED = "numbers with commas (1,8,64), ranges as 1..5, doublings as 1..512x2, or steps as 1..100:10"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?[kK]?"
+_PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*([:xX])\s*({_NUMBER}))?)?\Z")
 
 
 class Part(Generic[T]):
@@ -74,8 +74,9 @@ def comma_separated(text: str) -> list[str]:
 def numbers(text: str) -> tuple[float, ...]:
     """The numbers that a text lists, in its order and each once.
 
-    `a..b` are a, its doublings below b, and b; `a..b:step` are a, a + step and so on, up to b where a step falls on it.
-    Raises ValueError, saying what is wrong, for what is no number or no range, and for more than 10,000 values.
+    `a..b` are the whole numbers from a to b; `a..b:step` are a, a + step and so on, up to b where a step falls on it;
+    `a..bxn` are a, n times as much and so on below b, and b. Raises ValueError, saying what is wrong, for what is no number
+    or no range, for a long range without a step, and for more than 10,000 values.
     """
     found: dict[float, None] = {}
     for part in (part.strip() for part in text.split(",")):
@@ -102,20 +103,40 @@ def _values(part: str) -> Iterator[Decimal]:
     match = _PART.match(part)
     if match is None:
         raise ValueError(f"{part!r} is neither a number nor a range")
-    low, high, step = (None if group is None else Decimal(group) for group in match.groups())
+    low, high, step = (None if group is None else _decimal(group) for group in match.group(1, 2, 4))
     if low is None or high is None:
         return iter(() if low is None else (low,))
     if high < low:
         raise ValueError(f"{part!r} is no range: its second number must be the larger")
-    return _doublings(part, low, high) if step is None else _steps(part, low, high, step)
+    if match[3] is not None and match[3] != ":":
+        return _multiples(part, low, high, step or Decimal(0))
+    count = int(high - low) + 1
+    if step is None and (low != int(low) or high != int(high) or count > MOST_UNSTEPPED):
+        what = f"has {count:,} values" if low == int(low) and high == int(high) else "has no whole steps"
+        raise ValueError(f"{part!r} {what}: write {part}x2 for doublings, or {part}:{_round_step(low, high)} for steps")
+    return _steps(part, low, high, Decimal(1) if step is None else step)
 
 
-def _doublings(part: str, low: Decimal, high: Decimal) -> Iterator[Decimal]:
-    if low == 0 < high:
-        raise ValueError(f"{part!r} doubles from 0, which never grows: give a step, as {part}:{high}")
-    count = math.ceil(math.log2(high / low)) if high > low else 0
-    below = (low * 2**index for index in range(count + 1))
-    return iter((*(value for value in below if value < high), high))
+def _decimal(text: str) -> Decimal:
+    return Decimal(text[:-1]) * 1000 if text[-1] in "kK" else Decimal(text)
+
+
+def _round_step(low: Decimal, high: Decimal) -> str:
+    """Write a step of one digit that makes some ten values of a range."""
+    tenth = (high - low) / 10 or Decimal(1)
+    return f"{Decimal(f'{tenth:.0e}').normalize():f}"
+
+
+def _multiples(part: str, low: Decimal, high: Decimal, factor: Decimal) -> Iterator[Decimal]:
+    if factor <= 1 or low == 0 < high:
+        what = "multiplies 0" if factor > 1 else f"multiplies by {factor}"
+        raise ValueError(f"{part!r} {what}, which never grows: give steps, as {part.partition('..')[0]}..{high}:{high}")
+    values = [low]
+    while values[-1] * factor < high:
+        values.append(values[-1] * factor)
+        if len(values) > MOST_VALUES:
+            raise ValueError(f"{part!r} has more than {MOST_VALUES:,} values")
+    return iter((*values, high) if high > low else values)
 
 
 def _steps(part: str, low: Decimal, high: Decimal, step: Decimal) -> Iterator[Decimal]:
@@ -145,15 +166,19 @@ SERVING = "Serving"
 PLANNING = "Planning and cost"
 OPTIMISATIONS = "Optimisations"
 
-TEXT, WHOLE, NUMBER, SWITCH = str | None, int | None, float | None, bool | None
+SESSION = "sessions."  # below it stand the fields of a demand in sessions
+Share = NewType("Share", float)
+Prices = NewType("Prices", str)  # or one number
+TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
+PRICE = Prices | None
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
 MODEL_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
-    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, or all. Default: the workload's, else those rented singly or by the node (workloads/_defaults.yaml).", MODEL, "gpu"),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, all, or 8xh100 for --gpus 8. Default: the workload's, else those rented singly or by the node (workloads/_defaults.yaml).", MODEL, "gpu"),
     Field("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
-    Field("precision", TEXT, ("--precision",), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
+    Field("precision", TEXT, ("--precision", "--quantization"), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
     Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
 )  # fmt: skip
 SERVING_OPTIONS = (
@@ -166,7 +191,7 @@ SERVING_OPTIONS = (
     Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: of the TP GPUs that hold the same cache (MLA, few KV heads), how many share it by tokens.", SERVING, "serving.dcp"),
     Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens reach experts under --dp and --ep: allgather (default), low_latency or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
     Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Load of the busiest expert rank over the mean, as measured: 1.2; that of random routing without it.", SERVING, "serving.expert_imbalance"),
-    Field("memory_fraction", NUMBER, ("--gpu-memory-utilization", "--memory-fraction", "--mem-fraction-static"), "The engine's share of GPU memory.", SERVING, "serving.memory_fraction"),
+    Field("memory_fraction", SHARE, ("--gpu-memory-utilization", "--memory-fraction", "--mem-fraction-static"), "The engine's share of GPU memory: 0.9, 90%.", SERVING, "serving.memory_fraction"),
     Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
     Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
     Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
@@ -177,6 +202,9 @@ SERVING_OPTIONS = (
     Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
     Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
     Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
+    Field("limit_mm_per_prompt", TEXT, ("--limit-mm-per-prompt",), "Images of a prompt, as vLLM reads it: '{\"image\": 0, \"video\": 0}' or image=2; none at all leaves the encoder out.", SERVING, "serving.limit_mm_per_prompt"),
+    Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of recurrent states over that of tokens.", SERVING, "serving.mamba_full_memory_ratio"),
+    Field("max_mamba_cache_size", WHOLE, ("--max-mamba-cache-size",), "SGLang: recurrent states held, whatever the ratio.", SERVING, "serving.max_mamba_cache_size"),
     Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
 )  # fmt: skip
 OPTIMISATION_OPTIONS = (
@@ -186,7 +214,7 @@ OPTIMISATION_OPTIONS = (
     Field("prefix_shared", WHOLE, ("--prefix-shared",), "Tokens of a prompt that live requests share and the cache holds once.", OPTIMISATIONS, "optimisations.prefix.shared_tokens"),
     Field("prefix_distinct", WHOLE, ("--prefix-distinct",), "Different shared prefixes in all, 1 by default; each replica holds all of them, or its part under affinity.", OPTIMISATIONS, "optimisations.prefix.distinct"),
     Field("turns", WHOLE, ("--turns",), "Turns of a conversation, each of which sends all before it again: --isl is then the first prompt, later ones grow, and the hit rate follows.", OPTIMISATIONS, "optimisations.prefix.turns"),
-    Field("think_time", TEXT, ("--think-time",), "Time between an answer and the conversation's next turn, 30s: how many caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
+    Field("think_time", TEXT, ("--think-time",), "Time between an answer and a user's next request, 30s: of --users, and of the turns of a conversation, whose caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
     Field("prefix_routing", TEXT, ("--prefix-routing",), "Router over replicas: affinity (prefix-aware: a conversation stays with its cache) or random (the default; round-robin too).", OPTIMISATIONS, "optimisations.prefix.routing"),
     Field("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK[+experts]: 16x64, 16x64+experts (routed ones too).", OPTIMISATIONS, "optimisations.lora"),
     Field("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
@@ -196,12 +224,16 @@ DISAGGREGATION_OPTIONS = (
     Field("disaggregate", TEXT, (DISAGGREGATE,), "Separate pools for prefill and decode: without a value the search lays both out; else prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
 )  # fmt: skip
 DEMAND_OPTIONS = (
-    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
-    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens.", DEMAND, "tokens.osl"),
+    Field("isl", WHOLE, ("--isl", "--input-len"), "Mean prompt length in tokens, 2000 or 2k; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
+    Field("osl", WHOLE, ("--osl", "--output-len"), "Mean output length in tokens.", DEMAND, "tokens.osl"),
     Field("isl_max", WHOLE, ("--isl-max",), "Longest prompt.", DEMAND, "tokens.isl_max"),
     Field("osl_max", WHOLE, ("--osl-max",), "Longest output.", DEMAND, "tokens.osl_max"),
-    Field("rps", NUMBER, ("--rps",), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
-    Field("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight, over all replicas.", DEMAND, "demand.concurrency"),
+    Field("rps", NUMBER, ("--rps", "--qps"), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
+    Field("users", NUMBER, ("--users",), "Demand in concurrent users: each asks again a think time (--think-time, 30s) after an answer, or --requests-per-session times in a --session-length.", DEMAND, "demand.concurrent_users"),
+    Field("requests_per_session", NUMBER, ("--requests-per-session",), "Requests of each of the --users in a session.", DEMAND, "demand.sessions.requests_per_session"),
+    Field("session_length", TEXT, ("--session-length",), "Length of a session of the --users: 10min.", DEMAND, "demand.sessions.session_length"),
+    Field("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight on average, over all replicas, that come at random times.", DEMAND, "demand.concurrency"),
+    Field("closed_loop", bool, ("--closed-loop",), "Hold --concurrency at exactly so many, as the synchronised clients of a benchmark do.", DEMAND, "demand.closed_loop"),
     Field("dau", NUMBER, ("--dau",), "Demand in daily active users.", DEMAND, "demand.daily_active_users"),
     Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests of a user in a day.", DEMAND, "planning.requests_per_user_per_day"),
     Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
@@ -216,17 +248,18 @@ PEAK_OPTIONS = (
 )  # fmt: skip
 LIMIT_OPTIONS = (
     Field("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
-    Field("itl", TEXT, ("--itl",), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
+    Field("itl", TEXT, ("--itl", "--tpot"), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
     Field("e2e", TEXT, ("--e2e",), "End-to-end latency: 5s.", LIMITS, "limits.e2e"),
 )
 PLANNING_OPTIONS = (
-    Field("max_utilisation", TEXT, ("--max-utilisation",), "Share of the highest stable rate to run at: 0.8, 80%.", PLANNING, "planning.max_utilisation"),
-    Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 0.2, 20%.", PLANNING, "planning.headroom"),
+    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Share of the highest stable rate to run at: 80% or 0.8.", PLANNING, "planning.max_utilisation"),
+    Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
     Field("objective", TEXT, ("--objective",), "gpus, cost or energy. Default: cost where several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
     Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP of 1, 2, 4, 8 within a node; for experts also attention DP with EP; where none of these will do the next), pipelines, all.", PLANNING, "planning.layouts"),
     Field("confidence", TEXT, ("--confidence",), "Size so that this share of published runs like it would keep the limits, 50% to 95%: 90%. Default: as predicted.", PLANNING),
     Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
-    Field("price", NUMBER, ("--price",), "$ per GPU-hour in place of the profile's.", PLANNING),
+    Field("price", PRICE, ("--price",), "$ per GPU-hour in place of the profile's: 2.5, or of each GPU type h100-sxm=2.5,h200-sxm=3.1.", PLANNING),
+    Field("provider", TEXT, ("--provider",), "Provider whose price counts, on demand or of a kind: aws, nebius:spot (llmsize prices); GPU types that it does not offer are left out.", PLANNING),
 )  # fmt: skip
 WORKLOAD_OPTIONS = (
     *MODEL_OPTIONS,
@@ -240,38 +273,97 @@ WORKLOAD_OPTIONS = (
 QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
 
 
+def states_demand(option: Field) -> bool:
+    """Whether an option states a demand of its own, and does not say more of another."""
+    section, _, kind = (option.field or "").partition(".")
+    return section == "demand" and kind != "closed_loop" and not kind.startswith(SESSION)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings."""
+    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
+
+    `faults` are those of options that contradict each other, or that a command does not take in the form given.
+    """
 
     fields: Mapping[str, Any]
     flags: Mapping[str, str]
     precision: str | None = None
-    price: float | None = None
+    price: float | str | None = None
+    provider: str | None = None
     gpus: int | None = None
+    faults: tuple[Fault, ...] = ()
 
 
-def options_of(fields: Iterable[Field], values: Mapping[str, Any]) -> Options:
+_COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")
+
+
+def _counted(names: list[str], gpus: int | None, *, budgets: bool) -> tuple[list[str], int | None, tuple[Fault, ...]]:
+    """GPU names without their count (`8xh100`), the count, and the faults of one that is stated twice or has no use."""
+    found = [match for name in names if (match := _COUNTED_GPUS.match(name))]
+    if not found:
+        return names, gpus, ()
+    text, count = found[0][0].strip(), int(found[0][1])
+    plain = [match[2].strip() if (match := _COUNTED_GPUS.match(name)) else name for name in names]
+    if not budgets:
+        fault = Fault(
+            f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", "--tp, --replicas"
+        )
+    elif len(names) > 1:
+        fault = Fault(
+            f"{text!r} counts GPUs of one type, and several are named", None, None, "--gpu", "one type, or --gpus N"
+        )
+    elif gpus is not None and gpus != count:
+        fault = Fault(f"{text!r} contradicts --gpus {gpus:,}", None, None, "--gpu", "one of them")
+    else:
+        return plain, count, ()
+    return plain, gpus, (fault,)
+
+
+def is_stated(field: Field, value: Any) -> bool:
+    """Whether an option was given: zero is, and the no of a switch; a flag that is not set is not."""
+    return value is not None and (field.type is not bool or bool(value))
+
+
+def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     """Collect the stated `values` of some fields by parameter name; None means not stated.
 
     A demand replaces the whole demand of a workload, so its fields come as one mapping.
     """
     of_workload = {field.field: field for field in fields if field.field}
-    given: dict[str, Any] = {}
-    demand: dict[str, Any] = {}
-    for path, field in of_workload.items():
-        value = values.get(field.name)
-        if value is None:
-            continue
-        if path.startswith("demand."):
-            demand[path.removeprefix("demand.")] = value
-        else:
-            given[path] = comma_separated(value) if path == "gpu" else value
-    if demand:
-        given["demand"] = demand
+    stated: dict[str, Any] = {
+        path: values[field.name] for path, field in of_workload.items() if is_stated(field, values.get(field.name))
+    }
+    given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
+    gpus, faults = values.get("gpus"), tuple[Fault, ...]()
+    if "gpu" in given:
+        budgets = any(field.name == "gpus" for field in fields)
+        given["gpu"], gpus, faults = _counted(comma_separated(given["gpu"]), gpus, budgets=budgets)
+    demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
     flags = {path: field.flags[0] for path, field in of_workload.items()}
-    flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --concurrency, --dau"
-    return Options(given, flags, values.get("precision"), values.get("price"), values.get("gpus"))
+    flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
+    if set(demand) - {"closed_loop"}:
+        given["demand"] = _demand(demand, given, flags)
+    elif demand:  # of the workload's own requests in flight
+        given["demand.closed_loop"] = True
+    return Options(given, flags, values.get("precision"), values.get("price"), values.get("provider"), gpus, faults)
+
+
+THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"
+
+
+def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]) -> dict[str, Any]:
+    """The fields of a demand; a think time of users goes there, and stays with the turns where there are any."""
+    sessions = {path.removeprefix(SESSION): value for path, value in demand.items() if path.startswith(SESSION)}
+    found = {path: value for path, value in demand.items() if not path.startswith(SESSION)}
+    if sessions:
+        flags["demand.sessions.concurrent_users"] = flags["demand.concurrent_users"]
+        users = found.pop("concurrent_users", None)
+        return {**found, "sessions": sessions if users is None else {"concurrent_users": users, **sessions}}
+    if "concurrent_users" in found and THINK_TIME in given:
+        flags["demand.think_time"] = flags[THINK_TIME]
+        found["think_time"] = given[THINK_TIME] if TURNS in given else given.pop(THINK_TIME)
+    return found
 
 
 def unpooled(command: str, field: str) -> Fault:

@@ -28,11 +28,12 @@ AT_ONCE = 64  # layouts whose loads are tried together: arrays that a core's cac
 LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
 
 Solved = TypeVar("Solved")
+Measure = Callable[[Curves, Batching, Array], Array]  # of ascending loads
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The most that one replica serves: requests/s (or requests in flight under a concurrency demand), and why no more."""
+    """The most that one replica serves: requests/s, or what else the demand counts (`Target.unit`), and why no more."""
 
     amount: float
     requests_per_s: float
@@ -88,7 +89,18 @@ def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
         return [_most_in_flight(timed, target.limits) for timed in found]
     if target.offline:
         return _together(found, lambda some, rows: _full(some))
-    return _together(found, lambda some, rows: _most_rates(some, target.limits, target.max_utilisation))
+    mosts = _together(found, lambda some, rows: _most_rates(some, target.limits, target.max_utilisation))
+    if target.population is None:
+        return mosts
+    return [
+        None if most is None else _as_population(timed, most, target) for timed, most in zip(found, mosts, strict=True)
+    ]
+
+
+def _as_population(timed: Timed, most: Capacity, target: Target) -> Capacity:
+    """The same most, counted by those who are in flight or think at its rate."""
+    e2e_s = point_at_rate(timed, most.requests_per_s, most).e2e_s["mean"]
+    return replace(most, amount=target.population_of(most.requests_per_s, e2e_s))
 
 
 def highest_stable(timed: Timed) -> Capacity:
@@ -211,37 +223,45 @@ def points_of(
             for timed, share in zip(found, shares, strict=True)
         ]
     heaviest = np.array([most.decoding for most in mosts])
-    if target.requests_per_s is None:
+    if target.amount is None:
         return _together(found, lambda some, rows: _points(some, heaviest[rows]))
-    rates = target.requests_per_s / np.array(replicas)
-    return _together(found, lambda some, rows: _at_rates(some, rates[rows], heaviest[rows]))
+    loads = target.amount / np.array(replicas)
+    measure = batching.requests_per_s if target.population is None else _population(target)
+    return _together(found, lambda some, rows: _points(some, _loads_at(some, loads[rows], heaviest[rows], measure)))
+
+
+def _population(target: Target) -> Measure:
+    """Those in flight or thinking as a function of the load."""
+
+    def count(curves: Curves, flow: Batching, decoding: Array) -> Array:
+        points = batching.open_loop(curves, flow, decoding, {})
+        return points.running + points.requests_per_s * target.think_time_s
+
+    return count
 
 
 def point_at_rate(timed: Timed, requests_per_s: float, most: Capacity) -> Point:
     """The operating point of a replica whose throughput is a rate, at most that of `most`."""
-    return _at_rates([timed], np.array([requests_per_s]), np.array([most.decoding]))[0]
+    return _points([timed], _loads_at([timed], np.array([requests_per_s]), np.array([most.decoding])))[0]
 
 
-def _at_rates(found: Sequence[Timed], rates: Array, heaviest: Array) -> list[Point]:
-    """The operating points whose throughput is `rates`."""
-    return _points(found, _loads_at(found, rates, heaviest))
-
-
-def _loads_at(found: Sequence[Timed], rates: Array, heaviest: Array) -> Array:
-    """Solve for the loads whose throughput is `rates` by narrowing a bracket (throughput grows with load)."""
+def _loads_at(
+    found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = batching.requests_per_s
+) -> Array:
+    """Solve for the loads whose `measure`, throughput or what else grows with the load, is `wanted`, by narrowing a bracket."""
     stacked, rows = _stacked(found), np.arange(len(found))
     lightest = LIGHTEST_LOAD**2 * heaviest
-    least_per_s = batching.requests_per_s(*stacked, lightest[:, np.newaxis])[:, 0]
-    # so light, throughput grows as load does
-    lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * rates / least_per_s)
+    least = measure(*stacked, lightest[:, np.newaxis])[:, 0]
+    # so light, it grows as load does
+    lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * wanted / least)
     grid = np.geomspace(lightest, heaviest, SOLVING_POINTS, axis=-1)
     exact = heaviest
     for _ in range(SOLVING_ROUNDS):
-        reached = batching.requests_per_s(*stacked, grid)
-        places = [np.searchsorted(*each) for each in zip(reached, rates, strict=True)]
+        reached = measure(*stacked, grid)
+        places = [np.searchsorted(*each) for each in zip(reached, wanted, strict=True)]
         above = np.clip(places, 1, SOLVING_POINTS - 1)
         around = [slice(index - 1, index + 1) for index in above]
-        exact = np.array([np.interp(rates[i], reached[i, two], grid[i, two]) for i, two in enumerate(around)])
+        exact = np.array([np.interp(wanted[i], reached[i, two], grid[i, two]) for i, two in enumerate(around)])
         grid = np.linspace(grid[rows, above - 1], grid[rows, above], SOLVING_POINTS, axis=-1)
     return exact
 

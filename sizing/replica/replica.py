@@ -16,6 +16,7 @@ from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Service
 from sizing.model.shard import Shard
+from sizing.specs.bands import MemoryKind
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
@@ -56,6 +57,13 @@ class Replica:
     def shard(self) -> Shard:
         """What its GPUs hold and run."""
         return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
+
+    @property
+    def memory_kind(self) -> MemoryKind:
+        """The class of its memory, by which engine logs are told apart."""
+        if architecture.has_states(self.service.model):
+            return "hybrid"
+        return "pcie" if self.layout.stage_gpus > 1 and not self.gpu_type.gpu.datasheet.switched else "plain"
 
     def memory_at(self, tokens: int) -> MemoryUse:
         """Memory where sequences have up to `tokens` tokens."""
@@ -254,7 +262,12 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     if service.extras.speculation is not None:
         resolved = resolved.speculating()
+    if service.optimisations.prefix is not None:  # what is found in a cache says that there is one
+        resolved = resolved.model_copy(update={"prefix_caching": True})
     serving = service.serving
+    if serving.mamba_full_memory_ratio is not None:
+        states = resolved.states.model_copy(update={"share": serving.mamba_full_memory_ratio})
+        resolved = resolved.model_copy(update={"states": states})
     if serving.enforce_eager:
         resolved = resolved.eager(len(service.model.layers))
     if serving.cpu_offload_gb is not None:
@@ -278,7 +291,6 @@ def _resolved(
 ) -> tuple[Service, EngineSettings, PrecisionPlan]:
     """The service with its extras on a layout, its settings and its formats there."""
     resolved = resolve_settings(service, gpu_type.gpu, layout)
-    extras = service.extras.on(layout.dp, resolved.block_tokens)
     plan = precision.plan(
         service.model,
         gpu_type.gpu,
@@ -286,8 +298,10 @@ def _resolved(
         data.formats,
         precision=precision_name,
         kv_precision=service.kv_precision,
-        extras=extras,
+        extras=service.extras,
     )
+    shard = Shard(service.model, layout, resolved, plan, service.extras)
+    extras = service.extras.on(layout.dp, memory.block_tokens(shard, shard.stages[0]))
     return service if extras is service.extras else replace(service, extras=extras), resolved, plan
 
 

@@ -124,7 +124,7 @@ def record(bill: Bill) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
-        deployments=tuple(deployment(deployed.best) for deployed in bill.deployed),
+        deployments=tuple(deployment(each.best, each.priced.outcome.sure) for each in bill.deployed),
         verified=first.outcome.verified,
         options=bill.options,
         break_even=bill.break_even,

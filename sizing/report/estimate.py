@@ -9,7 +9,7 @@ from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, plain
 from sizing.formats.words import milliseconds, number, percent, plural
-from sizing.question.question import situation_of
+from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat, screen
 from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
@@ -22,6 +22,7 @@ from sizing.report.parts.figures import (
     Utilisation,
     figures,
     memory_of,
+    readings_of,
 )
 from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, layout
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
@@ -114,6 +115,7 @@ class Estimate(NamedTuple):
     disaggregated: Disaggregated | None = None
     explanations: tuple[Explanation, ...] = ()
     idle_conversations: IdleConversations | None = None
+    readings: Readings | None = None
     confidence: float | None = None
     evidence: Evidence | None = None
     schema: str = "llmsize.estimate/1"
@@ -135,7 +137,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     served = nothing._replace(
         feasible=True,
         inputs=inputs(question, pool.replica),
-        deployment=layouts.deployment(best)._replace(gpus_sure=None if outcome.sure is None else outcome.sure.gpus),
+        deployment=layouts.deployment(best, outcome.sure),
         load=found.load,
         throughput=found.throughput,
         latency=found.latency,
@@ -149,6 +151,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
         idle_conversations=conversations.idle(pool, question),
+        readings=readings_of(found.load, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
         evidence=_evidence(outcome),
     )
@@ -183,7 +186,9 @@ def _unserved(outcome: Outcome) -> Estimate:
     if miss is not None and miss.sized is not None:
         lacking = memory_of(miss.sized)
     of_memory = (
-        () if miss is None or lacking is None else bands.of_memory(lacking, situation_of(question, miss.gpu_type.gpu))
+        ()
+        if miss is None or miss.sized is None or lacking is None
+        else bands.of_memory(lacking, bands.memory_situation(question, miss.sized))
     )
     return Estimate(
         feasible=False,
@@ -231,6 +236,15 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
         kv_utilisation_max=run.cache_max,
         preemptions=run.preemptions,
     )
+
+
+def shortest(record: Estimate) -> str:
+    """The number of GPUs, with their type where one of several was chosen."""
+    if record.disaggregated is not None:
+        return str(record.disaggregated.gpus)
+    assert record.deployment is not None
+    several = len(record.inputs["gpus_considered"]) > 1
+    return f"{record.deployment.gpus} {record.deployment.gpu_id}" if several else str(record.deployment.gpus)
 
 
 def document(record: Estimate) -> Document[Estimate]:
@@ -356,7 +370,7 @@ def nearest(record: Estimate) -> Facts:
 
 def is_demanded(inputs: Mapping[str, Any]) -> bool:
     """Whether a rate or requests in flight are asked for; else the GPUs are given."""
-    return inputs["demand"]["requests_per_s"] is not None or inputs["demand"]["concurrency"] is not None
+    return any(inputs["demand"][name] is not None for name in ("requests_per_s", "concurrency", "concurrent_users"))
 
 
 def _judged(record: Estimate) -> Iterator[Judged]:
@@ -373,6 +387,9 @@ def _judged(record: Estimate) -> Iterator[Judged]:
     if demand["concurrency"] is not None:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
         yield screen.rate("most in flight", demand["concurrency"] * (1 + load.headroom), demand["concurrency"])
+    elif demand["concurrent_users"] is not None:
+        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
+        yield screen.rate("most users", demand["concurrent_users"] * (1 + load.headroom), demand["concurrent_users"])
     elif demand["requests_per_s"] is not None:
         yield screen.rate("most requests/s", load.max_requests_per_s, demand["requests_per_s"], found.get(most))
     else:
@@ -384,7 +401,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     i, load, users = record.inputs, record.load, record.users
     demanded = load is not None and is_demanded(i)
     other = None if users is None or users.stated or i["mode"] == "offline" else users.daily_active_users
-    yield demand_line(i, same=readings(i, load.requests_per_s, load.concurrency, other) if load and demanded else "")
+    yield demand_line(i, same=readings(i, record.readings, other) if record.readings and demanded else "")
     yield from replica_lines(i)
     if record.memory is None or not record.feasible:
         yield from nearest(record).lines

@@ -31,7 +31,7 @@ from sizing.formats.view import (
 from sizing.formats.words import plural
 from sizing.specs.bands import Bands
 
-PER_ROW = ("id", "metric", "measured", "predicted", "low", "high")
+PER_ROW = ("id", "metric", "measured", "predicted", "low", "high", "corrected")
 TITLES = {
     "ttft_ms": "TTFT",
     "itl_ms": "ITL",
@@ -110,7 +110,10 @@ def record(
 def per_row(compared: Sequence[Comparison]) -> str:
     """Every comparison as CSV text: id, metric, measured, predicted, and the band where there is one."""
     out = io.StringIO()
-    values = ((one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high))) for one in compared)
+    values = (
+        (one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high, one.corrected)))
+        for one in compared
+    )
     csv.writer(out, lineterminator="\n").writerows((PER_ROW, *values))
     return out.getvalue()
 
@@ -151,6 +154,8 @@ FIGURES = (
     _percent("median_ape", "median", ".1f"),
     _percent("p90_ape", "p90", ".1f"),
     _percent("bias", "bias", "+.1f"),
+    _percent("corrected_median_ape", "corrected", ".1f"),
+    _percent("corrected_bias", "its bias", "+.1f"),
     _percent("band_coverage", "inside", ".0f"),
     _figure("n")._replace(heading="n", write="{:,}".format),
 )
@@ -159,8 +164,8 @@ FIGURES = (
 def sections(record: ValidationReport) -> Iterator[Section]:
     """Yield the number of predicted rows, a table for each metric, and the rows left out with reasons."""
     meaning = (
-        "Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median); share of "
-        "measurements inside their error band in %; rows."
+        "Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median); median and bias of "
+        "the prediction as corrected by published runs; share of measurements inside its error band in %; rows."
     )
     headline = (
         f"{plural(record.rows, 'row')}: {record.predicted:,} predicted, {len(record.missed):,} of them missed, "

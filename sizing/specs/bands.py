@@ -11,6 +11,8 @@ BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
 DrivingMode = Literal["served", "batch", "offline"]
 ModelKind = Literal["dense", "moe"]
 LoadRegion = Literal["solo", "low", "medium", "high"]
+# What a number of memory is of: a model with recurrent states; another over GPUs on PCIe or bridges; any other.
+MemoryKind = Literal["hybrid", "pcie", "plain"]
 
 
 class Band(Spec):
@@ -26,6 +28,7 @@ class Band(Spec):
     architecture: Text | None = None
     kind: ModelKind | None = None
     load: LoadRegion | None = None
+    memory: MemoryKind | None = None
     low: Positive
     high: Positive
     n: PositiveInt
@@ -111,6 +114,7 @@ class Situation(NamedTuple):
     architecture: str
     kind: ModelKind
     load: LoadRegion | None
+    memory: MemoryKind | None = None
 
 
 def region(in_flight: float) -> LoadRegion:

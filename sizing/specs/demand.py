@@ -176,9 +176,12 @@ class DocumentsPerYear(Spec):
 
 
 class Demand(Spec):
-    """One kind of demand, exactly: rates and requests in flight are those of the peak, users of a day, counts of a year.
+    """One kind of demand, exactly: rates, requests in flight and concurrent users are those of the peak, users of a day,
+    counts of a year.
 
-    A trace is a file of arrivals, whose mean and busiest minute count.
+    A trace is a file of arrivals, whose mean and busiest minute count. Requests in flight are so many on average, under
+    random arrivals; in a `closed_loop` exactly so many, as a benchmark's clients hold them. A concurrent user asks again
+    `think_time` after an answer.
     """
 
     requests_per_s: Rate | None = None
@@ -189,18 +192,34 @@ class Demand(Spec):
     documents_per_year: DocumentsPerYear | None = None
     mean_requests_per_s: Rate | None = None
     trace: Text | None = None
+    concurrent_users: People | None = None
+    closed_loop: Annotated[bool, Field(strict=True)] | None = None
+    think_time: Duration | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Demand:
-        kinds = type(self).model_fields
-        given = [name for name in kinds if getattr(self, name) is not None]
+        given = [name for name in self.kinds() if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
-                f"state exactly one of {', '.join(kinds)}" + (f" (given: {', '.join(given)})" if given else "")
+                f"state exactly one of {', '.join(self.kinds())}" + (f" (given: {', '.join(given)})" if given else "")
             )
+        if self.closed_loop and self.concurrency is None:
+            raise ValueError("closed_loop is of requests in flight: concurrency states how many")
+        if self.think_time is not None and self.concurrent_users is None:
+            raise ValueError("think_time is of concurrent_users, who ask again after it")
         return self
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        """The names of the kinds, of which one is stated."""
+        return tuple(name for name in cls.model_fields if name not in ("closed_loop", "think_time"))
 
     @property
     def kind(self) -> str:
         """The name of the kind that is stated."""
-        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
+        return next(name for name in self.kinds() if getattr(self, name) is not None)
+
+    @property
+    def think_time_s(self) -> float | None:
+        """The stated think time in seconds."""
+        return None if self.think_time is None else parse_duration_s(self.think_time)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from sizing.specs.demand import StatedProfile
-from sizing.specs.values import AnyCase, AsGrowth, AsShare, ShareOfAll, Spec, Text
+from sizing.specs.values import AnyCase, AsShare, Growth, ShareOfAll, Spec, Text
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
@@ -60,14 +60,14 @@ class PlanRules(Spec):
     """
 
     spare: Annotated[int, Field(ge=0, le=10_000, strict=True)] | None = None
-    headroom: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
+    headroom: Growth | None = None
     availability: Target | None = None
     node_availability: Available | None = None
     mtbf: LongHours | None = None
     mttr: LongHours | None = None
     failures: Annotated[Literal["replica", "node"], AnyCase] | None = None
     maintenance: bool | None = None
-    growth: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
+    growth: Growth | None = None
     start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
     until: Day | None = None
     min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None

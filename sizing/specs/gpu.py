@@ -251,18 +251,42 @@ EfficiencyRow = Annotated[
 ]
 
 
+# How a GPU-hour is sold; owners' costs and purchases are no offers, and are compared with none.
+PriceKind = Literal[
+    "on-demand",
+    "on-demand list",
+    "spot",
+    "flex-start",
+    "1-year reserved",
+    "3-year reserved",
+    "3-year rental",
+    "owner TCO (hyperscaler)",
+    "owner TCO (neocloud)",
+    "purchase",
+]
+Confidence = Literal["high", "medium", "low"]
+# A day, a month, a year, or a span of these.
+PriceDate = Annotated[
+    Text,
+    Field(
+        pattern=r"^[0-9]{4}(-[0-9]{2}){0,2}((-| to )[0-9]{4}(-[0-9]{2}){0,2})?$",
+        description="a day, month or year, or a span: 2026-11-28, 2026-03 to 2026-07",
+    ),
+]
+
+
 class Price(Spec):
     """What one GPU costs an hour (`usd_per_gpu_hour`) or a whole server costs to buy (`purchase_usd`)."""
 
     provider: Text
     sku: Text
-    kind: Text
+    kind: PriceKind
     usd_per_gpu_hour: UsdPerHour | None = None
     purchase_usd: Positive | None = None
     gpus: PositiveInt
-    date: Text
+    date: PriceDate
     source: Text
-    confidence: Text | None = None
+    confidence: Confidence | None = None
 
 
 class Gpu(Spec):

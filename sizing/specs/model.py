@@ -20,7 +20,8 @@ class GqaAttention:
 
     `output_gate` adds a gate as wide as the query projection; `shared_kv` (key = value) stores and projects one of
     the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own; `norm_over_heads`
-    norms queries and keys over all heads at once, for which ranks that hold some of them sum up.
+    norms queries and keys over all heads at once, for which ranks that hold some of them sum up. `value_dim` is the width of a
+    value where it is not that of a key; `index_dim` that of a key cached beside them, by which blocks are chosen.
     """
 
     q_heads: int
@@ -31,6 +32,8 @@ class GqaAttention:
     shared_kv: bool = False
     reuses_cache: bool = False
     norm_over_heads: bool = False
+    value_dim: int | None = None
+    index_dim: int = 0
     kind: Literal["gqa"] = "gqa"
 
 
@@ -46,7 +49,25 @@ class SlidingWindowAttention:
     output_gate: bool = False
     shared_kv: bool = False
     reuses_cache: bool = False
+    value_dim: int | None = None
+    index_dim: int = 0
     kind: Literal["sliding_window"] = "sliding_window"
+
+
+@dataclass(frozen=True, slots=True)
+class BidirectionalAttention:
+    """Attention of an encoder: multi-head, each token sees all of its prompt, and nothing is cached."""
+
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    bias: bool = True
+    output_gate: bool = False
+    shared_kv: bool = False
+    reuses_cache: bool = False
+    value_dim: int | None = None
+    index_dim: int = 0
+    kind: Literal["bidirectional"] = "bidirectional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +120,48 @@ class SsmAttention:
     kind: Literal["ssm"] = "ssm"
 
 
-Attention = GqaAttention | SlidingWindowAttention | MlaAttention | LinearAttention | SsmAttention
+@dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A gated short convolution (LFM2): no attention, the last `kernel` - 1 inputs of each channel are the state."""
+
+    width: int
+    kernel: int
+    kind: Literal["short_conv"] = "short_conv"
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedAttention:
+    """Attention over a compressed cache and a window (DeepSeek-V4): one latent a token, and one for every `ratio` tokens.
+
+    A `ratio` of 0 leaves the window alone. With `index_heads` a query attends to the `index_topk` best compressed entries, else
+    to all. `page_share` is the share of a layer in the engine's common page of all layers.
+    """
+
+    q_heads: int
+    head_dim: int
+    rope_dim: int
+    q_lora_rank: int
+    o_groups: int
+    o_lora_rank: int
+    window: int
+    ratio: int
+    index_heads: int = 0
+    index_head_dim: int = 0
+    index_topk: int = 0
+    page_share: float = 1.0
+    kind: Literal["compressed"] = "compressed"
+
+
+Attention = (
+    GqaAttention
+    | SlidingWindowAttention
+    | BidirectionalAttention
+    | MlaAttention
+    | CompressedAttention
+    | LinearAttention
+    | SsmAttention
+    | ShortConv
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +268,8 @@ class Model:
     `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
     (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
     which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
-    is silent. `rotary_values` are those of the tables of rotary embeddings. `pooled`: it serves a vector or scores of a whole prompt in place of tokens, and has no output head.
+    is silent. `rotary_values` are those of the tables of rotary embeddings. `pooled`: it serves a vector or scores of a whole
+    prompt in place of tokens, and has no output head; an `encoder` can do nothing else.
     """
 
     name: str
@@ -224,6 +287,7 @@ class Model:
     vision: Vision | None = None
     mtp: Mtp | None = None
     pooled: bool = False
+    encoder: bool = False
     rotary_values: int = 0
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None

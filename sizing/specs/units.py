@@ -74,29 +74,46 @@ def plain_float(text: str) -> float:
     return float(text)
 
 
-def _fraction(text: str) -> float:
-    """A fraction, or a percentage as one; NaN for what is no number."""
-    stripped = text.strip()
+_COUNT = re.compile(r"(?P<sign>[-+]?)(?P<number>[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[^,]*?)(?P<times>[kKmM]?)")
+_TIMES = {"": 1.0, "k": 1e3, "m": 1e6}
+
+
+def parse_number(text: str) -> float:
+    """Read a number as people write it: `1,000`, `2k`, `1.5M`; k is a thousand, M a million.
+
+    Raises ValueError for what is none.
+    """
+    match = _COUNT.fullmatch(text.strip())
     try:
-        return plain_float(stripped[:-1]) / 100 if stripped.endswith("%") else plain_float(stripped)
+        value = plain_float("" if match is None else match["sign"] + match["number"].replace(",", ""))
     except ValueError:
-        return math.nan
+        raise ValueError(f"{text!r} is no number, as 1000, 1,000 or 2k") from None
+    return value * _TIMES[match["times"].lower()] if match is not None else value
 
 
-def parse_growth(text: str) -> float:
-    """Read a growth as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError below zero."""
-    value = _fraction(text)
-    if not (value >= 0 and math.isfinite(value)):
+def parse_growth(value: str | float, *, more: str = ", or {:g}%") -> float:
+    """Read a growth: `20%` and `0.2` are both 0.2, `100%` and 1 both 1.
+
+    A bare number above 1 may be meant as a percentage or as a multiple (`more`), so it is refused. Raises ValueError.
+    """
+    text = str(value).strip()
+    try:
+        share = plain_float(text[:-1]) / 100 if text.endswith("%") else plain_float(text)
+    except ValueError:
+        share = math.nan
+    if not (share >= 0 and math.isfinite(share)):
         raise ValueError(f"{text!r} is not a share above zero, as 0.2 or 20%")
-    return value
+    if share > 1 and not text.endswith("%"):
+        raise ValueError(f"{text!r} is above 1: write {share:g}% or {share / 100:g}{more.format(share * 100)}")
+    return share
 
 
-def parse_share(text: str) -> float:
-    """Read a share as a fraction or a percentage: `0.2` and `20%` are both 0.2. Raises ValueError outside 0..1."""
-    value = _fraction(text)
-    if not 0 <= value <= 1:  # NaN fails too
-        raise ValueError(f"{text!r} is not between 0 and 1 (0 % and 100 %)")
-    return value
+def parse_share(value: str | float) -> float:
+    """Read a part of a whole as `parse_growth` does; more than 100 % is none. Raises ValueError."""
+    share = parse_growth(value, more="")
+    if share > 1:
+        raise ValueError(f"{value!r} is not between 0 and 1 (0 % and 100 %)")
+    return share
 
 
 SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from sizing.specs.units import parse_duration_s, parse_growth, parse_share
 
@@ -34,7 +34,20 @@ def written(read: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
 
 
-AsShare, AsGrowth, AsDuration = written(parse_share), written(parse_growth), written(parse_duration_s)
+def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
+    """A validator that reads a share from text or a number, by one rule for both."""
+    return BeforeValidator(lambda value: read(value) if type(value) in (str, int, float) else value)
+
+
+AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
+MOST_GROWTH = 10.0
+# What is written again reads the same: 5 is written as 500%.
+Growth = Annotated[
+    float,
+    Field(ge=0, le=MOST_GROWTH, strict=True),
+    share_of(parse_growth),
+    PlainSerializer(lambda share: f"{share * 100:.12g}%" if share > 1 else share),
+]
 # Words are taken in any case, as names of models and GPUs are.
 AnyCase = written(lambda text: text.strip().lower())
 ShareOfAll = Annotated[float, Field(ge=0, le=1, strict=True), AsShare]

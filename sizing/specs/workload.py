@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
@@ -13,11 +14,12 @@ from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
     AnyCase,
-    AsGrowth,
     AsShare,
     Fraction,
     GroupSize,
+    Growth,
     NonNegative,
+    NonNegativeInt,
     OneFile,
     Positive,
     PositiveInt,
@@ -109,6 +111,33 @@ class Limits(Spec):
     e2e: LatencyLimit | None = None
 
 
+class ImageLimit(Spec):
+    """What a server is told of images (vLLM's --limit-mm-per-prompt): how many a prompt may have, and their largest size.
+
+    `tower` is False where neither images nor videos may come: then no encoder is loaded.
+    """
+
+    count: NonNegativeInt
+    height: PositiveInt | None = None
+    width: PositiveInt | None = None
+    tower: Flag = True
+
+
+def _image_limit(text: str) -> dict[str, Any]:
+    """Read `{"image": 0, "video": 0}`, `{"image": {"count": 1, "width": 512, "height": 512}}` and `image=2`."""
+    try:
+        stated = (
+            json.loads(text) if text.lstrip().startswith("{") else dict(part.split("=") for part in text.split(","))
+        )
+        counts = {name: limit if isinstance(limit, dict) else {"count": int(limit)} for name, limit in stated.items()}
+        image = {"count": ANY_NUMBER, **counts.get("image", {})}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError('is no limit; state {"image": 0, "video": 0} or image=2') from None
+    none = counts.get("video", {}).get("count") == 0 and image["count"] == 0
+    return {name: image[name] for name in ("count", "height", "width") if name in image} | {"tower": not none}
+
+
+ANY_NUMBER = 999  # of images of a prompt, where nothing limits them
 LEAST_MEAN_KEPT = 0.95  # a longest length may cut the mean of a spread by this much, no more
 
 
@@ -170,7 +199,8 @@ class Serving(Spec):
     `expert_imbalance` is the load of the busiest rank of experts over the mean, as measured; random routing where absent.
     `kv_cache_bytes` of a GPU are the cache whatever the memory fraction, `max_total_tokens` the most tokens in it;
     `cpu_offload_gb` GiB of a GPU's weights stay in host memory; `pp_layers` are the layers of each pipeline stage;
-    `language_model_only` leaves out the image encoder.
+    `language_model_only` leaves out the image encoder. `mamba_full_memory_ratio` is the memory of recurrent states over
+    that of tokens where each has its own (SGLang), `max_mamba_cache_size` their number.
     """
 
     engine: Text = "vllm"
@@ -182,7 +212,7 @@ class Serving(Spec):
     dcp: GroupSize | None = None
     all2all_backend: Annotated[All2All, BeforeValidator(_backend)] | None = None
     expert_imbalance: Imbalance | None = None
-    memory_fraction: Fraction | None = None
+    memory_fraction: Annotated[Fraction, AsShare] | None = None
     max_model_len: PositiveInt | None = None
     max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None
     max_num_batched_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = None
@@ -194,6 +224,9 @@ class Serving(Spec):
     cpu_offload_gb: Annotated[float, Field(gt=0, le=10_000, strict=True)] | None = None
     pp_layers: Annotated[tuple[PositiveInt, ...], written(_whole_numbers)] | None = None
     language_model_only: Flag | None = None
+    limit_mm_per_prompt: Annotated[ImageLimit, written(_image_limit)] | None = None
+    mamba_full_memory_ratio: Annotated[float, Field(gt=0, le=100, strict=True)] | None = None
+    max_mamba_cache_size: PositiveInt | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -217,7 +250,7 @@ class Planning(Spec):
     """
 
     max_utilisation: Annotated[Fraction, AsShare] | None = None
-    headroom: Annotated[float, Field(ge=0, le=10, strict=True), AsGrowth] | None = None
+    headroom: Growth | None = None
     objective: Annotated[Objective, AnyCase] | None = None
     layouts: Annotated[Reach, AnyCase] | None = None
     requests_per_user_per_day: RequestsEach | None = None
@@ -309,6 +342,7 @@ class Defaults(OneFile):
     active_hours: Positive
     peak_to_mean: Positive
     headroom: NonNegative
+    think_time_s: NonNegative
     trace_window_s: Positive
     max_gpus_per_replica: PositiveInt
     max_pp: PositiveInt

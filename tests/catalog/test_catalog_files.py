@@ -105,7 +105,7 @@ BAD_FIELDS = {
         f"{GOOD}serving: {{memory_fraction: 1.5}}",
         4,
         "serving.memory_fraction",
-        "must be a number above 0 and at most 1, not '1.5'",
+        "'1.5' is above 1: write 1.5% or 0.015",
     ),
     "number for text": (f"{GOOD}name: 4090", 4, "name", "must be text, not '4090' (put it in quotes)"),
     "empty text": (f"{GOOD}name: ''", 4, "name", "must not be empty"),
@@ -132,7 +132,7 @@ BAD_FIELDS = {
         4,
         "demand",
         "state exactly one of requests_per_s, concurrency, daily_active_users, sessions, calls_per_year, documents_per_year, "
-        "mean_requests_per_s, trace (given: requests_per_s, concurrency)",
+        "mean_requests_per_s, trace, concurrent_users (given: requests_per_s, concurrency)",
     ),
 }
 

@@ -139,7 +139,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     ("asked", "limit", "statistic"),
     [
         (["-g", "h100-sxm", "--rps", "200"], "--itl", ""),
-        (["-g", "h100-sxm", "--concurrency", "500"], "--ttft", ""),
+        (["-g", "h100-sxm", "--concurrency", "500", "--closed-loop"], "--ttft", ""),
         (["-g", "h100-sxm,l40s", "--rps", "200", "--headroom", "10%"], "--itl", "p95:"),
         # One GPU alone is too slow for the limit: what was turned down comes back under a looser one.
         (["-m", "llama-3.1-70b", "-g", "h200", "--rps", "1"], "--itl", ""),

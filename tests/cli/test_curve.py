@@ -25,7 +25,7 @@ from sizing.question.values import MOST_VALUES, numbers, whole_numbers
 
 COURSE = str(DATA / "course_8b_2000_200.csv")
 MEASURED = SHARED / "measured" / "closed_loop.csv"
-SMALL = ["curve", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "100"]
+SMALL = ["curve", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--closed-loop"]
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -47,9 +47,12 @@ def points_of(document: dict[str, Any]) -> list[dict[str, Any]]:
     ("text", "expected"),
     [
         ("1,8,64", (1, 8, 64)),
-        ("1..512", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)),
-        ("3..10", (3, 6, 10)),  # doublings below the end, and the end
+        ("1..5", (1, 2, 3, 4, 5)),
+        ("1..512x2", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)),
+        ("3..10x2", (3, 6, 10)),  # doublings below the end, and the end
         ("5..5", (5,)),
+        ("5..5x2", (5,)),
+        ("1k..100kx10", (1000, 10_000, 100_000)),
         ("1..100:33", (1, 34, 67, 100)),  # 1 + 3 * 33 falls on the end
         ("1..100:10", (1, 11, 21, 31, 41, 51, 61, 71, 81, 91)),  # 101 is beyond it
         ("0.1..0.3:0.1", (0.1, 0.2, 0.3)),  # in binary 0.1 + 2 * 0.1 is above 0.3
@@ -69,7 +72,10 @@ def test_a_list_of_numbers_is_read(text: str, expected: tuple[float, ...]) -> No
         ("1..", "'1..' is neither"),
         ("nan", "'nan' is neither"),
         ("8..1", "second number must be the larger"),
-        ("0..8", "doubles from 0"),
+        ("0..8x2", "never grows: give steps, as 0..8:8"),
+        ("1..8x1", "multiplies by 1"),
+        ("1..512", "has 512 values: write 1..512x2 for doublings, or 1..512:50 for steps"),
+        ("0.5..2", "has no whole steps: write 0.5..2x2 for doublings, or 0.5..2:0.2 for steps"),
         ("1..8:0", "step of 0"),
         ("1..1e9:1", "more than 10,000"),
         (",".join(map(str, range(MOST_VALUES + 1))), "more than 10,000"),
@@ -299,7 +305,7 @@ def test_what_is_in_flight_beyond_the_slots_waits(capsys: Capsys) -> None:
 
 
 def test_a_full_cache_is_the_first_point_with_no_room_for_one_more(capsys: Capsys) -> None:
-    document = documented(capsys, *SMALL, "--tp", "1", "--concurrency", "1..256", "--memory-fraction", "0.3")
+    document = documented(capsys, *SMALL, "--tp", "1", "--concurrency", "1..256x2", "--memory-fraction", "0.3")
     (line,) = document["lines"]
     (full,) = document["cache_full"]
     holds = line["cache_holds"]
@@ -341,7 +347,7 @@ POISSON = [
 
 @pytest.mark.parametrize("closed_form", [False, True])
 def test_poisson_arrivals_keep_so_many_in_flight_on_average(closed_form: bool, capsys: Capsys) -> None:
-    options = ["--arrivals", "poisson", "--concurrency", "4,32", *(["--no-verify"] if closed_form else [])]
+    options = ["--concurrency", "4,32", *(["--no-verify"] if closed_form else [])]
     found = documented(capsys, *POISSON, *options)
     for point in points_of(found):
         # Little's law: in flight = rate x time; the simulated time differs from the closed form's by some per cent.
@@ -351,14 +357,14 @@ def test_poisson_arrivals_keep_so_many_in_flight_on_average(closed_form: bool, c
 
 def test_poisson_arrivals_do_not_wait_for_each_other_as_a_closed_loop_does(capsys: Capsys) -> None:
     loads = ["--concurrency", "32"]
-    (poisson,) = points_of(documented(capsys, *POISSON, "--arrivals", "poisson", *loads))
-    (closed,) = points_of(documented(capsys, *POISSON, *loads))
+    (poisson,) = points_of(documented(capsys, *POISSON, *loads))
+    (closed,) = points_of(documented(capsys, *POISSON, "--closed-loop", *loads))
     assert poisson["ttft_ms"] < closed["ttft_ms"] / 2
     assert poisson["requests_per_s"] == pytest.approx(closed["requests_per_s"], rel=0.1)
 
 
 def test_a_point_under_poisson_arrivals_is_what_estimate_says_of_its_rate(capsys: Capsys) -> None:
-    (point,) = points_of(documented(capsys, *POISSON, "--arrivals", "poisson", "--concurrency", "32"))
+    (point,) = points_of(documented(capsys, *POISSON, "--concurrency", "32"))
     rate = ["--rps", f"{point['requests_per_s']:.6f}", "--itl", "1s"]
     answer = documented(capsys, "estimate", *POISSON[1:], *rate)
     assert answer["deployment"]["gpus"] == 1
@@ -367,7 +373,7 @@ def test_a_point_under_poisson_arrivals_is_what_estimate_says_of_its_rate(capsys
 
 
 def test_no_stable_rate_keeps_more_in_flight_than_there_are_slots(capsys: Capsys) -> None:
-    found = documented(capsys, *POISSON, "--arrivals", "poisson", "--concurrency", "8,64", "--max-num-seqs", "16")
+    found = documented(capsys, *POISSON, "--concurrency", "8,64", "--max-num-seqs", "16")
     served, waiting = points_of(found)
     assert served["ttft_ms"] and waiting["ttft_ms"] is None and waiting["beyond_slots"]
 

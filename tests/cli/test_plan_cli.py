@@ -113,12 +113,12 @@ def test_growth_says_when_the_next_node_is_due(capsys: pytest.CaptureFixture[str
 
 
 def test_users_of_so_many_gpus(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a demand eight GPUs serve what they can; the users are of three requests in eight hours without a peak."""
+    """Without a demand eight GPUs serve what they can; the users are of three requests in eight hours, twice the mean at the peak."""
     asked = ("plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--no-verify")
     found = json_of(capsys, *asked, "--gpus", "8")
     users = found["users"]
     assert users["stated"] and users["requests_per_user_per_day"] == 3
-    assert users["daily_active_users"] == pytest.approx(found["peak_requests_per_s"] * 28_800 / 3)
+    assert users["daily_active_users"] == pytest.approx(found["peak_requests_per_s"] * 28_800 / 3 / 2)
     fewer = json_of(capsys, *asked, "--gpus", "8", "--spare", "1")
     assert fewer["gpus"] == found["gpus"]
     assert fewer["peak_requests_per_s"] < found["peak_requests_per_s"]
@@ -245,7 +245,7 @@ def test_an_infeasible_plan_names_the_change_that_helps(tmp_path: Path, capsys: 
 
 
 def test_a_closed_loop_can_be_planned(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json_of(capsys, "plan", "agentic", "-g", "h100-sxm", "--spare", "1", "--no-verify")
+    found = json_of(capsys, "plan", "agentic", "-g", "h100-sxm", "--spare", "1", "--no-verify", "--closed-loop")
     assert found["workloads"][0]["demand_unit"] == "requests in flight"
     assert found["mean_requests_per_s"] is None and found["users"] is None
     assert found["peak_requests_per_s"] > 0
@@ -346,7 +346,7 @@ FAULTS = {
     ("--move", "chat=h200"): "'chat' is no workload here",
     ("--move", "call-centre=h999"): "--move: unknown GPU 'h999'",
     ("--plot", "day.bmp"): "'day.bmp' has no known ending",
-    ("--spot", "2"): "is not between 0 and 1",
+    ("--spot", "2"): "write 2% or 0.02",
     ("--cloud", "lambda", "--price", "3"): "--price: is the price of the provider 'lambda' already",
     ("--growth", "٥%"): "'٥%' is not a share above zero",
     ("--price", "٣"): "'٣' is no number",
@@ -501,7 +501,7 @@ def test_requests_in_flight_of_a_fleet_are_told(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "fleet.yaml"
     path.write_text("fleet: [{workload: agentic, gpu: h100-sxm}]\n")
     assert "agentic: " in (text := " ".join(out_of(capsys, "plan", str(path), "--no-verify").split()))
-    assert "requests in flight (as stated)" in text
+    assert "requests in flight (as stated), " in text
 
 
 def test_a_shared_pool_never_takes_more_than_its_workloads_apart(

@@ -114,7 +114,7 @@ def test_lines_that_serve_as_one_stay_as_they_are_under_poisson_arrivals(capsys:
     """Pools have no closed loop, so neither has what stands beside them."""
     loads = ["--concurrency", "4,32", "--no-verify"]
     beside = document(capsys, *CURVE, *GIVEN, *loads)
-    alone = document(capsys, *CURVE, "--arrivals", "poisson", *loads)
+    alone = document(capsys, *CURVE, *loads)
     marks = ("pareto", "knee", "chosen")
     strip = [
         [{k: v for k, v in p.items() if k not in marks} for p in one["lines"][0]["points"]] for one in (beside, alone)
@@ -206,7 +206,7 @@ def test_processes_change_nothing(capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--arrivals", "closed", "--disaggregate"], ["--arrivals", "closed loop", "poisson"]),
+        (["--closed-loop", "--disaggregate"], ["--closed-loop", "over two pools", "without it"]),
         (["--osl", "1", "--disaggregate"], ["--disaggregate", "nothing decodes"]),
         (["--disaggregate", "serve=tp2"], ["--disaggregate", "names no pool"]),
         (["--disaggregate", "prefill=h999"], ["--disaggregate", "unknown GPU 'h999'"]),

@@ -277,7 +277,7 @@ def test_mistakes_come_out_together(capsys: Capsys) -> None:
 # Forms
 
 
-VARIED = ["--vary", "rps=1..100:33", "--vary", "isl=128..512", "--vary", "gpu=h100-sxm,l4"]
+VARIED = ["--vary", "rps=1..100:33", "--vary", "isl=128..512x2", "--vary", "gpu=h100-sxm,l4"]
 
 
 def test_every_form_has_the_same_rows(capsys: Capsys) -> None:

@@ -161,7 +161,8 @@ def test_a_queue_that_grows_is_unstable_however_short_the_run() -> None:
 @pytest.mark.parametrize("concurrency", [450, 1000])
 def test_a_demand_in_flight_is_met_as_well_as_by_a_layout_that_is_given(concurrency: int) -> None:
     """Of the course's chat workload: a search over all layouts confirms no more GPUs than the best of them alone."""
-    fields = {"demand": {"concurrency": concurrency}, "limits": {"ttft": "p95:1s", "itl": "50ms"}, "precision": "fp8"}
+    demand = {"concurrency": concurrency, "closed_loop": True}
+    fields = {"demand": demand, "limits": {"ttft": "p95:1s", "itl": "50ms"}, "precision": "fp8"}
     found = {}
     for serving in ({}, {"tp": 1}, {"tp": 2}):
         request = ask(real_model("llama-3.1-70b"), isl=1155, osl=211, serving=serving, **fields)

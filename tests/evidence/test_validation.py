@@ -16,7 +16,7 @@ from sizing.evidence.notes import NoteFacts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
 from sizing.evidence.rows import layout_of, resolve, rounded_up
 from sizing.model.architecture import Layout
-from sizing.specs.bands import region
+from sizing.specs.bands import Correction, Corrections, region
 from sizing.specs.errors import InputError
 from sizing.specs.measurements import Conventions
 
@@ -315,7 +315,7 @@ def test_processes_do_not_change_results_or_their_order() -> None:
 
 
 def comparison(measured: float, predicted: float, low: float | None = None, high: float | None = None) -> Comparison:
-    return Comparison(0, "a", "itl_ms", measured, predicted, low, high, ("x",))
+    return Comparison(0, "a", "itl_ms", measured, predicted, low, high, ("x",), predicted / 2)
 
 
 def test_statistics_by_hand() -> None:
@@ -325,6 +325,9 @@ def test_statistics_by_hand() -> None:
     assert found.median_ape == pytest.approx(0.20)
     assert found.p90_ape == pytest.approx(0.28)
     assert found.bias == pytest.approx(0.10)
+    assert (found.corrected_median_ape, found.corrected_bias) == pytest.approx(
+        (0.45, -0.45)
+    )  # half of what is predicted
 
 
 def test_coverage_counts_measurements_inside_their_band() -> None:
@@ -349,6 +352,24 @@ def test_groups_part_the_rows() -> None:
     assert sum(figures.n for group in found for figures in group.metrics.values()) == len(compared)
     assert {group.by["engine"] for group in found} == {"vllm", "tensorrt-llm"}  # names of the catalogue
     assert {group.by["kind"] for group in found} == {"dense", "moe"}
+
+
+def test_a_corrected_prediction_stands_beside_the_model_s_own() -> None:
+    """Steps that take twice as long double every latency of a closed loop and halve its rate."""
+    twice = Corrections(corrections=(Correction(mode="served", decode=2.0, prefill=2.0, groups=3),), source="a test", date="2026-01-01")  # fmt: skip
+    rows = [row for row in load_measured(SAMPLE) if row.mode in ("closed_loop", "static_batch")]
+    plain, both = predict_rows(rows, 1), predict_rows(rows, 1, twice)
+    for bare, one in zip(plain, both, strict=True):
+        if bare.prediction is None or one.prediction is None:
+            continue
+        assert one.prediction.values == bare.prediction.values
+        if one.row.mode == "static_batch" or one.prediction.missed:
+            assert one.prediction.corrected is None
+            continue
+        assert one.prediction.corrected is not None
+        for name, value in one.prediction.corrected.items():
+            factor = 0.5 if name.endswith("_per_s") else 2.0
+            assert value == pytest.approx(factor * bare.prediction.values[name], rel=1e-6)
 
 
 def test_rows_of_one_id_are_counted_apart() -> None:

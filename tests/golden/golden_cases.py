@@ -34,6 +34,7 @@ FILE = {"text": "text", "json": "out.json", "csv": "out.csv"}
 KEPT_SUFFIXES = (".csv", ".html", ".json", ".jsonl", ".md")  # of files written; pictures differ between libraries
 ENVIRONMENT = {
     "COLUMNS": "80",
+    "SOURCE_DATE_EPOCH": "1795867200",  # 2026-11-28: how old prices are must not depend on the day of the test
     "LINES": "24",
     "NO_COLOR": "1",
     "TERM": "dumb",

@@ -501,7 +501,7 @@ def outcome(
     ttft: str | None = None,
     itl: str | None = None,
     e2e: str | None = None,
-    headroom: float | None = None,
+    headroom: float | str | None = None,
     max_utilisation: float | None = None,
     objective: str = "gpus",
     isl: int = 1000,
@@ -561,7 +561,7 @@ def gpus_needed(**kwargs: Any) -> float:
     [
         ("rate", [0.1, 1.0, 5.0, 20.0, 80.0, 300.0]),
         ("concurrency", [1, 10, 100, 500, 2000]),
-        ("headroom", [0.0, 0.1, 0.5, 1.0, 3.0]),
+        ("headroom", [0.0, 0.1, 0.5, 1.0, "300%"]),
         ("isl", [100, 500, 2000, 8000]),
         ("osl", [20, 100, 400, 1600]),
     ],

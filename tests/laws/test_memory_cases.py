@@ -13,6 +13,7 @@ from places import DATA
 from sizing.answers.deployment import deployment
 from sizing.answers.resolved import Resolved
 from sizing.model import memory
+from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.question.ask import ask_layout
@@ -67,7 +68,7 @@ def _used(case: dict[str, Any]) -> MemoryUse:
     return replace(
         found.memory,
         weights_gib=memory.weight_bytes(shard, first) / GIB,
-        activation_gib=memory.activation_bytes(shard, first, tokens) / GIB,
+        activation_gib=activation_bytes(shard, first, tokens) / GIB,
     )
 
 

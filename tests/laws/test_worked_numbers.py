@@ -95,7 +95,7 @@ def test_daily_users_of_a_rate() -> None:
     assert capacity.daily_active_users(70.747, 9, 24, 1) == pytest.approx(679_171, abs=1)
     defaults = data().defaults
     assert capacity.daily_active_users(
-        70.747, defaults.requests_per_user_per_day, defaults.active_hours, defaults.peak_to_mean
+        70.747, defaults.requests_per_user_per_day, defaults.active_hours, 1
     ) == pytest.approx(679_171, abs=1)
 
 

@@ -110,3 +110,39 @@ def test_mxfp4_is_padded_as_the_kernel_does(version: str, gpu: str, gib: float) 
     """Marlin pads 2880 to 2944 and 3072; Triton swizzles. Logs: https://github.com/vllm-project/vllm/issues/23278 and 33155."""
     used = deployed(model="gpt-oss-120b", gpu=gpu, engine=f"vllm:{version}").memory
     assert used.weights_gib == pytest.approx(gib, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("limit", "profiled", "loaded"),
+    [
+        ('{"image": 0, "video": 0}', False, False),
+        ("image=0", False, True),
+        ('{"image": {"count": 1, "width": 512, "height": 512}}', True, True),
+    ],
+)
+def test_images_may_be_limited(limit: str, profiled: bool, loaded: bool) -> None:
+    """`--limit-mm-per-prompt`: none at all leaves the tower out, a size bounds what the profile run encodes."""
+    free, bound = (
+        deployed(model="qwen3-vl-8b", max_num_seqs=8, **given).memory for given in ({}, {"limit_mm_per_prompt": limit})
+    )
+    assert (bound.weights_gib == free.weights_gib) is loaded
+    assert bound.activation_gib < free.activation_gib
+    assert profiled or bound.activation_gib < 1
+
+
+@pytest.mark.parametrize("limit", ["x", "{", '{"image": "many"}', "image"])
+def test_what_is_no_limit_of_images_is_refused(limit: str) -> None:
+    with pytest.raises(InputError):
+        deployed(model="qwen3-vl-8b", limit_mm_per_prompt=limit)
+
+
+def test_sglang_takes_the_share_or_the_number_of_states() -> None:
+    asked = {"model": "qwen3.5-27b", "gpu": "h200-sxm", "engine": "sglang:0.5.9", "precision": "fp8"}
+    usual, small, few = (
+        deployed(**asked, **more).memory
+        for more in ({}, {"mamba_full_memory_ratio": 0.2}, {"max_mamba_cache_size": 30})
+    )
+    assert usual.state_cache_gib / usual.kv_cache_gib == pytest.approx(0.9)
+    assert small.state_cache_gib / small.kv_cache_gib == pytest.approx(0.2)
+    assert few.most_num_seqs == 10
+    assert few.kv_cache_gib + few.state_cache_gib == pytest.approx(usual.kv_cache_gib + usual.state_cache_gib)

@@ -133,3 +133,12 @@ def test_tensorrt_llm_sets_states_of_all_sequences_aside() -> None:
     )
     assert few.state_cache_gib == pytest.approx(many.state_cache_gib / 2)
     assert few.kv_cache_gib - many.kv_cache_gib == pytest.approx(few.state_cache_gib, rel=0.05)
+
+
+def test_prefixes_found_in_cache_switch_caching_on() -> None:
+    """A hit is of whole blocks, which hold 784 tokens here; a request then keeps two states."""
+    found = deployed(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.20.0", prefix_hit="30%")
+    assert found.settings.prefix_caching
+    shard = found.replica.shard
+    cut = pages.pages(shard, shard.stages[0])
+    assert cut is not None and cut.states == 2

@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "budget": {**LLAMA, "rps": 2000.0, "gpus": 2},
     "osl_1": {**LLAMA, "osl": 1, "rps": 20.0},
     "offline": {**LLAMA, "mode": "offline"},
-    "concurrency": {**LLAMA, "concurrency": 50},
+    "concurrency": {**LLAMA, "concurrency": 50, "closed_loop": True},
     "experts": {**LLAMA, "model": "qwen3-30b-a3b", "rps": 20.0},
     "users": {**LLAMA, "dau": 2e5, "peak_to_mean": 2.0, "headroom": "20%"},
     "no_itl": {**LLAMA, "osl": 1, "rps": 20.0, "itl": "15ms", "ttft": "p95:1s"},
@@ -190,7 +190,7 @@ def test_users_are_the_demand_s_own_where_they_were_asked_for_and_else_what_a_ra
     assert served.users and served.users.stated and served.users.daily_active_users == pytest.approx(2e5)
     assert served.load and served.load.requests_per_s == pytest.approx(2e5 * 3 / (8 * 3600) * 2)
     assert "200,000 daily active users" in " ".join(terminal(served).split())
-    assert " = 192,000 daily active users" in " ".join(terminal(document("feasible")).split())
+    assert " = 96,000 daily active users" in " ".join(terminal(document("feasible")).split())
     assert "daily active users" not in terminal(document("offline"))
 
 

@@ -252,11 +252,11 @@ def test_requests_in_flight_are_drawn_as_the_curve_command_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--tp", "1", "--isl", "1000", "--osl", "100", "--ttft", "500ms"]
-    found = made(["report", *asked, "--concurrency", "40", "--no-verify"], tmp_path)
+    found = made(["report", *asked, "--concurrency", "40", "--closed-loop", "--no-verify"], tmp_path)
     assert found.document["rates"] == []
     (line,) = found.document["curve"]["lines"]
     capsys.readouterr()
-    assert run(["curve", *asked, "--concurrency", "1..256", "--no-verify", "--json"]) == 0
+    assert run(["curve", *asked, "--concurrency", "1..256x2", "--closed-loop", "--no-verify", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["lines"] == [line]
 
 

@@ -187,7 +187,7 @@ def test_the_context_is_that_of_the_lengths(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_lists_take_numbers_and_doublings(capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = found([*LLAMA, "--batch", "1..20,3", "--prefill", "100"], capsys)["inputs"]
+    inputs = found([*LLAMA, "--batch", "1..20x2,3", "--prefill", "100"], capsys)["inputs"]
     assert inputs["batches"] == [1, 2, 3, 4, 8, 16, 20]
     assert inputs["prompt_tokens"] == [100]
 

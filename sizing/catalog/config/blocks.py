@@ -48,6 +48,8 @@ from sizing.catalog.config.fields import (
 from sizing.catalog.config.layers import Mixer, MlpName, Slot, block_slots
 from sizing.specs.model import (
     Attention,
+    BidirectionalAttention,
+    CompressedAttention,
     DenseMlp,
     GqaAttention,
     LayerKind,
@@ -56,12 +58,25 @@ from sizing.specs.model import (
     Mlp,
     MoeMlp,
     Mtp,
+    ShortConv,
     SlidingWindowAttention,
     SsmAttention,
 )
 
 # The fields of a windowed layer in common with a grouped-query one.
-_GROUPED = ("q_heads", "kv_heads", "head_dim", "bias", "output_gate", "shared_kv", "reuses_cache")
+_GROUPED = (
+    "q_heads",
+    "kv_heads",
+    "head_dim",
+    "bias",
+    "output_gate",
+    "shared_kv",
+    "reuses_cache",
+    "value_dim",
+    "index_dim",
+)
+RATIOS = (4, 128)  # of compressed attention: with an indexer, and without
+ROTARY_DIM = 64  # of DeepSeek-V4, where the config as Transformers 5 saves it gives a share
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -72,6 +87,15 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
         return _linear(fields)
     if mixer == "ssm":
         return _ssm(fields)
+    if mixer == "conv":
+        return ShortConv(fields.integer("conv_dim", *HIDDEN), fields.integer("conv_L_cache"))
+    if mixer == "compressed":
+        return _compressed(fields, index, layers)
+    if mixer == "bidirectional":
+        heads = fields.integer(*Q_HEADS)
+        return BidirectionalAttention(heads, heads, head_dim_of(fields, heads), bias=fields.text("ffn_type") != GLU)
+    if mixer == "cross":
+        return _cross(fields, index)
     if fields.stated("kv_lora_rank"):
         return _latent(fields, index)
     window = _window(fields, mixer)
@@ -95,6 +119,8 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     """Heads and widths; windowed and full layers may differ (`global_head_dim`, `attention_other_setting`)."""
     own = fields.section("attention_other_setting") if windowed else None
     q_heads = (own or fields).integer(*Q_HEADS)
+    if windowed:
+        q_heads = fields.optional_integer("num_sliding_attention_heads", least=1) or q_heads
     head_dim = head_dim_of(fields, fields.integer(*Q_HEADS))
     kv_heads = (own.optional_integer(*KV_HEADS, least=1) if own else None) or _kv_heads(fields, index, q_heads)
     if not windowed:
@@ -103,8 +129,6 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated(*Q_HEADS):
         fields.fault(KV_HEADS[0], f"{kv_heads} does not divide the {q_heads} attention heads")
     value_dim = fields.optional_integer("v_head_dim", least=1)
-    if value_dim is not None and value_dim != head_dim:
-        fields.fault("v_head_dim", f"values {value_dim} wide beside keys {head_dim} wide can't be expressed")
     return GqaAttention(
         q_heads=q_heads,
         kv_heads=kv_heads,
@@ -114,7 +138,20 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
         shared_kv=bool(fields.flag("attention_k_eq_v")) and not windowed,
         reuses_cache=reuses_cache,
         norm_over_heads=fields.text("qk_norm_type") == "per_layer",
+        value_dim=None if value_dim == head_dim else value_dim,
+        index_dim=_index_dim(fields, index),
     )
+
+
+def _index_dim(fields: Fields, index: int) -> int:
+    """The width of the key by which blocks of the cache are chosen; 0 in layers that attend to all."""
+    types, sparse = fields.sequence("layer_types") or (), fields.section("sparse_attention_config")
+    if index < len(types) and types[index] == "indexed_attention":
+        return fields.integer("index_head_dim")
+    used = (sparse.sequence("sparse_attention_freq") or ()) if sparse is not None else ()
+    if sparse is None or not sparse.flag("use_sparse_attention") or index >= len(used) or not used[index]:
+        return 0
+    return sparse.integer("sparse_index_dim")
 
 
 def head_dim_of(fields: Fields, q_heads: int) -> int:
@@ -173,6 +210,52 @@ def _output_gate(fields: Fields) -> bool:
     return gated
 
 
+def _cross(fields: Fields, index: int) -> SlidingWindowAttention:
+    """Attention to an image: its keys and values are those of the tokens of one image, whatever the prompt's length."""
+    vision = fields.section("vision_config")
+    if vision is None:
+        fields.fault("vision_config", "missing, and cross_attention_layers attend to images")
+        return SlidingWindowAttention(1, 1, 1, 1)
+    side = vision.integer("image_size") // max(1, vision.integer("patch_size"))
+    tokens = (side * side + 1) * vision.integer("max_num_tiles")
+    fields.note(f"layers with cross attention keep the {tokens:,} tokens of one image")
+    grouped = _grouped(fields, index, windowed=False, reuses_cache=False)
+    return SlidingWindowAttention(window=tokens, **{name: getattr(grouped, name) for name in _GROUPED})
+
+
+def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
+    """Attention over a compressed cache: its ratio is listed by layer, or follows from the layer's type."""
+    ratios = fields.sequence("compress_ratios")
+    if ratios is not None:
+        listed = ratios[index] if index < len(ratios) else 0
+    else:
+        types, rates = fields.sequence("layer_types") or (), fields.section("compress_rates")
+        kind = str(types[index]) if index < len(types) else ""
+        listed = rates.value(kind) if rates is not None else None
+    if isinstance(listed, bool) or listed not in (0, *RATIOS):
+        fields.fault(
+            fields.stated("compress_ratios", "compress_rates") or "compress_ratios",
+            f"{shown(listed)} is no ratio",
+            "0, 4, 128",
+        )
+        listed = 0
+    indexed = listed == RATIOS[0]
+    return CompressedAttention(
+        q_heads=fields.integer(*Q_HEADS),
+        head_dim=fields.integer(*HEAD_DIM),
+        rope_dim=fields.optional_integer("qk_rope_head_dim", least=1) or ROTARY_DIM,
+        q_lora_rank=fields.integer("q_lora_rank"),
+        o_groups=fields.integer("o_groups"),
+        o_lora_rank=fields.integer("o_lora_rank"),
+        window=fields.integer(*WINDOW),
+        ratio=listed,
+        index_heads=fields.integer("index_n_heads") if indexed else 0,
+        index_head_dim=fields.integer("index_head_dim"),
+        index_topk=fields.integer("index_topk") if indexed else 0,
+        page_share=-(-layers // 2) / layers,
+    )
+
+
 def _latent(fields: Fields, index: int) -> MlaAttention:
     """Latent attention; a layer with a `shared` indexer reuses the choice of the layer before it."""
     if not fields.has("q_lora_rank"):
@@ -194,11 +277,13 @@ def _latent(fields: Fields, index: int) -> MlaAttention:
     )
 
 
-def _linear(fields: Fields) -> LinearAttention:
-    """Linear attention: a delta rule with its own fields.
+def _linear(fields: Fields) -> LinearAttention | SsmAttention:
+    """Linear attention: a delta rule with its own fields, a section of them, MiniMax's plain form; or a state space.
 
-    A section of them, or MiniMax's plain form.
+    Transformers 5 calls layers of Mamba linear attention as well.
     """
+    if fields.stated(*SSM_HEADS):
+        return _ssm(fields)
     section = fields.section("linear_attn_config")
     if section is not None:
         heads, head_dim = section.integer("num_heads"), section.integer("head_dim")
@@ -210,7 +295,11 @@ def _linear(fields: Fields) -> LinearAttention:
             conv_kernel=section.integer("short_conv_kernel_size"),
             gate_rank=0 if section.flag("use_full_rank_gate") else head_dim,
         )
-    if fields.stated("attn_type_list"):
+    if fields.stated("linear_num_heads"):
+        heads, head_dim = fields.integer("linear_num_heads"), fields.integer("linear_head_dim")
+        kernel = fields.integer("linear_conv_kernel_dim")
+        return LinearAttention(heads, heads, head_dim, head_dim, kernel, gate_rank=head_dim)
+    if fields.stated("attn_type_list", "full_attn_alpha_factor"):
         heads = fields.integer(*Q_HEADS)
         head_dim = head_dim_of(fields, heads)
         return LinearAttention(heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields))
@@ -225,9 +314,13 @@ def _linear(fields: Fields) -> LinearAttention:
 
 
 def _ssm(fields: Fields) -> SsmAttention:
+    heads, head_dim = fields.integer(*SSM_HEADS), fields.integer(*SSM_HEAD_DIM)
+    inner = fields.optional_integer("mamba_d_ssm", least=1)
+    if inner is not None and inner != heads * head_dim:
+        fields.fault("mamba_d_ssm", f"{inner} is not the {heads} heads of {head_dim}")
     return SsmAttention(
-        heads=fields.integer(*SSM_HEADS),
-        head_dim=fields.integer(*SSM_HEAD_DIM),
+        heads=heads,
+        head_dim=head_dim,
         groups=fields.integer(*SSM_GROUPS),
         state_size=fields.integer(*SSM_STATE),
         conv_kernel=fields.integer(*SSM_CONV),
@@ -288,7 +381,7 @@ def is_gated(fields: Fields) -> bool:
 def _dense_width(fields: Fields) -> int:
     stated = fields.stated(*DENSE_WIDTH)
     if stated is not None:
-        return fields.integer(stated)
+        return _adjusted(fields, fields.integer(stated))
     factor = fields.optional_integer("expansion_ratio", least=1)
     if factor is None and (fields.has("n_inner") or fields.stated(*IMPLIED_WIDTH)):
         factor = IMPLIED_FACTOR
@@ -297,6 +390,16 @@ def _dense_width(fields: Fields) -> int:
     if not fields.stated("expansion_ratio"):
         fields.note(f"intermediate_size absent: {IMPLIED_FACTOR} times the hidden size, the default of such families")
     return factor * fields.integer(*HIDDEN)
+
+
+def _adjusted(fields: Fields, width: int) -> int:
+    """The width that LFM2 makes of the stated one: two thirds of it, up to a multiple."""
+    if not fields.flag("block_auto_adjust_ff_dim"):
+        return width
+    factor = fields.value("block_ffn_dim_multiplier")
+    scaled = int((factor if isinstance(factor, int | float) else 1) * int(2 * width / 3))
+    multiple = fields.integer("block_multiple_of")
+    return -(-scaled // multiple) * multiple
 
 
 def _moe(fields: Fields) -> MoeMlp:
@@ -321,6 +424,8 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
     stated = fields.optional_integer(*SHARED_WIDTH)
     if stated:
         return stated
+    if fields.flag("use_mixed_mlp_moe") is False:
+        return 0
     count = fields.optional_integer(*SHARED_EXPERTS)
     if count is None:
         count = 1 if fields.stated("interleave_moe_layer_step") and fields.stated("intermediate_size_mlp") else 0

@@ -10,7 +10,8 @@ resembles a size that is then missing, or left to its default, is: the model wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
 from reprlib import Repr
@@ -38,13 +39,20 @@ MAX_POSITION = _keys(
     "max_position_embeddings n_positions max_seq_len seq_length max_sequence_length model_max_length n_ctx"
 )
 DTYPE = _keys("torch_dtype dtype")
+# compressed attention (DeepSeek-V4)
+COMPRESSED = _keys(
+    "compress_ratios compress_rates o_groups o_lora_rank hc_mult index_topk index_n_heads index_head_dim"
+)
 PARALLEL = _keys("parallel_attn use_parallel_residual parallel_residual")
 # attention
+LINEAR = _keys(
+    "linear_conv_kernel_dim linear_num_heads linear_head_dim linear_attn_alpha_factor full_attn_alpha_factor"
+)
 Q_HEADS = _keys("num_attention_heads n_head n_heads num_heads")
 KV_HEADS = _keys("num_key_value_heads n_head_kv num_kv_heads multi_query_group_num kv_n_heads num_attention_groups")
 HEAD_DIM = _keys("head_dim attention_head_dim kv_channels")
 WINDOW = _keys("sliding_window sliding_window_size")
-WINDOW_PERIOD = _keys("sliding_window_pattern _sliding_window_pattern")
+WINDOW_PERIOD = _keys("sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers")
 BIAS = _keys("attention_bias qkv_bias add_qkv_bias enable_bias")
 OUTPUT_GATE = _keys("attn_output_gate attention_output_gate")
 # state-space layers
@@ -56,7 +64,10 @@ SSM_CONV = _keys("conv_kernel mamba_d_conv")
 STATE_DTYPE = _keys("mamba_ssm_cache_dtype mamba_ssm_dtype")
 # MLPs
 ACTIVATION = _keys("hidden_act mlp_hidden_act activation_function activation ffn_act_fn")
-DENSE_WIDTH = _keys("intermediate_size_mlp dense_intermediate_size intermediate_size ffn_hidden_size n_inner ffn_dim")
+DENSE_WIDTH = _keys(
+    "intermediate_size_mlp dense_intermediate_size intermediate_size ffn_hidden_size n_inner ffn_dim block_ff_dim"
+)
+ADJUSTED_WIDTH = _keys("block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of")
 MLP_BIAS = _keys("mlp_bias enable_bias")
 EXPERTS = _keys("num_experts n_routed_experts num_local_experts moe_num_experts")
 EXPERT_WIDTH = _keys(
@@ -69,9 +80,13 @@ EXPERTS_PER_TOKEN = _keys(
 SHARED_WIDTH = _keys(
     "shared_expert_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size share_expert_dim"
 )
-SHARED_EXPERTS = _keys("n_shared_experts num_shared_experts moe_num_shared_experts")
+SHARED_EXPERTS = _keys("n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert")
+FIRST_DENSE = _keys("first_k_dense_replace num_dense_layers")
 MOE_LISTED = _keys("moe_layers moe_layers_enum")
 MOE_STEP = _keys("decoder_sparse_step interleave_moe_layer_step")
+# Sizes that some configs state for each layer in a list.
+BY_LAYER = (*Q_HEADS, *KV_HEADS, *HEAD_DIM, *DENSE_WIDTH, *EXPERT_WIDTH, *EXPERTS_PER_TOKEN, *SHARED_EXPERTS, *EXPERTS)
+OF_ONE_LAYER = "per_layer_config"  # what single layers have otherwise, by their numbers (Transformers 5)
 # modules of multi-token prediction: DeepSeek, GLM, MiMo, Nemotron and Step; Qwen; MiniMax
 MTP_MODULES = _keys("num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules")
 # vision towers
@@ -80,6 +95,13 @@ VISION_LAYERS = _keys("num_hidden_layers depth vt_num_hidden_layers")
 VISION_WIDTH = _keys("intermediate_size vt_intermediate_size")
 VISION_OUTPUT = _keys("out_hidden_size text_hidden_size projection_dim")
 VISION_ACTIVATION = _keys("hidden_act hidden_activation")
+# Layouts of which a config needs one, and the others are then not looked at.
+LAYOUTS = _keys(
+    "layer_types layers_block_type hybrid_override_pattern attn_type_list no_rope_layers hybrid_layer_pattern "
+    "attn_layer_indices full_attn_idxs conv_L_cache conv_dim full_attention_interval no_rope_layer_interval mlp_layer_types moe_layer_freq mlp_only_layers "
+    "moe_layer_start_index moe_layer_end_index moe_layer_interval use_sliding_window num_hidden_layers full_attn_layers "
+    "num_sliding_attention_heads"
+)
 # lists of modules that a quantised checkpoint leaves alone
 EXCLUDED = _keys("modules_to_not_convert ignore ignored_layers exclude_modules exclude llm_int8_skip_modules")
 
@@ -156,6 +178,26 @@ class Fields:
         if text not in self.notes:
             self.notes.append(text)
 
+    def of_layer(self, index: int, layers: int) -> Fields:
+        """The fields of one layer: of a list with a size for each layer, that of the layer."""
+        own = {
+            key: value[index]
+            for key in BY_LAYER
+            if isinstance(value := self._values.get(key), list | tuple) and len(value) == layers
+        }
+        for number, stated in self._items(OF_ONE_LAYER):
+            if str(number).isdecimal() and int(number) == index and isinstance(stated, Mapping):
+                own |= stated
+        if not own:
+            return self
+        view = copy(self)
+        view._values = {**self._values, **own}
+        return view
+
+    def _items(self, key: str) -> Iterable[tuple[Any, Any]]:
+        value = self.value(key)
+        return value.items() if isinstance(value, Mapping) else ()
+
     def has(self, key: str) -> bool:
         """Whether the key is written, null or not."""
         self.stated(key)
@@ -178,10 +220,22 @@ class Fields:
         key = self.stated(*keys)
         return None if key is None else self._values[key]
 
-    def _typed(self, keys: tuple[str, ...], fits: Callable[[Any], bool], kind: str, allowed: str | None = None) -> Any:
+    def _typed(
+        self,
+        keys: tuple[str, ...],
+        fits: Callable[[Any], bool],
+        kind: str,
+        allowed: str | None = None,
+        *,
+        same: bool = False,
+    ) -> Any:
+        """A value that fits; with `same` also of a list whose items are all the same."""
         key = self.stated(*keys)
-        if key is None or fits(self._values[key]):
-            return None if key is None else self._values[key]
+        value = None if key is None else self._values[key]
+        if same and isinstance(value, list | tuple) and value and all(item == value[0] for item in value):
+            value = value[0]
+        if key is None or fits(value):
+            return value
         self.fault(key, f"{shown(self._values[key])} is not a {kind}", allowed)
         return None
 
@@ -191,7 +245,7 @@ class Fields:
         def fits(value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
 
-        found: int | None = self._typed(keys, fits, "size", f"a whole number from {least} to 2^40")
+        found: int | None = self._typed(keys, fits, "size", f"a whole number from {least} to 2^40", same=True)
         return found
 
     def integer(self, *keys: str) -> int:

@@ -10,10 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sizing.catalog.config.fields import EXPERTS, LAYERS, MOE_LISTED, MOE_STEP, WINDOW, WINDOW_PERIOD, Fields, shown
+from sizing.catalog.config.fields import (
+    EXPERTS,
+    FIRST_DENSE,
+    LAYERS,
+    MOE_LISTED,
+    MOE_STEP,
+    WINDOW,
+    WINDOW_PERIOD,
+    Fields,
+    shown,
+)
 from sizing.specs.errors import nearest
 
-Mixer = Literal["full", "window", "chunk", "linear", "ssm"]
+Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bidirectional", "compressed"]
 MlpName = Literal["dense", "moe"]
 
 # Names of mixers in `layer_types` and of whole layers in patterns, where a layer is either a mixer or an MLP.
@@ -21,15 +31,22 @@ LAYER_TYPES: dict[str, Mixer] = {
     "full_attention": "full",
     "attention": "full",
     "deepseek_sparse_attention": "full",
+    "indexed_attention": "full",
     "sliding_attention": "window",
     "chunked_attention": "chunk",
+    "compressed_sparse_attention": "compressed",
+    "heavily_compressed_attention": "compressed",
     "linear_attention": "linear",
+    "conv": "conv",
     "mamba": "ssm",
 }
 PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+# Said by a family (workloads/models/_families.csv), as its configs state no key for it.
+SIDE_BY_SIDE, ENCODER, SWITCH_OF_EXPERTS = "side_by_side", "encoder", "use_moe"
 PATTERN, BLOCKS = "hybrid_override_pattern", "layers_block_type"
 BLOCK_MLPS: dict[str, MlpName] = {"mlp": "dense", "moe": "moe"}
 
+ROUTED = ("sparse", "moe", "hash_moe")  # layers of mlp_layer_types that route
 LISTED_MIXERS = (
     BLOCKS,
     "layer_types",
@@ -67,10 +84,16 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     mixers = _mixers(fields, count) if blocks is None else _named(fields, BLOCKS, blocks)
     _check_length(fields, fields.stated(*LISTED_MIXERS) or "layer_types", len(mixers), count)
     has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
+    if fields.flag(SWITCH_OF_EXPERTS) is False:
+        has_experts = False
     moe = _routed(fields, count) if has_experts else (False,) * count
     _check_length(fields, "mlp_layer_types", len(moe), count)
     mlps: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
-    return tuple(Slot(mixer, mlps if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
+    found = (Slot(mixer, mlps if routed else ("dense",)) for mixer, routed in zip(mixers, moe, strict=False))
+    if not fields.flag(SIDE_BY_SIDE):
+        return tuple(found)
+    fields.note("attention and state space stand side by side in a layer; they are counted as two layers")
+    return tuple(part for slot in found for part in (Slot(slot.mixer, ()), Slot("ssm", slot.mlps)))
 
 
 def layer_count(fields: Fields) -> int:
@@ -118,10 +141,25 @@ def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...
 
 
 def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
+    if fields.stated(ENCODER):
+        return tuple(_or(False, "bidirectional") for _ in range(count))
+    ratios = fields.sequence("compress_ratios")
+    if ratios is not None:
+        return tuple(_or(False, "compressed") for _ in range(count))
+    crossed = fields.sequence("cross_attention_layers")
+    if crossed is not None:
+        return tuple(_or(index not in crossed, "cross") for index in range(count))
     types = fields.sequence("layer_types")
     if types is not None:
         return _named(fields, "layer_types", types)
-    for read in (_by_delta_lists, _by_attention_types, _by_ssm_indices, _by_linear_interval, _by_chunks):
+    for read in (
+        _by_convolutions,
+        _by_delta_lists,
+        _by_attention_types,
+        _by_ssm_indices,
+        _by_linear_interval,
+        _by_chunks,
+    ):
         found = read(fields, count)
         if found is not None:
             return found
@@ -131,6 +169,12 @@ def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
 def _or(full: bool, other: Mixer) -> Mixer:
     """Full attention or the other mixer of a layout with two mixers."""
     return "full" if full else other
+
+
+def _by_convolutions(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
+    """Read LFM2's list of the layers with attention."""
+    listed = fields.sequence("full_attn_idxs")
+    return None if listed is None else tuple(_or(index in listed, "conv") for index in range(count))
 
 
 def _by_delta_lists(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
@@ -147,7 +191,7 @@ def _by_attention_types(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
 
 
 def _by_ssm_indices(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
-    if fields.stated("mamba_n_heads", "mamba_num_heads", "mamba_d_state") is None:
+    if fields.stated("mamba_n_heads", "mamba_num_heads", "mamba_d_state") is None or fields.flag(SIDE_BY_SIDE):
         return None
     listed = fields.sequence("attn_layer_indices")
     if listed is None:
@@ -201,7 +245,7 @@ def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
     """Whether each layer routes to experts."""
     listed = fields.sequence("mlp_layer_types")
     if listed is not None:
-        return tuple(kind == "sparse" for kind in listed)
+        return tuple(kind in ROUTED for kind in listed)
     numbered = fields.value(*MOE_LISTED)
     if numbered is not None:
         return _numbered(fields, numbered, count)
@@ -220,7 +264,7 @@ def _numbered(fields: Fields, numbered: Any, count: int) -> tuple[bool, ...]:
 
 
 def _after_dense(fields: Fields) -> Callable[[int], bool]:
-    first = fields.optional_integer("first_k_dense_replace") or 0
+    first = fields.optional_integer(*FIRST_DENSE) or 0
     return lambda index: index >= first
 
 

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
+from sizing.catalog.config.families import completed, report_unread
 from sizing.catalog.config.fields import (
     DTYPE,
+    EXPERTS_PER_TOKEN,
     HIDDEN,
     MAX_POSITION,
     PARALLEL,
@@ -31,7 +33,7 @@ from sizing.catalog.config.fields import (
     report_misspelt,
     shown,
 )
-from sizing.catalog.config.layers import Slot, layer_count, read_layout
+from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.catalog.config.rotary import rotary_values
 from sizing.specs.errors import Fault, InputError
@@ -89,6 +91,8 @@ def _mlps(fields: Fields, block: Fields) -> tuple[DenseMlp, ...]:
     return (DenseMlp(intermediate=-(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, gated=is_gated(fields)),)
 
 
+BLOCK_SPARSE = "block-sparse attention modelled as full attention: long contexts come out too slow"
+ABSOLUTE = "absolute"
 PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back in each layer
 
 
@@ -97,7 +101,21 @@ def other_parameters(fields: Fields, layers: int) -> int:
 
     Notes say what is estimated.
     """
-    return _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
+    found = _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
+    return found + _hyper_connections(fields, layers) + _hashed_routing(fields) + _sound_tower(fields)
+
+
+def _hyper_connections(fields: Fields, layers: int) -> int:
+    """DeepSeek-V4's streams of hidden states: two mixings of all streams in each layer, and one at the head."""
+    streams = fields.optional_integer("hc_mult") or 0
+    width = streams * fields.integer(*HIDDEN)
+    return layers * 2 * (2 + streams) * streams * width + streams * width
+
+
+def _hashed_routing(fields: Fields) -> int:
+    """The experts of each word of the vocabulary, in layers that route by words."""
+    layers = fields.optional_integer("num_hash_layers") or 0
+    return layers * fields.integer(*VOCABULARY) * (fields.optional_integer(*EXPERTS_PER_TOKEN) or 0) if layers else 0
 
 
 def _learned_positions(fields: Fields) -> int:
@@ -106,9 +124,11 @@ def _learned_positions(fields: Fields) -> int:
     MPT without ALiBi, and families with a word-embedding width of their own.
     """
     learned = fields.flag("learned_pos_emb") and not fields.flag("alibi")
-    if not (learned or fields.stated("word_embed_proj_dim")):
-        return 0
-    return fields.integer(*MAX_POSITION) * fields.integer(*HIDDEN)
+    types = fields.optional_integer("type_vocab_size") or 0
+    if fields.stated(ENCODER) and (fields.text("position_embedding_type") or ABSOLUTE) == ABSOLUTE:
+        learned = True
+    rows = fields.integer(*MAX_POSITION) if learned or fields.stated("word_embed_proj_dim") else 0
+    return (rows + types) * fields.integer(*HIDDEN)
 
 
 def _per_layer_embeddings(fields: Fields, layers: int) -> int:
@@ -124,16 +144,23 @@ def _per_layer_embeddings(fields: Fields, layers: int) -> int:
 
 def _block_indexers(fields: Fields) -> int:
     """The indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
+    types = fields.sequence("layer_types") or ()
+    listed = sum(1 for kind in types if kind == "indexed_attention")
+    if listed and not fields.stated("kv_lora_rank"):
+        fields.note(BLOCK_SPARSE)
+        return (
+            listed * fields.integer("index_head_dim") * (fields.integer("index_n_heads") + 1) * fields.integer(*HIDDEN)
+        )
     sparse = fields.section("sparse_attention_config")
     if sparse is None or not sparse.flag("use_sparse_attention"):
         return 0
     layers = sum(1 for used in sparse.sequence("sparse_attention_freq") or () if used)
     width = sparse.integer("sparse_index_dim") * (sparse.integer("sparse_num_index_heads") + 1)
-    fields.note("block-sparse attention modelled as full attention: long contexts come out too slow")
+    fields.note(BLOCK_SPARSE)
     return layers * width * fields.integer(*HIDDEN)
 
 
-SECTION = "vision_config"
+SECTION, SOUND = "vision_config", "audio_config"
 COLOURS = 3
 PLAIN_MATRICES, GATED_MATRICES = 2, 3
 ATTENTION_MATRICES = 4  # query, key, value and output, each hidden x hidden
@@ -146,6 +173,30 @@ class Tower(NamedTuple):
     parameters: int = 0
 
 
+HALF_FFNS, CONFORMER_ATTENTION, LIGHT_CONV = 16, 5, 3  # matrices of a conformer block, each hidden x hidden
+
+
+def _sound_tower(fields: Fields) -> int:
+    """The parameters of a sound tower: of a conformer (Gemma) or of Whisper's encoder; 0 without one, or of another kind."""
+    sound = fields.section(SOUND)
+    if sound is None:
+        return 0
+    hidden = sound.optional_integer("d_model", "hidden_size", least=1)
+    layers = sound.optional_integer("encoder_layers", "conf_num_hidden_layers", "num_hidden_layers", least=1)
+    width = sound.optional_integer("encoder_ffn_dim", least=1)
+    if (
+        hidden is None
+        or layers is None
+        or not (width or sound.stated("conf_num_hidden_layers", "conf_conv_kernel_size", "conv_kernel_size"))
+    ):
+        fields.fault(SOUND, "a sound tower of this kind is not counted", "a config without it, for text alone")
+        return 0
+    fields.note("sound tower's parameters estimated from audio_config; it has no work in a step of text alone")
+    if width:
+        return layers * (ATTENTION_MATRICES * hidden * hidden + PLAIN_MATRICES * hidden * width)
+    return layers * (HALF_FFNS + CONFORMER_ATTENTION + LIGHT_CONV) * hidden * hidden
+
+
 def read_vision(fields: Fields) -> Tower:
     """The vision transformer of a config; an empty tower without one, or where it lacks sizes.
 
@@ -156,8 +207,14 @@ def read_vision(fields: Fields) -> Tower:
         return Tower()
     hidden = vision.optional_integer(*VISION_HIDDEN, least=1)
     depth = vision.optional_integer(*VISION_LAYERS, least=1)
-    width = vision.optional_integer(*VISION_WIDTH, least=1)
+    depth = depth and depth + (vision.optional_integer("num_global_layers") or 0)
+    swapped = vision.text("blocks_width")  # GLM: blocks are as wide as the output, and the merger has the stated width
+    width = vision.optional_integer(*((swapped,) if swapped else VISION_WIDTH), least=1)
     patch = vision.optional_integer("patch_size", least=1)
+    stated = vision.optional_integer("tower_parameters")
+    if stated:
+        fields.note("vision tower's parameters are those of its model type; it has no work in a step of text alone")
+        return Tower(parameters=stated)
     if hidden is None or depth is None or width is None or patch is None:
         fields.note("vision tower not counted: vision_config lacks its hidden size, layers, MLP width or patch size")
         return Tower()
@@ -207,6 +264,9 @@ def _merger(vision: Fields, hidden: int) -> int:
     output = vision.optional_integer(*VISION_OUTPUT, least=1)
     if merge is None or output is None:
         return 0
+    if vision.stated("blocks_width"):
+        width = vision.integer(*VISION_WIDTH)
+        return (GATED_MATRICES * width + output + merge * merge * hidden) * output
     mergers = 1 + len(vision.sequence("deepstack_visual_indexes") or ())
     merged = merge * merge * hidden
     return mergers * (merged * merged + merged * output)
@@ -220,9 +280,7 @@ DTYPES: dict[str, Literal["fp32", "fp16", "bf16"]] = {
 DTYPE_PREFIX = "torch."
 # Fields of architectures that the layer kinds can't express, with why.
 INEXPRESSIBLE = {
-    "compress_ratios": "attention over a compressed cache is not modelled",
     "mamba_dt_rank": "the first Mamba generation is not modelled",
-    "cross_attention_layers": "cross attention to images is not modelled",
 }
 
 
@@ -243,6 +301,7 @@ def read_model(
     """
     if not isinstance(config, Mapping):
         raise InputError(Fault("not a mapping of fields", file=where))
+    config = completed(config, where)
     fields = Fields(config, where)
     if config.get("is_encoder_decoder") is True:  # none of its other fields means what a decoder's does
         raise InputError(Fault("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder"))
@@ -276,11 +335,14 @@ def read_model(
             lambda slot: _layer(fields, slot, len(layers) - 1, len(layers)),
             excluded_modules(fields, hf_quant_config),
         ),
+        pooled=bool(fields.flag(ENCODER)),
+        encoder=bool(fields.flag(ENCODER)),
         checkpoint_bytes=checkpoint_bytes,
         source=source,
         notes=tuple(fields.notes),
     )
     report_misspelt(fields)
+    report_unread(fields)
     if fields.faults:
         raise InputError(fields.faults)
     return model
@@ -295,6 +357,7 @@ def _layers(fields: Fields) -> tuple[LayerKind, ...]:
 
 
 def _layer(fields: Fields, slot: Slot, index: int, layers: int) -> LayerKind:
+    fields = fields.of_layer(index, layers)
     mixer = None if slot.mixer is None else read_mixer(fields, slot.mixer, index, layers)
     reuses = bool(getattr(mixer, "reuses_cache", False))
     return LayerKind(mixer, tuple(read_mlp(fields, mlp, reuses_cache=reuses) for mlp in slot.mlps))

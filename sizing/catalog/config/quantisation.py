@@ -72,7 +72,9 @@ def read_quantisation(
     if section is None or method is None:
         return Quantisation(precision=activation_precision)
     base, block = _weights(section, method)
-    rules = [*_own_precisions(fields, section), *((pattern, None) for pattern in _excluded(section))]
+    # Of FP8 with experts in another format, the list of exceptions is of that format: what it names is in FP8.
+    excluded = () if section.stated("moe_quant_algo") and METHODS[method] == "fp8" else _excluded(section)
+    rules = [*_own_precisions(fields, section), *((pattern, None) for pattern in excluded)]
     main, kept, shares = stored(rules, base, layers, fields.integer(*HIDDEN))
     if section.flag("lm_head") or any(pattern.endswith("lm_head") and name for pattern, name in rules):
         kept -= {"lm_head"}

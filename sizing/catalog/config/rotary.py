@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sizing.catalog.config.fields import MAX_POSITION, Fields
-from sizing.specs.model import LayerKind, MlaAttention
+from sizing.specs.model import CompressedAttention, LayerKind, MlaAttention
 
 SCALING = ("rope_scaling", "rope_parameters")
 # Scalings whose table reaches beyond the stated positions, by their factor; others state the scaled positions.
@@ -16,7 +16,12 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
     Source: vLLM, model_executor/layers/rotary_embedding. Learned positions and ALiBi have none, nor
     has attention among state-space layers where no base of it is stated.
     """
-    if fields.flag("alibi") or fields.flag("learned_pos_emb") or fields.stated("word_embed_proj_dim", "n_positions"):
+    if (
+        fields.flag("mla_use_nope")
+        or fields.flag("alibi")
+        or fields.flag("learned_pos_emb")
+        or fields.stated("word_embed_proj_dim", "n_positions")
+    ):
         return 0
     if any(kind.mixer is not None and kind.mixer.kind == "ssm" for kind in kinds) and not fields.stated(
         "rope_theta", *SCALING
@@ -34,6 +39,8 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
 def _width(kind: LayerKind) -> int:
     if isinstance(kind.mixer, MlaAttention):
         return kind.mixer.qk_rope_head_dim
+    if isinstance(kind.mixer, CompressedAttention):
+        return kind.mixer.rope_dim
     return int(getattr(kind.mixer, "head_dim", 0)) if kind.mixer is not None and kind.mixer.kind != "ssm" else 0
 
 

@@ -13,7 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from sizing.specs.model import DenseMlp, LayerKind, LinearAttention, MlaAttention, MoeMlp, Role, SsmAttention, Stored
+from sizing.specs.model import (
+    CompressedAttention,
+    DenseMlp,
+    LayerKind,
+    LinearAttention,
+    MlaAttention,
+    MoeMlp,
+    Role,
+    ShortConv,
+    SsmAttention,
+    Stored,
+)
 
 # Every engine and toolkit leaves these in 16 bit unless a checkpoint says otherwise.
 ALWAYS_KEPT: frozenset[Role] = frozenset({"embedding", "lm_head", "norm", "router"})
@@ -81,6 +92,13 @@ def projections(layer: LayerKind, hidden_size: int) -> dict[tuple[Role, str], in
         inner = mixer.heads * mixer.head_dim
         shared = 2 * mixer.groups * mixer.state_size + mixer.heads
         sizes = {"in_proj": hidden_size * (2 * inner + shared), "o_proj": inner * hidden_size}
+    elif isinstance(mixer, CompressedAttention):
+        width = mixer.q_heads * mixer.head_dim
+        sizes = {"q_a_proj": hidden_size * mixer.q_lora_rank, "q_b_proj": mixer.q_lora_rank * width}
+        sizes["kv_a_proj"] = hidden_size * mixer.head_dim
+        sizes["o_proj"] = mixer.o_lora_rank * (width + mixer.o_groups * hidden_size)
+    elif isinstance(mixer, ShortConv):
+        sizes = {"in_proj": 3 * hidden_size * mixer.width, "o_proj": hidden_size * mixer.width}
     elif mixer is not None:
         width, kept = mixer.q_heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
         sizes = {"q_proj": width * (1 + mixer.output_gate), "k_proj": kept, "v_proj": kept, "o_proj": width}

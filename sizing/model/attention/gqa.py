@@ -14,38 +14,40 @@ from sizing.model.attention.terms import (
     heads_why_not,
     kv_heads_per_gpu,
 )
-from sizing.specs.model import GqaAttention, SlidingWindowAttention
+from sizing.specs.model import BidirectionalAttention, GqaAttention, SlidingWindowAttention
 
-Grouped = GqaAttention | SlidingWindowAttention
+Grouped = GqaAttention | SlidingWindowAttention | BidirectionalAttention
 
 
 def projections(mixer: Grouped, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
     """The fused query, key and value projection and the output projection of one GPU."""
-    q_width = mixer.q_heads * mixer.head_dim / tp
-    kv_parts = 0 if mixer.reuses_cache else (1 if mixer.shared_kv else KEY_AND_VALUE)
-    kv_width = kv_parts * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim
-    qkv_width = q_width * (2 if mixer.output_gate else 1) + kv_width
+    q_width, value = mixer.q_heads * mixer.head_dim / tp, mixer.value_dim or mixer.head_dim
+    kept = 0 if mixer.reuses_cache else mixer.head_dim + (0 if mixer.shared_kv else value)
+    qkv_width = q_width * (2 if mixer.output_gate else 1) + kv_heads_per_gpu(mixer.kv_heads, tp) * kept
     return (
         Matrix("qkv_proj", "attention", hidden_size, qkv_width, bias=qkv_width if mixer.bias else 0),
-        Matrix("o_proj", "attention", q_width, hidden_size),
+        Matrix("o_proj", "attention", mixer.q_heads * value / tp, hidden_size),
     )
 
 
 def cached_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
-    """Bytes that one token of one layer keeps on one GPU. Key and value are both stored, even where they are equal."""
+    """Bytes that one token of one layer keeps on one GPU. Key and value are both stored, even where they are equal.
+
+    A key that chooses blocks is shared by all heads, so that each GPU holds it.
+    """
     if mixer.reuses_cache:
         return 0.0
-    return KEY_AND_VALUE * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim * kv_bytes
+    return read_bytes_per_token(mixer, tp, kv_bytes) + mixer.index_dim * kv_bytes
 
 
 def read_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
     """Bytes that attention reads for each cached token; a layer without a cache of its own reads another's."""
-    return KEY_AND_VALUE * kv_heads_per_gpu(mixer.kv_heads, tp) * mixer.head_dim * kv_bytes
+    return kv_heads_per_gpu(mixer.kv_heads, tp) * (mixer.head_dim + (mixer.value_dim or mixer.head_dim)) * kv_bytes
 
 
 def attention_flops(mixer: Grouped, tp: int, pairs: Numeric) -> Numeric:
     """FLOPs of scores and weighted values for `pairs` query-key pairs."""
-    return KEY_AND_VALUE * FLOPS_PER_MAC * mixer.q_heads / tp * mixer.head_dim * pairs
+    return FLOPS_PER_MAC * mixer.q_heads / tp * (mixer.head_dim + (mixer.value_dim or mixer.head_dim)) * pairs
 
 
 def prefill_bytes(
@@ -100,9 +102,9 @@ def small_kernels(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
 
 def exchanged(mixer: Grouped) -> tuple[int, int, int]:
     """(query heads, values per query, values per output) that GPUs with parts of one cache exchange in decode."""
-    return mixer.q_heads, mixer.head_dim, mixer.head_dim
+    return mixer.q_heads, mixer.head_dim, mixer.value_dim or mixer.head_dim
 
 
-def why_not(mixer: GqaAttention, tp: int) -> str | None:
+def why_not(mixer: Grouped, tp: int) -> str | None:
     """The reason why the heads cannot be split over `tp` GPUs, or None."""
     return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

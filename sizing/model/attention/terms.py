@@ -34,9 +34,19 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowBlocks:
+    """Blocks that hold a window of a sequence, beside its growing cache: bytes and tokens of one, and of the window."""
+
+    block_bytes: float
+    block_tokens: int
+    window_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part.
 
+    `windows` are kept beside it.
     The fixed part grows by `bytes_per_drafted` for each token that is drafted: the convolution before a state keeps them.
     """
 
@@ -44,6 +54,7 @@ class Cache:
     window_tokens: int | None = None
     fixed_bytes_per_sequence: float = 0.0
     bytes_per_drafted: float = 0.0
+    windows: tuple[WindowBlocks, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,11 +100,17 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
     )
 
 
-def with_largest(model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Model:
-    """The model with the sizes of the largest image that its encoder takes."""
+def with_largest(
+    model: Model,
+    assumed: EncoderFacts,
+    rules: Mapping[str, ImageRule],
+    height: int | None = None,
+    width: int | None = None,
+) -> Model:
+    """The model with the sizes of the largest image that its encoder takes, or that may come."""
     if model.vision is None:
         return model
-    found = encoder(Images(count=1, height=MOST_PIXELS, width=MOST_PIXELS), model, assumed, rules)
+    found = encoder(Images(count=1, height=height or MOST_PIXELS, width=width or MOST_PIXELS), model, assumed, rules)
     patches = found.pieces * found.patches
     return replace(model, vision=replace(model.vision, largest_tokens=found.tokens, largest_patches=patches))
 

@@ -284,7 +284,7 @@ def of_limits(question: Question) -> Iterator[Assumption]:
 def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the assumptions on planning, and the price."""
     defaults, workload = question.origin.defaults, question.origin.workload
-    if question.target.requests_per_s is not None and not question.target.offline:
+    if question.target.amount is not None and question.target.concurrency is None and not question.target.offline:
         stated = workload.planning.max_utilisation is not None
         yield Assumption(
             "highest stable utilisation",
@@ -293,14 +293,14 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
             "assumed",
             "as asked" if stated else defaults.source,
         )
-        yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: a demand in requests/s or users")
+        yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: requests come at random times")
     if question.target.concurrency is not None:
         yield Assumption(
             "arrivals",
             "all requests start together and stay grouped",
             "",
             "assumed",
-            "closed loop: a demand in requests in flight",
+            "closed loop: requests in flight that wait for each other",
         )
     for name in _habits_assumed(workload):
         if getattr(workload.planning, name) is None:

@@ -15,7 +15,8 @@ from sizing.catalog import shelf
 from sizing.formats.view import Explanation, Quantity, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.extras import NOTHING
-from sizing.question.question import situation_of
+from sizing.question.question import Question, situation_of
+from sizing.replica.replica import Replica
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.specs.bands import LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
 from sizing.specs.units import MICRO
@@ -102,6 +103,11 @@ def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
     return found
 
 
+def memory_situation(question: Question, replica: Replica) -> Situation:
+    """The class of a replica's memory."""
+    return situation_of(question, replica.gpu_type.gpu)._replace(memory=replica.memory_kind)
+
+
 def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted]:
     """Yield the weights and the cache pool of one GPU, and the tokens that the pool holds."""
     yield Predicted("memory.weights_gib", memory.weights_gib, "weights", situation)
@@ -116,7 +122,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> Iterator[Pred
     Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
     """
     yield from of_load(best, outcome, figures.load, figures.throughput, figures.latency)
-    yield from of_memory(figures.memory, situation_of(outcome.question, best.pool.replica.gpu_type.gpu))
+    yield from of_memory(figures.memory, memory_situation(outcome.question, best.pool.replica))
 
 
 def of_load(
@@ -139,7 +145,7 @@ def of_load(
         yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
         for name, value in throughput._asdict().items():
             yield Predicted(f"throughput.{name}", value, "throughput", here)
-    if best.pool.margin == 1.0 or request.target.requests_per_s is not None or request.target.concurrency is not None:
+    if best.pool.margin == 1.0 or request.target.amount is not None:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)

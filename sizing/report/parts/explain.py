@@ -72,8 +72,7 @@ def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> It
 
 def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterator[Explanation]:
     pool = best.pool
-    wanted = request.target.concurrency or request.target.requests_per_s
-    unit = "in flight" if request.target.concurrency else "requests/s"
+    wanted, unit = request.target.amount, request.target.unit
     if wanted is not None:
         yield Explanation(
             "GPUs", best.gpus, "", "derived",

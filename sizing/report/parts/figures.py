@@ -8,7 +8,8 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
-from sizing.question.question import Question
+from sizing.question.demand import AT_ONCE, Readings, readings
+from sizing.question.question import Question, think_time_of
 from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
@@ -16,12 +17,15 @@ from sizing.report.parts.question import habits
 from sizing.specs.units import MILLI
 from sizing.specs.units import Statistics as Statistics
 
+HEADROOM_OF = {"requests/s": "requests_per_s", "requests in flight": "concurrency", "users": "users"}
+
 
 class LoadFigures(NamedTuple):
     """The load of the deployment, and its headroom.
 
     Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the
-    growth of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, else `requests_per_s`.
+    growth of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, `users`, else
+    `requests_per_s`.
     """
 
     requests_per_s: float
@@ -166,18 +170,25 @@ def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
     """The load: in flight by Little's law, and headroom up to the most that these replicas serve."""
     running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
     most = best.pool.capacity.requests_per_s * best.pool.count
-    served = best.requests_per_s
-    in_flight = outcome.question.target.concurrency
-    headroom = (most / served if in_flight is None else best.pool.capacity.amount * best.pool.count / in_flight) - 1
+    served, target = best.requests_per_s, outcome.question.target
+    stated = None if target.unit == "requests/s" else target.amount
+    headroom = (most / served if stated is None else best.pool.capacity.amount * best.pool.count / stated) - 1
+    in_flight = stated if stated is not None and target.unit != "users" else running * best.pool.count
     return LoadFigures(
         requests_per_s=served,
-        concurrency=float(in_flight) if in_flight is not None else running * best.pool.count,
-        concurrency_per_replica=running if in_flight is None else in_flight / best.pool.count,
+        concurrency=in_flight,
+        concurrency_per_replica=in_flight / best.pool.count,
         max_requests_per_s=most,
         headroom=max(0.0, headroom),
-        headroom_of="requests_per_s" if in_flight is None else "concurrency",
+        headroom_of=HEADROOM_OF[target.unit],
         share_of_max_requests_per_s=min(1.0, served / most) if most else 0.0,
     )
+
+
+def readings_of(load: LoadFigures, question: Question) -> Readings:
+    """The same load by its rate, its requests in flight and its concurrent users."""
+    think_s = question.target.think_time_s or think_time_of(question.origin.workload, question.origin.defaults)
+    return readings(load.requests_per_s, load.concurrency / load.requests_per_s, think_s)
 
 
 def throughput(best: Answer, outcome: Outcome) -> Throughput:
@@ -294,7 +305,7 @@ def users_of(best: Answer, question: Question) -> Users:
     user = habits(question)
     demand, planning = question.origin.workload.demand, question.origin.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
-    by_rate = demand is None or demand.kind in ("requests_per_s", "concurrency")
+    by_rate = demand is None or demand.kind in ("requests_per_s", *AT_ONCE)
     stated = (demand is not None and demand.daily_active_users is not None) or (
         by_rate and any(value is not None for value in own)
     )

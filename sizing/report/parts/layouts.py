@@ -17,6 +17,7 @@ from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.report.parts.screen import dollars
+from sizing.specs.bands import Sure
 from sizing.specs.units import MILLI
 
 T = TypeVar("T")
@@ -132,8 +133,8 @@ def nodes(pool: Pool) -> int:
     return -(-pool.replica.layout.gpus // pool.replica.gpu_type.gpu.datasheet.island_gpus)
 
 
-def deployment(best: Answer) -> Deployment:
-    """The deployment of an answer of one pool."""
+def deployment(best: Answer, sure: Sure | None = None) -> Deployment:
+    """The deployment of an answer of one pool, with the GPUs that are sure to do."""
     pool = best.pool
     return Deployment(
         gpu=pool.replica.gpu_type.name,
@@ -143,6 +144,7 @@ def deployment(best: Answer) -> Deployment:
         gpus_per_replica=pool.replica.layout.gpus,
         **sizes(pool.replica.layout),
         nodes_per_replica=nodes(pool),
+        gpus_sure=None if sure is None else sure.gpus,
     )
 
 

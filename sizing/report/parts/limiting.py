@@ -49,8 +49,8 @@ def at_limit(name: str, statistic: str, value: str, limit_ms: float) -> str:
 
 def _most(best: Answer, question: Question) -> str:
     """Write the most that a replica serves, in the unit of the demand."""
-    if question.target.concurrency is not None:
-        return f"{number(best.pool.capacity.amount)} requests in flight"
+    if question.target.requests_per_s is None and question.target.amount is not None:
+        return f"{number(best.pool.capacity.amount)} {question.target.unit}"
     return f"{number(best.pool.capacity.requests_per_s)} requests/s"
 
 
@@ -60,7 +60,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
         return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {gpus}"
-    if question.target.requests_per_s is None and question.target.concurrency is None:
+    if question.target.amount is None:
         return "; a looser limit serves more"
     return "" if best.gpus == 1 else f"; no limit up to {MOST_RELAXED:g} times as long takes fewer GPUs"
 

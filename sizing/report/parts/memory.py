@@ -10,7 +10,6 @@ from sizing.answers.resolved import Resolved, resolve
 from sizing.formats.view import Assumption
 from sizing.formats.words import number
 from sizing.model.architecture import Layout
-from sizing.question.question import situation_of
 from sizing.replica.replica import unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
@@ -38,7 +37,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
     return LayoutMemory(
         fits=fits,
         memory=figures,
-        predicted=tuple(bands.of_memory(figures, situation_of(resolved.question, resolved.gpu_type.gpu))),
+        predicted=tuple(bands.of_memory(figures, bands.memory_situation(resolved.question, replica))),
         reason=_reason(resolved, sequences),
         suggestions=() if fits else tuple(_suggestions(resolved, sequences)),
         assumptions=(

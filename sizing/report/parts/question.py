@@ -11,7 +11,7 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
-from sizing.question.demand import Habits
+from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica
 from sizing.specs.gpu import GpuType
@@ -81,11 +81,14 @@ def _chosen_precision(question: Question, chosen: Replica | None) -> str:
 
 def demand(question: Question) -> dict[str, Any]:
     """The demand: the rate or concurrency to serve, its kind, and the steps to it."""
-    stated, found = question.origin.workload.demand, question.origin.demanded
-    user = habits(question)
+    stated, found, target = question.origin.workload.demand, question.origin.demanded, question.target
+    user, by_users = habits(question), target.think_time_s > 0
     return {
-        "requests_per_s": question.target.requests_per_s,
-        "concurrency": question.target.concurrency,
+        "requests_per_s": target.requests_per_s,
+        "concurrency": target.concurrency if target.concurrency is not None or by_users else target.population,
+        "closed_loop": target.concurrency is not None,
+        "concurrent_users": target.population if by_users else None,
+        "think_time_s": target.think_time_s if by_users else None,
         "daily_active_users": stated.daily_active_users if stated else None,
         "requests_per_user_per_day": user.requests_per_user_per_day,
         "active_hours": user.active_hours,
@@ -281,9 +284,9 @@ MIDDLES = "of {} the middle counts: llmsize plan --uncertain shows the spread"
 def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = None, same: str = "") -> Line:
     """The demand, the `same` in other units, the lengths of a request, and how the rate came about."""
     asked = demand or inputs["demand"]
-    rate, in_flight, steps = asked["requests_per_s"], asked["concurrency"], asked["steps"]
+    rate, steps = asked["requests_per_s"], asked["steps"]
     what = "as much as the GPUs serve" if rate is None else f"{number(rate)} requests/s"
-    what = what if in_flight is None else f"{in_flight:,} requests in flight"
+    what = people_words(asked) or what
     grown = f" + {percent(inputs['headroom'])}" if inputs.get("headroom") else ""
     hows = [step["how"] for step in steps if step["how"] != "as stated"]
     if asked["ranges"]:
@@ -294,11 +297,29 @@ def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = No
     return Line(f"{what}{grown}{same}, {lengths(inputs)}" + (f"; {', '.join(hows)}" if hows else ""), "Demand")
 
 
-def readings(inputs: Mapping[str, Any], rate: float, in_flight: float, users: float | None) -> str:
-    """Write a demand in its other units: requests in flight or a rate, and users a day."""
-    by_rate = inputs["demand"]["concurrency"] is None
-    other = f"{number(in_flight)} in flight" if by_rate else f"{number(rate)} requests/s"
-    return f" = {other}" + (f" = {number(users)} daily active users" if users is not None else "")
+def people_words(demand: Mapping[str, Any]) -> str | None:
+    """Write a demand of concurrent users or requests in flight; None for a rate."""
+    if demand["concurrent_users"] is not None:
+        return (
+            f"{number(demand['concurrent_users'])} users who think {number(demand['think_time_s'])} s after an answer"
+        )
+    if demand["concurrency"] is None:
+        return None
+    return f"{number(demand['concurrency'])} requests in flight" + (" (closed loop)" if demand["closed_loop"] else "")
+
+
+def readings(inputs: Mapping[str, Any], read: Readings, users: float | None) -> str:
+    """Write a demand in its other units: a rate, requests in flight, concurrent users, and users a day."""
+    demand = inputs["demand"]
+    said = {
+        "requests_per_s": f"{number(read.requests_per_s)} requests/s",
+        "concurrency": f"{number(read.in_flight)} in flight",
+        "concurrent_users": f"{number(read.users)} users who think {number(read.think_time_s)} s",
+    }
+    others = [words for name, words in said.items() if demand[name] is None]
+    if users is not None:
+        others.append(f"{number(users)} daily active users")
+    return "".join(f" = {words}" for words in others)
 
 
 def limits_in_words(limits: LimitsInMs) -> str:

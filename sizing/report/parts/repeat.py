@@ -88,6 +88,8 @@ def _serving(question: Question, chosen: Replica) -> dict[str, float | str | Non
         "--kv-cache-memory-bytes": None if serving.kv_cache_bytes is None else f"{serving.kv_cache_bytes:.0f}",
         "--max-total-tokens": serving.max_total_tokens,
         "--cpu-offload-gb": serving.cpu_offload_gb,
+        "--mamba-full-memory-ratio": serving.mamba_full_memory_ratio,
+        "--max-mamba-cache-size": serving.max_mamba_cache_size,
         "--pp-layers": None if serving.pp_layers is None else ",".join(map(str, serving.pp_layers)),
         "--enable-prefix-caching": SWITCHED if serving.prefix_caching else None,
         "--no-enable-prefix-caching": SWITCHED if serving.prefix_caching is False else None,
@@ -154,7 +156,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
     if question.target.concurrency is not None:
         # None of the replicas may stay idle.
         return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
-    if question.target.offline and question.target.requests_per_s is None:
+    if question.target.offline and question.target.amount is None:
         return {**replicas, "--concurrency": str(count * best.pool.load.slots)}
     return {**replicas, "--rps": f"{best.requests_per_s * share:.6g}"}
 

@@ -1,0 +1,141 @@
+"""What a measured load curve serves: requests/s and latencies of one replica by the number of requests in flight.
+
+A benchmark that keeps `n` requests in flight measures the rate X(n) at which a replica then completes them. Requests that arrive
+at random see a varying number in flight. The replica is a queue whose service rate is X(n): with arrivals at rate r, the
+probability of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)) (a birth-death chain), the mean E2E follows from Little's law, and an
+arrival that finds n in flight has the TTFT and ITL of n + 1.
+
+Between two measured loads, figures are interpolated; measured scatter is removed first, so that rate and latencies never fall
+with load. Below the lightest load the rate falls in proportion and latencies stay; beyond the heaviest nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.answers.points import METRICS, CurvePoint
+from sizing.specs.units import MILLI
+
+Array = NDArray[np.float64]
+Statistic = tuple[str, str]  # of a latency: ("ttft", "p95")
+# A state beyond the heaviest measured load that is met more often than this makes its latencies unknown.
+UNKNOWN_SHARE = 0.01
+TRIES = 60  # of a bisection: far below the last digit shown
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCurve:
+    """One replica's rate in requests/s and its latencies in s, by `in_flight` (ascending); latencies that were measured alone."""
+
+    in_flight: Array
+    requests_per_s: Array
+    latencies_s: Mapping[Statistic, Array]
+
+    @property
+    def most_in_flight(self) -> float:
+        """The heaviest load that was measured."""
+        return float(self.in_flight[-1])
+
+    @property
+    def most_requests_per_s(self) -> float:
+        """The highest rate that was measured."""
+        return float(self.requests_per_s[-1])
+
+
+class Load(NamedTuple):
+    """One load of a replica: mean requests in flight, requests/s, latencies in s by metric and statistic."""
+
+    in_flight: float
+    requests_per_s: float
+    latencies_s: Mapping[Statistic, float]
+
+
+def load_curve(points: Sequence[CurvePoint]) -> LoadCurve | None:
+    """The curve through measured points; None where none of them states a rate.
+
+    A latency is taken where every point that states a rate states it too.
+    """
+    stated = sorted(
+        (point for point in points if point.requests_per_s is not None), key=lambda point: point.concurrency
+    )
+    if not stated:
+        return None
+    names = {(metric, name) for metric in METRICS for name in getattr(stated[0].latency_ms, metric)._fields}
+    found = {name: [point.latency(*name) for point in stated] for name in sorted(names)}
+    return LoadCurve(
+        np.array([point.concurrency for point in stated], dtype=float),
+        np.maximum.accumulate(np.array([point.requests_per_s for point in stated], dtype=float)),
+        {
+            name: np.maximum.accumulate(np.array(values, dtype=float) * MILLI)
+            for name, values in found.items()
+            if None not in values
+        },
+    )
+
+
+def closed_loop(curve: LoadCurve, in_flight: float) -> Load:
+    """The load of `in_flight` requests that are replaced as they end; `in_flight` is at most the heaviest measured."""
+    return Load(
+        in_flight,
+        float(_rate(curve, np.array([in_flight]))[0]),
+        {name: float(np.interp(in_flight, curve.in_flight, values)) for name, values in curve.latencies_s.items()},
+    )
+
+
+def open_loop(curve: LoadCurve, requests_per_s: float) -> Load | None:
+    """The load of Poisson arrivals; None where the replica meets loads that were not measured in more than 1 of 100 moments."""
+    states = np.arange(1, int(np.ceil(curve.most_in_flight)) + 1, dtype=float)
+    rates = _rate(curve, states)
+    if requests_per_s >= curve.most_requests_per_s:
+        return None
+    # Logarithms, for products of hundreds of factors leave the range of floats.
+    logs = np.concatenate(([0.0], np.cumsum(np.log(requests_per_s / rates))))
+    weights = np.exp(logs - logs.max())
+    busiest = requests_per_s / rates[-1]
+    beyond = weights[-1] * busiest / (1 - busiest)  # the states past the heaviest load, all at its rate
+    total = weights.sum() + beyond
+    if beyond / total > UNKNOWN_SHARE:
+        return None
+    seen = weights / weights.sum()  # what an arrival finds, among the loads that are known
+    found = {
+        name: float(seen @ np.interp(np.arange(1, len(seen) + 1), curve.in_flight, values))
+        for name, values in curve.latencies_s.items()
+    }
+    in_flight = float(seen @ np.arange(len(seen)))
+    if ("e2e", "mean") in found:
+        found["e2e", "mean"] = in_flight / requests_per_s
+    return Load(in_flight, requests_per_s, found)
+
+
+def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float]) -> float:
+    """The highest rate of Poisson arrivals, at most `most`, whose latencies keep the limits `within` (s); 0 where none does."""
+
+    def keeps(rate: float) -> bool:
+        load = open_loop(curve, rate)
+        return load is not None and all(load.latencies_s[name] <= limit for name, limit in within.items())
+
+    low, high = 0.0, most
+    if keeps(most):
+        return most
+    for _ in range(TRIES):
+        middle = (low + high) / 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def heaviest_measured(curve: LoadCurve, within: Mapping[Statistic, float]) -> int | None:
+    """The index of the heaviest measured load whose latencies keep the limits; None where not even the lightest does."""
+    kept = np.ones(len(curve.in_flight), dtype=bool)
+    for name, limit in within.items():
+        kept &= curve.latencies_s[name] <= limit
+    return int(np.flatnonzero(kept)[-1]) if kept.any() else None
+
+
+def _rate(curve: LoadCurve, in_flight: Array) -> Array:
+    """X(n), from zero at none in flight."""
+    return np.interp(in_flight, np.concatenate(([0.0], curve.in_flight)), np.concatenate(([0.0], curve.requests_per_s)))

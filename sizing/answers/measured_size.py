@@ -1,0 +1,208 @@
+"""The GPUs that a demand needs by measurements alone: replicas as they were measured, as many as the demand takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sizing.answers.lines import CurveLine
+from sizing.answers.load_curve import (
+    TRIES,
+    Load,
+    LoadCurve,
+    Statistic,
+    closed_loop,
+    heaviest_measured,
+    highest_rate,
+    load_curve,
+    open_loop,
+)
+from sizing.answers.points import METRICS
+from sizing.specs.demand import replicas_for
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.target import Target
+from sizing.specs.workload import Limits
+
+E2E: Statistic = ("e2e", "mean")
+UTILISATION, MEASURED_END = "utilisation", "measured end"
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A measured layout that keeps the limits at no load: the first limit missed, and the latency at the lightest load, in s."""
+
+    line: CurveLine
+    limit: Statistic
+    allowed_s: float
+    reached_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSize:
+    """So many replicas of a measured layout, the load of each, and what it serves at most.
+
+    `most` is in requests/s of a replica, or in requests in flight where the demand is (`by_flight`). `binds` is what ends it: a
+    limit by its latency, the utilisation, or the heaviest load that was measured. `at_once` is the answer of a closed loop
+    beside one of random arrivals, and the reverse; None where it has none.
+    """
+
+    line: CurveLine
+    curve: LoadCurve
+    replicas: int
+    load: Load
+    most: float
+    by_flight: bool
+    binds: str
+    other_replicas: int | None = None
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.replicas * (self.line.gpus or 1)
+
+    @property
+    def requests_per_s(self) -> float:
+        """The rate of all replicas."""
+        return self.replicas * self.load.requests_per_s
+
+
+class _Most(NamedTuple):
+    requests_per_s: float
+    in_flight: float
+    binds: str
+
+
+def measured_sizes(
+    lines: Sequence[CurveLine], target: Target, headroom: float, *, closed: bool
+) -> tuple[tuple[MeasuredSize, ...], tuple[Short, ...]]:
+    """The answer of each measured layout, fewest GPUs first, and the layouts that keep the limits at no load.
+
+    `closed` takes the curves as they were measured, with requests that are replaced as they end; else arrivals are random.
+    Raises InputError where the rows lack a statistic that is needed, or there is no demand.
+    """
+    if target.amount is None:
+        allowed = "one of --rps, --users, --dau, --concurrency (or demand: in the workload)"
+        raise InputError(Fault("nothing says how much to serve", field="demand", allowed=allowed))
+    closed = closed or target.concurrency is not None
+    found: list[MeasuredSize] = []
+    short: list[Short] = []
+    for line in lines:
+        curve = load_curve(line.points)
+        if curve is None:
+            continue
+        within = _within(curve, target.limits, needs_e2e=target.population is not None)
+        index = heaviest_measured(curve, within)
+        if index is None:
+            short.append(_short(line, curve, within))
+            continue
+        ways = {way: _most(curve, index, within, target.max_utilisation, closed=way) for way in (closed, not closed)}
+        counts = {way: _replicas(curve, target, headroom, most, closed=way) for way, most in ways.items()}
+        count = counts[closed]
+        if count is None:
+            continue
+        most = ways[closed]
+        rate = _rate(curve, target, headroom, count, most, closed=closed)
+        load = _load(curve, rate, closed=closed)
+        assert load is not None
+        by_flight = target.concurrency is not None
+        bound = most.in_flight if by_flight else most.requests_per_s
+        found.append(MeasuredSize(line, curve, count, load, bound, by_flight, most.binds, counts[not closed]))
+    return tuple(sorted(found, key=lambda each: (each.gpus, -each.most))), tuple(short)
+
+
+def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
+    """The limits in s by the statistic that each bounds. Raises InputError for statistics that were not measured."""
+    within: dict[Statistic, float] = {
+        (metric, limit.statistic): limit.seconds for metric in METRICS if (limit := getattr(limits, metric)) is not None
+    }
+    absent = [name for name in (*within, *([E2E] if needs_e2e else [])) if name not in curve.latencies_s]
+    if absent:
+        stated = ", ".join(f"{metric} {statistic}" for metric, statistic in curve.latencies_s)
+        raise InputError(
+            [
+                Fault(
+                    f"the measured rows do not state the {name[1]} of {name[0].upper()}", field="--from", allowed=stated
+                )
+                for name in absent
+            ]
+        )
+    return within
+
+
+def _short(line: CurveLine, curve: LoadCurve, within: Mapping[Statistic, float]) -> Short:
+    name = max(within, key=lambda each: curve.latencies_s[each][0] / within[each])
+    return Short(line, name, within[name], float(curve.latencies_s[name][0]))
+
+
+def _most(
+    curve: LoadCurve, index: int, within: Mapping[Statistic, float], utilisation: float, *, closed: bool
+) -> _Most:
+    """The most that a replica serves: of a closed loop the heaviest measured load that keeps the limits, and a share of its rate."""
+    cap = utilisation * curve.most_requests_per_s
+    if closed:
+        in_flight, rate = float(curve.in_flight[index]), float(curve.requests_per_s[index])
+        ends = MEASURED_END if index == len(curve.in_flight) - 1 else _tightest(curve, index + 1, within)
+        return _Most(rate * utilisation, in_flight, UTILISATION if utilisation < 1 and ends == MEASURED_END else ends)
+    rate = highest_rate(curve, cap, within)
+    load = open_loop(curve, rate) if rate > 0 else None
+    if rate >= cap:
+        return _Most(rate, 0.0 if load is None else load.in_flight, UTILISATION)
+    above = None if load is None else max(within, key=lambda name: load.latencies_s[name] / within[name], default=None)
+    is_limit = above is not None and load is not None and load.latencies_s[above] > within[above] * (1 - 1e-3)
+    return _Most(
+        rate, 0.0 if load is None else load.in_flight, above[0] if is_limit and above is not None else MEASURED_END
+    )
+
+
+def _tightest(curve: LoadCurve, index: int, within: Mapping[Statistic, float]) -> str:
+    return max(within, key=lambda name: curve.latencies_s[name][index] / within[name])[0]
+
+
+def _replicas(curve: LoadCurve, target: Target, headroom: float, most: _Most, *, closed: bool) -> int | None:
+    if most.requests_per_s <= 0:
+        return None
+    if target.concurrency is not None:
+        return replicas_for(target.concurrency * (1 + headroom), most.in_flight) if closed else None
+    if target.population is not None:
+        load = _load(curve, most.requests_per_s, closed=closed)
+        if load is None:
+            return None
+        each = target.population_of(most.requests_per_s, load.latencies_s[E2E])
+        return replicas_for(target.population * (1 + headroom), each)
+    assert target.requests_per_s is not None
+    return replicas_for(target.requests_per_s * (1 + headroom), most.requests_per_s)
+
+
+def _rate(curve: LoadCurve, target: Target, headroom: float, replicas: int, most: _Most, *, closed: bool) -> float:
+    """The rate of each of so many replicas under the demand."""
+    if target.requests_per_s is not None:
+        return target.requests_per_s / replicas
+    if target.concurrency is not None:
+        return float(closed_loop(curve, min(target.concurrency / replicas, most.in_flight)).requests_per_s)
+    assert target.population is not None
+    each, low, high = target.population / replicas, 0.0, most.requests_per_s
+    for _ in range(TRIES):
+        middle = (low + high) / 2
+        load = _load(curve, middle, closed=closed)
+        over = load is None or target.population_of(middle, load.latencies_s[E2E]) > each
+        low, high = (low, middle) if over else (middle, high)
+    return low
+
+
+def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> Load | None:
+    if not closed:
+        return open_loop(curve, requests_per_s)
+    # The lightest load at which the rate is reached.
+    rates = [0.0, *curve.requests_per_s]
+    at = next((k for k, rate in enumerate(rates) if rate >= requests_per_s), len(rates) - 1)
+    loads = [0.0, *curve.in_flight]
+    share = (
+        1.0
+        if math.isclose(rates[at], rates[at - 1])
+        else (requests_per_s - rates[at - 1]) / (rates[at] - rates[at - 1])
+    )
+    return closed_loop(curve, loads[at - 1] + share * (loads[at] - loads[at - 1]))._replace(
+        requests_per_s=requests_per_s
+    )

@@ -1,0 +1,153 @@
+"""What a model type says that its config leaves to the library's code: its gate, its tied head, defaults, or why it is refused.
+
+A published config states what differs from the defaults of its class, and inside a wrapper nothing else. One line of
+workloads/models/_families.csv tells a model type: `facts` hold wherever the config is silent, `defaults` only inside a
+wrapper. Keys that no reader knows are refused by name, unless _keys.yaml says that they change no size.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from sizing.catalog.config import fields as config_fields
+from sizing.catalog.config.fields import WRAPPERS, Fields
+from sizing.catalog.files import data_folder, read_text
+from sizing.catalog.shelf import only
+from sizing.catalog.yaml import scalar
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.values import OneFile, Text
+
+MODEL_TYPE = "model_type"
+TOWERS = ("vision_config", "audio_config")
+# Every key that some reader looks at; which of them one config needs depends on the others.
+READABLE = frozenset(
+    key
+    for name, keys in vars(config_fields).items()
+    if name.isupper() and isinstance(keys, tuple)
+    for key in keys
+    if isinstance(key, str)
+)
+
+
+class ConfigKeys(OneFile):
+    """The file workloads/models/_keys.yaml: why model types are refused, keys that change no size, words of keys that may."""
+
+    FILE = "workloads/models/_keys.yaml"
+
+    refused: dict[str, Text]
+    harmless: tuple[Text, ...]
+    telling: tuple[Text, ...]
+    source: Text
+    date: Text
+
+
+class Family(NamedTuple):
+    """A model type: why it is refused, or what holds where its config is silent."""
+
+    name: str
+    refused: str
+    facts: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+
+
+@cache
+def family(model_type: object) -> Family | None:
+    """The family of a model type; None for one that is not known."""
+    row = _rows().get(str(model_type))
+    if row is None:
+        return None
+    name, refused, facts, defaults = (*row, "", "")[:4]
+    return Family(name, only(ConfigKeys).refused[refused] if refused else "", _pairs(facts), _pairs(defaults))
+
+
+def model_types() -> tuple[str, ...]:
+    """Every model type that is known."""
+    return tuple(_rows())
+
+
+@cache
+def _rows() -> dict[str, list[str]]:
+    text = read_text(data_folder("workloads") / "models" / "_families.csv")
+    return {row[0]: row for row in csv.reader(io.StringIO(text, newline=""))}
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    return {key: scalar(value) for key, _, value in (pair.partition("=") for pair in text.split())}
+
+
+def completed(config: Mapping[str, Any], where: str | None) -> dict[str, Any]:
+    """A config with the facts and defaults of its model types in place. Raises InputError for a type that is refused."""
+    return _completed(config, where, frozenset(), inside=False)
+
+
+def _completed(
+    config: Mapping[str, Any], where: str | None, outside: frozenset[str], *, inside: bool
+) -> dict[str, Any]:
+    """A config, or what a wrapper holds; `outside` are the keys that hold from around it."""
+    known = _family_of(config)
+    if known is not None and known.refused:
+        message = f"{known.name} is not modelled: {known.refused}"
+        raise InputError(Fault(message, file=where, field=MODEL_TYPE, allowed="see docs/models.md"))
+    stated = outside | {key for key, value in config.items() if value is not None}
+    inner = {
+        key: _completed(config[key], where, stated, inside=True)
+        for key in WRAPPERS
+        if isinstance(config.get(key), Mapping)
+    }
+    towers = {key: _tower(config[key]) for key in TOWERS if isinstance(config.get(key), Mapping)}
+    return _filled({**config, **inner, **towers}, known, stated, inside=inside)
+
+
+def _family_of(config: Mapping[str, Any]) -> Family | None:
+    kind = config.get(MODEL_TYPE)
+    return family(kind) if isinstance(kind, str) else None
+
+
+def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A section with a tower: a type that names a tower alone fills it; some name the whole model there."""
+    known = _family_of(config)
+    stated = frozenset(key for key, value in config.items() if value is not None)
+    return _filled(config, known if known is not None and known.refused else None, stated, inside=True)
+
+
+def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[str], *, inside: bool) -> dict[str, Any]:
+    silent = {} if known is None else {**(known.defaults if inside else {}), **known.facts}
+    return {**config, **{key: value for key, value in silent.items() if key not in stated}}
+
+
+def report_unread(fields: Fields) -> None:
+    """Record a fault for each key that no reader looked at, and that may change the model's size."""
+    faulty = {fault.field for fault in fields.faults}
+    for key in fields.names():
+        known = not isinstance(key, str) or key in fields.asked or key in READABLE or key in faulty
+        if not known and _may_matter(key, fields.value(key)):
+            fields.fault(
+                key, "is not read, and may change the model's size", "a config without it, if it changes nothing"
+            )
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    keys = only(ConfigKeys)
+    return re.compile("|".join(keys.harmless)), re.compile("|".join(keys.telling))
+
+
+def _may_matter(key: str, value: object) -> bool:
+    """Whether a key may change sizes: one that says something, is not known as harmless, and is no text but a telling one."""
+    harmless, telling = _patterns()
+    if value is None or value == "" or value == [] or value == {} or harmless.fullmatch(key):
+        return False
+    if value is False or value == 0:
+        return value is False and "moe" in key
+    return not isinstance(value, str) or bool(telling.search(key))
+
+
+def is_known(fields: Fields) -> bool:
+    """Whether the config's model type is in the table, or the config states none."""
+    kind = fields.value(MODEL_TYPE)
+    return kind is None or family(str(kind)) is not None

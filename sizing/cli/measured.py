@@ -1,0 +1,97 @@
+"""`llmsize estimate --from`: the GPUs that a demand needs by measured rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sizing.question.values import QUESTION_OPTIONS
+from sizing.specs.errors import Fault, InputError
+
+if TYPE_CHECKING:
+    from sizing.answers.measured import Measured
+    from sizing.catalog.shelf import Found
+    from sizing.specs.workload import Workload
+
+# What filters the rows, and what is asked of them; the rest says how a replica would be predicted.
+TAKEN = ("model", "gpu", "precision", "tp", "pp", "isl", "osl", "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
+         "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
+         "requests_per_user", "active_hours", "peak_to_mean", "percentile")  # fmt: skip
+NO_EFFECT = "has no effect with --from: measured rows say what a replica serves"
+
+
+def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) -> None:
+    """Size by the rows of `file`, and print the answer. Exits with 1 where no measured load keeps the limits."""
+    from sizing.answers.measured_size import measured_sizes
+    from sizing.catalog import workloads
+    from sizing.cli.output import chosen_format, complain, print_text, write
+    from sizing.question.ask import measured_question
+    from sizing.question.values import Part, check, options_of
+    from sizing.report.measured import document, record
+
+    output = Part(lambda: chosen_format(values))
+    idle = Part(lambda: _check_idle(values))
+    found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
+    rows = Part(lambda: _rows(file, values, found.value))
+    check(output, idle, found, rows)
+    closed, measured = bool(values["closed_loop"]), rows.value
+    stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": _of_clients(values)})
+    question = measured_question(found.value, stated)
+    sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
+    answer = record(measured, question, sizes, short, closed=closed)
+    if not values["quiet"]:
+        write(document(answer), output.value)
+    elif answer.deployment is not None:
+        print_text(str(answer.deployment.gpus))
+    else:
+        complain(f"infeasible: {answer.limiting}")
+    if not answer.feasible:
+        raise typer.Exit(1)
+
+
+def _check_idle(values: Mapping[str, Any]) -> None:
+    from sizing.cli.rules import is_given
+
+    own = {"no_verify": "--no-verify", "explain": "--explain", "verbose": "--verbose"}
+    flags = {field.name: field.flags[0] for field in QUESTION_OPTIONS} | own
+    faults = [
+        Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in TAKEN and is_given(values.get(name))
+    ]
+    if faults:
+        raise InputError(faults)
+
+
+def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
+    """The rows of the file that options and workload take. Raises InputError where none is left."""
+    from sizing.answers.measured import Filter, measured
+    from sizing.question.values import comma_separated, whole_numbers
+
+    spec = None if found is None else found.spec
+    sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
+    wanted = Filter(
+        model=values["model"] or (spec.model if spec else None),
+        gpus=tuple(comma_separated(values["gpu"] or "")),
+        precisions=tuple(comma_separated((values["precision"] or "").lower())),
+        isl=values["isl"] or (spec.tokens.isl if spec else None),
+        osl=values["osl"] or (spec.tokens.osl if spec else None),
+        **sizes,
+    )
+    return measured(file, wanted, "--from")
+
+
+def _of_rows(measured: Measured) -> dict[str, Any]:
+    """The options that the rows state: model, lengths, and the GPU types that have a profile."""
+    from sizing.answers.measured import gpu_key
+    from sizing.catalog import gpus
+
+    ids = dict.fromkeys(gpu_key(line.gpu) for line in measured.lines)
+    known = [name for name in ids if name in gpus.SHELF.ids]
+    return {"model": measured.model, "isl": measured.isl, "osl": measured.osl, "precision": None, "gpu": ",".join(known) or None,
+            "tp": None, "pp": None}  # fmt: skip
+
+
+def _of_clients(values: Mapping[str, Any]) -> bool:
+    """Whether --closed-loop says how --concurrency is held; with other demands it says how the rows are read."""
+    return bool(values["closed_loop"]) and values["concurrency"] is not None

@@ -1,0 +1,96 @@
+"""Peak activation of one GPU in an engine's profile run: the forward pass, logits and sampling, the image encoder."""
+
+from __future__ import annotations
+
+from sizing.model import architecture
+from sizing.model.architecture import Layout, Stage
+from sizing.model.pages import caches
+from sizing.model.shard import Shard
+from sizing.specs.model import DenseMlp, MlaAttention, Model, MoeMlp
+
+RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
+EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
+EXPANDED_BYTES = 2  # latent attention expands its latents into keys and values in 16 bit
+CONVOLUTION_BYTES = 2  # a value of the convolution before a recurrent state is 16 bit
+
+
+def forward_bytes(shard: Shard, tokens: int) -> float:
+    """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
+
+    All attention-data ranks together: kernels of experts work in chunks, and a published log of eight ranks (MF32 of
+    tests/data/memory_cases.yaml) has no more than so many tokens of workspace.
+    """
+    model, layout, rule = shard.model, shard.layout, shard.settings.forward_activation
+    rank_tokens = max(1, tokens // layout.token_ranks)
+    widest = max(
+        (
+            mlp.intermediate if isinstance(mlp, DenseMlp) else mlp.shared_intermediate
+            for kind in model.kinds
+            for mlp in kind.mlps
+        ),
+        default=0,
+    )
+    states = max(
+        (held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))),
+        default=0.0,
+    )
+    expanded = max(
+        (_expanded_values(kind.mixer) for kind in model.kinds if isinstance(kind.mixer, MlaAttention)), default=0
+    )
+    buffers = max(
+        rule.per_intermediate_bytes * widest / layout.tp,
+        rule.per_state_width_bytes * states,
+        EXPANDED_BYTES * expanded / layout.tp,
+    )
+    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
+    return max(
+        dense,
+        max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
+    )
+
+
+def _expanded_values(mixer: MlaAttention) -> int:
+    """Values of a token in latent attention, all heads: queries, expanded keys and values, whole keys, the output."""
+    query = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+    return mixer.q_heads * (2 * query + mixer.qk_nope_head_dim + 2 * mixer.v_head_dim)
+
+
+def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens: int) -> float:
+    """Workspace of the fused experts: two buffers of routed tokens and the output (vLLM triton_moe.py)."""
+    if isinstance(mlp, DenseMlp):
+        return 0.0
+    width, inner = mlp.intermediate / layout.moe_tp, mlp.latent or model.hidden_size
+    routed = tokens * mlp.experts_per_token * (max(width, inner) + max(2 * width, inner))
+    return EXPERT_BUFFER_BYTES * (routed + tokens * inner)
+
+
+def activation_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
+    """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
+
+    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has
+    none. Where the engine profiles its image encoder, what that returned stays beside all of it, unless the encoder itself
+    takes more.
+    """
+    encoding, kept = _encoder_bytes(shard, tokens) if stage.first else (0.0, 0.0)
+    return max(encoding, kept + _text_bytes(shard, stage, tokens))
+
+
+def _encoder_bytes(shard: Shard, tokens: int) -> tuple[float, float]:
+    """(peak of the image encoder, what it returns) of a profile run with the largest images that its budget takes."""
+    profile, image = shard.settings.vision_profile, shard.model.vision
+    if profile is None or image is None or image.largest_tokens is None:
+        return 0.0, 0.0
+    count = max(1, tokens // image.largest_tokens)
+    kept = count * image.largest_tokens * shard.model.hidden_size * RESIDUAL_BYTES
+    per_patch = image.hidden_size * (profile.whole_bytes + profile.split_bytes / shard.layout.tp)
+    return kept + count * image.largest_patches * per_patch, kept
+
+
+def _text_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
+    model, settings = shard.model, shard.settings
+    forward = forward_bytes(shard, tokens)
+    if model.pooled or not stage.last:
+        return forward
+    rows = min(settings.max_num_seqs, tokens)
+    sampling = rows * model.vocab_size * settings.sampler_bytes_per_logit
+    return max(forward, sampling + RESIDUAL_BYTES * tokens * model.hidden_size)

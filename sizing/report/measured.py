@@ -1,0 +1,247 @@
+"""`llmsize estimate --from`: an answer by measurements alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sizing.answers.load_curve import Statistic
+from sizing.answers.measured import Measured, gpu_key
+from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
+from sizing.formats.view import (
+    Document,
+    Facts,
+    Line,
+    Prose,
+    Quantity,
+    Rows,
+    Section,
+    Table,
+    in_words,
+    labelled,
+    rows_of,
+)
+from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.model.architecture import Layout
+from sizing.question.ask import MeasuredQuestion
+from sizing.report.parts.question import LimitInMs
+from sizing.specs.units import MILLI
+
+MOST_OTHERS = 5
+TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
+
+
+class MeasuredDeployment(NamedTuple):
+    """The answer: GPUs, replicas, and the measured layout. `other_gpus` is the count with arrivals of the other kind."""
+
+    gpu: str
+    gpus: int
+    replicas: int
+    gpus_per_replica: int
+    nodes: int | None
+    layout: str
+    weight_precision: str
+    engine: str
+    usd_per_hour: float | None
+    other_gpus: int | None
+
+
+class MeasuredLoad(NamedTuple):
+    """The load: of all replicas and of each, and the most that one serves, in requests/s or in requests in flight."""
+
+    requests_per_s: float
+    requests_per_s_per_replica: float
+    in_flight_per_replica: float
+    most_per_replica: float
+    most_unit: str
+    binds: str
+
+
+class MeasuredAnswer(NamedTuple):
+    """The record of `llmsize estimate --from`. `latency` has the statistics that the rows state, in ms."""
+
+    inputs: Mapping[str, Any]
+    feasible: bool
+    deployment: MeasuredDeployment | None
+    load: MeasuredLoad | None
+    latency: Mapping[str, Mapping[str, float]]
+    alternatives: tuple[MeasuredDeployment, ...]
+    limiting: str | None
+    sources: tuple[str, ...]
+    schema: str = "llmsize.measured/1"
+
+
+def record(
+    measured: Measured,
+    question: MeasuredQuestion,
+    sizes: Sequence[MeasuredSize],
+    short: Sequence[Short],
+    *,
+    closed: bool,
+) -> MeasuredAnswer:
+    """The record of the sizes that measured layouts give; `short` are those that keep the limits at no load."""
+    target = question.target
+    limits = {
+        f"{name}_ms": None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
+        for name in TITLES
+        for limit in (getattr(target.limits, name),)
+    }
+    inputs = {
+        "file": measured.file, "rows": len(measured.rows), "workload": question.workload_name, "model": measured.model,
+        "isl": measured.isl, "osl": measured.osl, "demand": target.amount, "demand_unit": target.unit,
+        "think_time_s": target.think_time_s, "limits": limits, "max_utilisation": target.max_utilisation,
+        "headroom": question.headroom, "arrivals": "closed loop" if closed or target.concurrency is not None else "random",
+    }  # fmt: skip
+    deployments = [_deployment(size, question) for size in sizes]
+    best = sizes[0] if sizes else None
+    return MeasuredAnswer(
+        inputs=inputs,
+        feasible=best is not None,
+        deployment=deployments[0] if deployments else None,
+        load=None if best is None else _load(best),
+        latency={} if best is None else _latency(best.load.latencies_s),
+        alternatives=tuple(deployments[1 : MOST_OTHERS + 1]),
+        limiting=None if best is not None else _limiting(short, measured),
+        sources=measured.sources,
+    )
+
+
+def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeployment:
+    line = size.line
+    known = next((found for found in question.gpu_types if found.id == gpu_key(line.gpu)), None)
+    price = None if known is None else known.usd_per_gpu_hour
+    each = line.gpus or 1
+    return MeasuredDeployment(
+        gpu=line.gpu,
+        gpus=size.gpus,
+        replicas=size.replicas,
+        gpus_per_replica=each,
+        nodes=None if known is None else -(-size.gpus // known.gpu.datasheet.node.gpus),
+        layout=str(line.layout or Layout()),
+        weight_precision=line.weight_precision,
+        engine=f"{line.engine} {line.engine_version or ''}".strip(),
+        usd_per_hour=None if price is None else price * size.gpus,
+        other_gpus=None if size.other_replicas is None else size.other_replicas * each,
+    )
+
+
+def _load(size: MeasuredSize) -> MeasuredLoad:
+    return MeasuredLoad(
+        size.requests_per_s,
+        size.load.requests_per_s,
+        size.load.in_flight,
+        size.most,
+        "requests in flight" if size.by_flight else "requests/s",
+        size.binds,
+    )
+
+
+def _latency(latencies_s: Mapping[Statistic, float]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for (metric, statistic), seconds in latencies_s.items():
+        found.setdefault(f"{metric}_ms", {})[statistic] = seconds / MILLI
+    return found
+
+
+def _limiting(short: Sequence[Short], measured: Measured) -> str:
+    if not short:
+        return f"no row of {measured.file} states a rate, or arrivals leave the loads that were measured"
+    nearest = min(short, key=lambda each: each.reached_s / each.allowed_s)
+    metric, statistic = nearest.limit
+    reached, allowed = (milliseconds(value / MILLI) for value in (nearest.reached_s, nearest.allowed_s))
+    return f"{TITLES[metric]} {statistic} is {reached} at the lightest measured load of {nearest.line.gpu}, the limit {allowed}"
+
+
+def document(answer: MeasuredAnswer) -> Document[MeasuredAnswer]:
+    """The document of an answer by measurements."""
+    return Document(answer, sections, rows)
+
+
+COLUMNS = (
+    Quantity("gpus", "GPUs", number),
+    in_words("gpu", "GPU"),
+    in_words("layout", "layout"),
+    in_words("weight_precision", "weights"),
+    in_words("engine", "engine"),
+    Quantity("replicas", "replicas", number),
+    Quantity("usd_per_hour", "$/h", money),
+)
+
+
+def rows(answer: MeasuredAnswer) -> Rows:
+    """A row for the answer and each alternative."""
+    found = [each for each in (answer.deployment, *answer.alternatives) if each is not None]
+    return rows_of(found, MeasuredDeployment._fields, {"model": answer.inputs["model"], "feasible": answer.feasible})
+
+
+class _Shown(NamedTuple):
+    name: str
+    value: str
+    limit: str
+    verdict: str
+
+
+def sections(answer: MeasuredAnswer) -> Iterator[Section]:
+    """Yield the count, latencies with their limits, the demand and what ends a replica's load, and other layouts."""
+    inputs, deployment, load = answer.inputs, answer.deployment, answer.load
+    if deployment is None or load is None:
+        yield Prose((Line(f"{answer.limiting}"),), "Not feasible on the measured replicas")
+        return
+    price = "" if deployment.usd_per_hour is None else f", {money(deployment.usd_per_hour)}/h"
+    nodes = "" if deployment.nodes is None else f" on {plural(deployment.nodes, 'node')}"
+    layout = f"{plural(deployment.replicas, 'replica')} x {deployment.layout}"
+    yield Prose((Line("By measurements alone"),), f"{deployment.gpus:,} x {deployment.gpu} = {layout}{nodes}{price}")
+    yield Table(
+        (
+            in_words("name", "latency"),
+            in_words("value", "measured"),
+            in_words("limit", "limit"),
+            in_words("verdict", "verdict"),
+        ),
+        tuple(_figures(answer)),
+    )
+    other = "random arrivals" if inputs["arrivals"] == "closed loop" else "a closed loop"
+    beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
+    unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
+    demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{unit}, {inputs['arrivals']}"
+    yield Facts(
+        (
+            Line("; ".join([demand, *beside]), "Demand"),
+            Line(
+                f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s",
+                "Replica",
+            ),
+            Line(f"{number(load.most_per_replica)} {load.most_unit}: {_binds(load.binds, inputs)}", "At most"),
+            Line(
+                f"{inputs['model']}, ISL {inputs['isl']:,}, OSL {inputs['osl']:,}, {deployment.weight_precision} on {deployment.engine}",
+                "Measured",
+            ),
+            *labelled(
+                "Source", (f"{plural(inputs['rows'], 'row')} of {inputs['file']}", *answer.sources[:MOST_OTHERS])
+            ),
+        )
+    )
+    if answer.alternatives:
+        yield Table(COLUMNS, answer.alternatives, "/alternatives", "Other measured layouts")
+
+
+def _figures(answer: MeasuredAnswer) -> Iterator[_Shown]:
+    limits = answer.inputs["limits"]
+    for metric, title in TITLES.items():
+        stated = answer.latency.get(f"{metric}_ms", {})
+        limit = limits[f"{metric}_ms"]
+        shown = [statistic for statistic in stated if statistic == "mean" or (limit and statistic == limit.statistic)]
+        for statistic in shown:
+            bound = limit is not None and statistic == limit.statistic
+            yield _Shown(
+                f"{title} {statistic}",
+                milliseconds(stated[statistic]),
+                milliseconds(limit.ms) if bound else "-",
+                "ok" if bound else "",
+            )
+
+
+def _binds(binds: str, inputs: Mapping[str, Any]) -> str:
+    if binds == UTILISATION:
+        return f"{percent(inputs['max_utilisation'])} of the highest measured rate"
+    return "the heaviest load that was measured" if binds == MEASURED_END else f"the limit on {TITLES[binds]}"

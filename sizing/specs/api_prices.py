@@ -1,0 +1,43 @@
+"""What APIs charge for a million tokens: the file hardware_profiles/_api_prices.yaml."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from sizing.specs.gpu import Confidence
+from sizing.specs.values import OneFile, Spec, Text
+
+AsFloat = BeforeValidator(lambda value: float(value) if type(value) is int else value)
+UsdPerMillion = Annotated[float, Field(ge=0, le=100_000, strict=True), AsFloat]
+
+
+class ApiModel(Spec):
+    """One model of a provider: $ per million input, output and cached input tokens, and how sure that is."""
+
+    model: Text
+    input: UsdPerMillion
+    output: UsdPerMillion
+    cached: UsdPerMillion | None = None
+    confidence: Confidence
+    closed: bool = False
+    note: Text | None = None
+
+
+class ApiProvider(Spec):
+    """One provider: its page of prices, and its models."""
+
+    name: Text
+    page: Text
+    models: tuple[ApiModel, ...]
+
+
+class ApiPriceList(OneFile):
+    """The price lists of all providers, with their date and source."""
+
+    FILE = "hardware_profiles/_api_prices.yaml"
+
+    date: Text
+    source: Text
+    providers: tuple[ApiProvider, ...]

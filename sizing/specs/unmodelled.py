@@ -1,0 +1,39 @@
+"""What people ask for and no profile models: other hardware, other engines, other formats of weights."""
+
+from __future__ import annotations
+
+import re
+
+from sizing.specs.values import OneFile, Spec, Text
+
+
+class Unmodelled(Spec):
+    """One thing that is not modelled: how its names begin, what it is, and what stands nearest to it here."""
+
+    begins: tuple[Text, ...]
+    what: Text
+    nearest: Text | None = None
+
+
+class NotModelled(OneFile):
+    """The file hardware_profiles/_not_modelled.yaml; `modelled` says what is."""
+
+    FILE = "hardware_profiles/_not_modelled.yaml"
+
+    modelled: Text
+    entries: tuple[Unmodelled, ...]
+    source: Text
+    date: Text
+
+    def of(self, name: str) -> Unmodelled | None:
+        """The entry that a name means by one of its words, or None."""
+        words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
+        words.append(name.lower().rpartition(".")[2])  # the ending of a file
+        found = (
+            (len(begin), entry)
+            for entry in self.entries
+            for begin in entry.begins
+            if any(word == begin or re.fullmatch(rf"{re.escape(begin)}[\d.]*[a-z]?", word) for word in words)
+            or "".join(words).startswith(begin.replace("-", ""))
+        )
+        return max(found, key=lambda pair: pair[0], default=(0, None))[1]

@@ -1,0 +1,158 @@
+"""Every model type of a public library's defaults is counted rightly or refused by name, never counted wrongly in silence.
+
+tests/data/model_types.json.gz holds the default configs of Transformers 5.24 (815 model types) without keys that change no
+size, and what is expected: `parameters` as that library's own model classes count them, where the classes could be built
+without weights (132 types; `ours` is what we count), or the field that a refusal names.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from places import DATA
+
+from sizing.catalog.config.families import family, model_types
+from sizing.catalog.config.model import read_model
+from sizing.model.architecture import parameters
+from sizing.specs.errors import InputError
+from sizing.specs.model import CompressedAttention, Model, ShortConv, SlidingWindowAttention, SsmAttention
+
+TYPES: dict[str, dict[str, Any]] = json.loads(gzip.decompress((DATA / "model_types.json.gz").read_bytes()))
+COUNTED = sorted(name for name, row in TYPES.items() if "ours" in row)
+REFUSED = sorted(name for name, row in TYPES.items() if "refused" in row)
+
+PLAIN: dict[str, Any] = {
+    "model_type": "something_new",
+    "num_hidden_layers": 4,
+    "hidden_size": 1024,
+    "vocab_size": 32000,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "intermediate_size": 2816,
+    "hidden_act": "silu",
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def read(config: dict[str, Any]) -> Model:
+    return read_model(config, name="org/Model", source="a test", where="config.json")
+
+
+def fields_of_faults(config: dict[str, Any]) -> set[str | None]:
+    with pytest.raises(InputError) as caught:
+        read(config)
+    return {fault.field for fault in caught.value.faults}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_known_type_is_counted_as_its_own_library_counts_it(name: str) -> None:
+    row = TYPES[name]
+    found = parameters(read(row["config"]))
+    assert found == pytest.approx(row["ours"], rel=1e-6)
+    if row["parameters"] is not None:
+        assert found == pytest.approx(row["parameters"], rel=0.01)
+
+
+def test_most_types_that_generate_text_are_counted() -> None:
+    assert len(COUNTED) > 160
+    assert sum(row.get("parameters") is not None for row in TYPES.values()) > 130
+
+
+def test_every_other_type_is_refused_by_a_field() -> None:
+    for name in REFUSED:
+        assert TYPES[name]["refused"] in fields_of_faults(TYPES[name]["config"]), name
+
+
+def test_every_type_of_the_table_has_one_line_and_known_keys() -> None:
+    assert len(model_types()) == len(set(model_types())) > 800
+    assert all(family(name) is not None for name in model_types())
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"expert_dim": 512},
+        {"num_zero_experts": 4},
+        {"mlp_settings": {"width": 4096}},
+        {"embedding_size": 128},
+        {"num_hidden_groups": 1},
+        {"use_residual_mlp": True},
+        {"attention_experts": 8},
+        {"moe_every_layer": False},
+        {"widths": [1, 2, 3]},
+        {"mlp_kind": "two-branch"},
+    ],
+)
+def test_a_key_that_nobody_reads_is_refused_by_name(stated: dict[str, Any]) -> None:
+    assert set(stated) <= fields_of_faults({**PLAIN, **stated})
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"rope_theta": 1e6, "rms_norm_eps": 1e-6, "bos_token_id": 1, "attention_dropout": 0.1},
+        {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28},
+        {"router_aux_loss_coef": 0.001, "norm_topk_prob": True, "output_router_logits": True},
+        {"new_switch": False, "new_count": 0, "new_text": "x", "new_list": []},
+    ],
+)
+def test_a_plain_config_passes_with_keys_that_change_no_size(stated: dict[str, Any]) -> None:
+    assert read({**PLAIN, **stated}).kinds == read(PLAIN).kinds
+
+
+def test_experts_that_a_switch_turns_off_are_not_counted() -> None:
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+    assert parameters(read({**PLAIN, **experts, "use_moe": False})) == parameters(read(PLAIN))
+
+
+def test_a_gate_or_a_tied_head_that_only_the_family_knows_is_taken() -> None:
+    gelu = {**PLAIN, "model_type": "gemma", "hidden_act": "gelu_pytorch_tanh"}
+    del gelu["tie_word_embeddings"]
+    model = read(gelu)
+    assert model.tied_embeddings
+    assert model.kinds == read({**PLAIN, "model_type": "llama"}).kinds
+
+
+def test_defaults_that_a_wrapped_config_leaves_out_are_those_of_its_type() -> None:
+    # Gemma 3 4B as published: five sizes of its text part are stated, the others are the library's.
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    model = read({"model_type": "gemma3", "text_config": {**text, "sliding_window": 1024}, "torch_dtype": "bfloat16"})
+    assert parameters(model) - model.extra_parameters == pytest.approx(3.88e9, rel=0.01)
+    assert (model.max_position, model.tied_embeddings) == (131072, True)
+    # At the top a size that is missing is missing: nothing tells a default from a mistake.
+    assert "vocab_size" in fields_of_faults({**text, "num_attention_heads": 8})
+
+
+def test_sizes_listed_by_layer_are_each_layers_own() -> None:
+    model = read({**PLAIN, "intermediate_size": [1024, 2048, 1024, 2048]})
+    assert [model.kinds[index].mlps[0].intermediate for index in model.layers] == [1024, 2048, 1024, 2048]
+    moe = {"num_experts": 8, "moe_topk": [2] * 4, "moe_intermediate_size": [512] * 4}
+    assert parameters(read({**PLAIN, **moe})) == parameters(
+        read({**PLAIN, "num_experts": 8, "moe_topk": 2, "moe_intermediate_size": 512})
+    )
+
+
+def test_values_may_be_narrower_than_keys() -> None:
+    full, narrow = read(PLAIN), read({**PLAIN, "v_head_dim": 32})
+    # 4 layers, 4 KV heads and 16 query heads, each 32 of 64 values narrower, times the hidden size.
+    assert parameters(full) - parameters(narrow) == 4 * (4 + 16) * 32 * 1024
+
+
+def test_kinds_of_layers_beside_attention() -> None:
+    falcon = read(TYPES["falcon_h1"]["config"])
+    assert sum(isinstance(kind.mixer, SsmAttention) for kind in falcon.kinds) == 1
+    lfm2 = {**TYPES["lfm2"]["config"], "layer_types": ["conv", "full_attention"] * 16}
+    assert any(isinstance(kind.mixer, ShortConv) for kind in read(lfm2).kinds)
+    flash = read(TYPES["deepseek_v4"]["config"])
+    ratios = [
+        mixer.ratio for index in flash.layers if isinstance(mixer := flash.kinds[index].mixer, CompressedAttention)
+    ]
+    assert set(ratios) == {4, 128} and len(ratios) == 43
+    pictured = read(TYPES["mllama"]["config"])
+    windows = {kind.mixer.window for kind in pictured.kinds if isinstance(kind.mixer, SlidingWindowAttention)}
+    assert len(windows) == 1

@@ -1,0 +1,110 @@
+"""From result files to GPUs: `llmsize import` and `estimate --from` on the course's own points."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import DATA, SHARED
+
+from sizing.cli.main import run
+
+COURSE = [str(path) for path in sorted((DATA / "course").glob("*.json"))]
+LIMITED = ["--rps", "200", "--closed-loop", "--max-utilisation", "100%"]
+
+
+@pytest.fixture
+def course(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    out = tmp_path / "course.csv"
+    words = ["import", *COURSE, "-g", "h100-sxm", "--tp", "1", "--precision", "fp8", "-o", str(out)]
+    assert run(words) == 0
+    capsys.readouterr()
+    return str(out)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    run(["estimate", *words, "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(("limit", "gpus", "nodes"), [("300ms", 39, 5), ("500ms", 23, 3)])
+def test_the_course_needs_its_servers(
+    course: str, capsys: pytest.CaptureFixture[str], limit: str, gpus: int, nodes: int
+) -> None:
+    # 200 requests/s over 41.56 and 70.75 a server of eight: 4.81 and 2.83 servers.
+    found = answer(capsys, "--from", course, "--ttft", limit, *LIMITED)
+    assert (found["deployment"]["gpus"], found["deployment"]["nodes"]) == (gpus, nodes)
+    assert found["deployment"]["other_gpus"] > 0
+    assert found["latency"]["ttft_ms"]["mean"] <= float(limit.removesuffix("ms"))
+
+
+@pytest.mark.skipif(not (SHARED / "formats").is_dir(), reason="samples are not here")
+def test_requests_count_and_not_the_tokens_of_another_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Notebook 3: 31.789 requests/s at 100 in flight, so 100 requests/s take 3.15 GPUs; tokens/s over 50 would say 2.69.
+    sample = SHARED / "formats" / "genai_perf_c100.profile_export_genai_perf.json"
+    out = str(tmp_path / "notebook.csv")
+    assert (
+        run(
+            ["import", str(sample), "-m", "llama-3-8b", "-g", "h100-sxm", "--tp", "1", "--precision", "bf16", "-o", out]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    found = answer(capsys, "--from", out, "--rps", "100", "--closed-loop", "--max-utilisation", "100%")
+    assert 100 / found["load"]["most_per_replica"] == pytest.approx(3.15, abs=0.005)
+    assert found["deployment"]["gpus"] == 4
+
+
+def test_one_demand_gives_one_count_however_it_is_read(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = ("--from", course, "--ttft", "500ms")
+    of_users = answer(capsys, *limits, "--users", "3000")
+    load = of_users["load"]
+    e2e_s = of_users["latency"]["e2e_ms"]["mean"] / 1e3
+    assert load["requests_per_s"] * (e2e_s + 30) == pytest.approx(3000, rel=1e-6)
+    of_rate = answer(capsys, *limits, "--rps", repr(load["requests_per_s"]))
+    assert of_rate["deployment"]["gpus"] == of_users["deployment"]["gpus"]
+
+
+def test_more_demand_never_needs_fewer_and_a_looser_limit_never_more(
+    course: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gpus(*words: str) -> int:
+        return int(answer(capsys, "--from", course, *words)["deployment"]["gpus"])
+
+    by_rate = [gpus("--rps", str(rate), "--ttft", "400ms") for rate in (1, 20, 50, 200, 1000)]
+    by_limit = [gpus("--rps", "200", "--ttft", f"{limit}ms") for limit in (100, 200, 300, 500, 900)]
+    assert by_rate == sorted(by_rate)
+    assert by_limit == sorted(by_limit, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--rps", "10", "--ttft", "1ms"], 1, "lightest measured load"),
+        (["--rps", "10", "--ttft", "p95:1s"], 2, "do not state the p95 of TTFT"),
+        (["--rps", "10", "--max-num-seqs", "8"], 2, "--max-num-seqs: has no effect with --from"),
+        (["--rps", "10", "--isl", "999"], 2, "leaves no measured row"),
+        ([], 2, "nothing says how much to serve"),
+    ],
+)
+def test_what_measurements_do_not_answer_is_said(
+    course: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    assert run(["estimate", "--from", course, *words]) == code
+    out, err = capsys.readouterr()
+    assert said in " ".join((out + err).split())
+
+
+def test_good_runs_are_written_and_a_bad_file_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, out = tmp_path / "bad.json", tmp_path / "rows.csv"
+    bad.write_text("{")
+    words = ["import", COURSE[0], str(bad), "-g", "h100-sxm", "--tp", "1", "--precision", "fp8", "-o", str(out)]
+    assert run(words) == 2
+    assert len(out.read_text().splitlines()) == 2
+    assert "is not valid JSON" in capsys.readouterr().err
+    assert run([*words, "--skip-bad"]) == 0

@@ -1,0 +1,87 @@
+"""The same question asked of all commands: the same GPUs, rate, latencies and dollars, from the same corrected step times."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizing.cli.main import run
+
+Capture = pytest.CaptureFixture[str]
+# One whose step times are corrected by published runs, and one whose prediction is centred as it is.
+QUESTIONS = {
+    "gpt-oss on b200": "model: openai/gpt-oss-120b\ngpu: b200\ntokens: {isl: 1000, osl: 300}\n"
+    "demand: {requests_per_s: 60}\nlimits: {itl: 20ms, ttft: 'p95:1s'}\n",
+    "llama on h100": "model: llama-3.1-8b\ngpu: h100-sxm\ntokens: {isl: 800, osl: 150}\n"
+    "demand: {requests_per_s: 90}\nlimits: {itl: 25ms}\n",
+}
+LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
+OF_A_RUN = 0.1  # a simulation with other requests measures other latencies by so much
+
+
+def asked(command: str, capsys: Capture) -> dict[str, Any]:
+    assert run([*shlex.split(command), "--json"]) == 0, command
+    record: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return record
+
+
+def corrections(record: dict[str, Any]) -> set[str]:
+    return {str(one["value"]) for one in record["assumptions"] if one["what"] == "correction of step times"}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_same_question_has_one_answer(question: str, tmp_path: Path, capsys: Capture) -> None:
+    workload = tmp_path / "service.yaml"
+    workload.write_text(QUESTIONS[question], encoding="utf-8")
+    answer = asked(f"estimate {workload}", capsys)
+    gpus, usd = answer["deployment"]["gpus"], answer["cost"]["usd_per_hour"]
+    rate, means = answer["load"]["requests_per_s"], {name: answer["latency"][name]["mean"] for name in LATENCIES}
+    assert means["e2e_ms"] == pytest.approx(
+        means["ttft_ms"] + means["itl_ms"] * (answer["inputs"]["osl"] - 1), rel=1e-6
+    )
+    assert answer["load"]["concurrency"] == pytest.approx(
+        rate * means["e2e_ms"] / 1000, rel=0.1
+    )  # Little's law, of a run
+
+    compared = asked(f"compare {workload}", capsys)["best"]
+    assert (compared["gpus"], compared["usd_per_hour"]) == (gpus, usd)
+    assert compared["requests_per_s"] == pytest.approx(rate)
+    assert {name: compared[name] for name in LATENCIES} == pytest.approx(means)
+
+    planned = asked(f"plan {workload}", capsys)
+    assert planned["gpus"] == gpus
+    (own,) = planned["workloads"]
+    assert own["peak_requests_per_s"] == pytest.approx(rate, rel=1e-6)
+    assert {name: own["latency"][name]["mean"] for name in LATENCIES} == pytest.approx(means)
+
+    priced = asked(f"cost {workload}", capsys)
+    assert priced["deployments"][0]["gpus"] == gpus
+    assert priced["deployments"][0]["gpus_sure"] == answer["deployment"]["gpus_sure"]
+    assert priced["usd_per_hour"] == pytest.approx(usd)
+
+    simulated = asked(answer["simulate_command"].removeprefix("llmsize "), capsys)
+    assert simulated["requests_per_s"] == pytest.approx(rate, rel=OF_A_RUN)
+    assert {name: simulated[name]["mean"] for name in LATENCIES} == pytest.approx(means, rel=OF_A_RUN)
+
+    drawn = asked(f"curve {workload}", capsys)
+    known = [corrections(record) for record in (answer, planned, simulated, drawn)]
+    assert all(one == known[0] for one in known)
+    assert bool(known[0]) == (question == "gpt-oss on b200")
+
+    assert run(["report", str(workload), "-o", "-"]) == 0
+    page = capsys.readouterr().out
+    assert f">{gpus}" in page or f"{gpus} x" in page
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 4, 6])
+def test_a_check_passes_where_the_answer_s_own_gpus_do(gpus: int, capsys: Capture) -> None:
+    """A budget of the answer's GPUs or more is kept, one of fewer is not."""
+    question = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "800", "--osl", "150", "--rps", "90"]
+    limited = [*question, "--itl", "25ms", "--tp", "1"]
+    assert run([*limited, "--quiet"]) == 0
+    needed = int(capsys.readouterr().out)
+    assert run([*limited, "--gpus", str(gpus), "--quiet"]) == (0 if gpus >= needed else 1)
