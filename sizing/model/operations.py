@@ -29,7 +29,8 @@ ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Experts of a layer and what the busiest of `ranks` gets: `pairs` of a token and an expert, `arriving` tokens.
+    """Experts of a layer and what the busiest of `ranks` gets: `pairs` of a token and an expert, `arriving` tokens,
+    by which `dispatch` (None: all were gathered).
 
     `inputs` and `width` are of an expert on this rank.
     """
@@ -41,6 +42,7 @@ class Routed:
     width: float
     gated: bool
     weight_bytes: float
+    dispatch: str | None
     pairs: Numeric
     arriving: Numeric
 
@@ -143,6 +145,7 @@ def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
         mlp.intermediate / layout.moe_tp,
         mlp.gated,
         weight_bytes,
+        settings.all2all_backend if dispatches(layout, settings) else None,
         np.maximum(pairs, TINY),
         rows / mlp.experts_per_token if dispatches(layout, settings) else tokens,
     )

@@ -27,6 +27,7 @@ WIDTH_MULTIPLE = 128  # that kernels marked so pad widths to
 CLASSES = 12  # of experts, by popularity
 SHARPNESS = 8  # of the bend between an expert that fills less than a tile and one that fills many
 SMALLEST = 0.3  # experts hit, for logarithms
+SHORT_US, LONG_US = 30.0, 300.0  # products that keep their clock, and that lose it all
 LEAST = 1e-3  # of anything that is counted
 
 
@@ -70,7 +71,7 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
     busy_us: Numeric = 0.0
     for columns, depth in ((up, inputs), (inputs, width)):
         wide = -(-columns // WIDE) * WIDE
-        compute_us = FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak
+        compute_us = _sustained(FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak)
         memory_us = of.hit * columns * depth * routed.weight_bytes / bandwidth
         most, least = np.maximum(compute_us, memory_us), np.minimum(compute_us, memory_us)
         busy_us = busy_us + most * np.power(1 + np.power(least / most, p), 1 / p)
@@ -88,14 +89,22 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
     return corrected
 
 
+def _sustained(compute_us: Numeric) -> Numeric:
+    """Time of a product at the clock that it keeps in service: long ones draw more power than the tables' short runs."""
+    sustained = only(MeasuredKernels).experts.sustained
+    long = np.clip(np.log10(np.asarray(compute_us) / SHORT_US) / np.log10(LONG_US / SHORT_US), 0, 1)
+    taken: Numeric = compute_us * (1 + (1 / sustained - 1) * long)
+    return taken
+
+
 def _rows(rule: str, more: float, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
     """Rows that are computed: whole tiles, each with some more rows' worth of work, by the rule that the kernel cuts them."""
     by_size = [np.asarray(_tiles(of, rows) * (rows + more)) for rows in TILES]
     if rule == "best":
         least: Array = np.min(by_size, axis=0)
         return least
-    if rule == "t64":
-        return by_size[TILES.index(64)]
+    if rule in ("t64", "t128"):
+        return by_size[TILES.index(int(rule[1:]))]
     if rule == "trit":  # 16 rows up to a token an expert, then 64, blended over an octave as all steps here
         return _between(by_size[1:4:2], np.log2(np.asarray(tokens) / routed.experts) + 1 / 2)
     mean = np.asarray(tokens) * routed.experts_per_token / routed.experts  # the next power of two, 8 to 128
@@ -112,6 +121,8 @@ def _between(tables: list[Array], at: Numeric) -> Numeric:
 
 def _correction(kernel: ExpertKernel, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
     """The logarithm by which measured times lie above the form."""
+    if not kernel.grid:
+        return 0.0
     knots = only(MeasuredKernels).experts
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes / MEGA
     along_tokens = _hats(knots.tokens, tokens)

@@ -280,11 +280,13 @@ class Kernels:
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
         """The measured kernel of experts: on this GPU, else on others of its architecture, of the engine before others'."""
         wanted = self._expert_formats()
-        key = ("experts", wanted, routed.gated, routed.ranks > 1)
+        key = ("experts", wanted, routed.gated, routed.ranks > 1, routed.dispatch)
         if key not in self._picked:
             every = expert_kernels(self.gpu.architecture)
-            rows = [row for row in every if row.runs(routed.gated, routed.ranks)]
-            rows = [row for row in rows or every if row.precision in wanted]
+            rows = [row for row in every if row.precision in wanted]
+            fitting = [row for row in rows if row.follows(routed.dispatch) and row.gated == routed.gated]
+            fitting = fitting or [row for row in rows if row.runs(routed.gated, routed.ranks)]
+            rows = fitting or [row for row in rows if row.runs(True, routed.ranks)]
             if not rows:
                 return None
             best = min(

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sizing.specs.values import OneFile, Spec, Text
+from sizing.specs.values import Fraction, OneFile, Spec, Text
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertKernel:
     """Constants of one fused kernel of experts on one GPU: us, us a value, us a pair and value, shares of peaks, rows.
 
-    `ranks` is `one`, `several` or `any`; one that `routes` finds each token's experts itself; `rule` names how rows are cut into tiles; `grid` corrects the logarithm of the time, in
+    `ranks` is `one`, `several` or `any`, or names the all-to-all before it; one that `routes` finds each token's experts itself; `rule` names how rows are cut into tiles; `grid` corrects the logarithm of the time, in
     thousandths.
     """
 
@@ -53,12 +53,17 @@ class ExpertKernel:
         """Whether it is measured on experts of this kind and on so many ranks."""
         return self.gated == gated and self.ranks in ("any", "one" if ranks == 1 else "several")
 
+    def follows(self, dispatch: str | None) -> bool:
+        """Whether it is measured on tokens as an all-to-all of this kind hands them over."""
+        return self.ranks == dispatch
+
 
 Knots = Annotated[tuple[float, ...], Field(min_length=2)]
 
 
 class ExpertKnots(Spec):
-    """Axes of the corrections, logarithms to base 2; `popularity` is the most liked expert over the least."""
+    """Axes of the corrections, logarithms to base 2; `popularity` is the most liked expert over the least,
+    and `sustained` the rate of long products in service over that of the tables."""
 
     tokens: Knots
     megabytes: Knots
@@ -66,6 +71,7 @@ class ExpertKnots(Spec):
     fan_out: Knots
     pairs: Knots
     popularity: Annotated[float, Field(ge=1)]
+    sustained: Fraction
     source: Text
     date: Text
 
