@@ -32,6 +32,7 @@ ASKABLE = {  # assumptions that a user could have stated, as options name them
     PRICE: "{} per GPU-hour",
 }
 BORROWED = "borrowed"
+LIKELY = 0.8  # chance that the expected count suffices, below which it is said
 NEXT = "--verbose shows the rest"
 DERIVED = f"{NEXT}, --explain derives it"
 
@@ -127,6 +128,21 @@ def kept(limited: bool, verified: bool) -> str:
     """Write that the limits, if any are set (`limited`), are kept, and whether a simulation confirmed it."""
     how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
     return f"Every limit is kept, {how}" if limited else f"No limit is set, {how}"
+
+
+def sure(gpus: int, enough: int | None, confidence: float, chance: float | None, why_not: str | None) -> Line:
+    """The count that keeps the limits in most published runs beside the expected one; or that it is not known."""
+    if enough is None:
+        return Line(f"{gpus:,} expected; to be sure: not known, {why_not or 'no published runs like this'}")
+    share = percent(confidence)
+    if enough <= gpus:
+        return Line(
+            f"{plural(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} sure: the limits hold in {share} of published runs like this"
+        )
+    odds = "" if chance is None or chance >= LIKELY else f", with {gpus:,} in {percent(chance)}"
+    return Line(
+        f"{plural(gpus, 'GPU')}, {enough:,} to be sure: limits then hold in {share} of published runs like this{odds}"
+    )
 
 
 def dollars(usd_per_hour: float | None) -> str:
