@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import pickle
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -80,12 +79,6 @@ def test_all_faults_come_at_once() -> None:
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="no option 'gpuu'; did you mean 'gpu'"):
         sizing.ask("chat", gpuu="h100-sxm")
-
-
-def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(block, "README.md", "exec"), {})
-    assert re.fullmatch(r"\d+ [\d.]+ [\d.]+\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -254,9 +254,24 @@ def _at_price(gpu_type: GpuType) -> Rental:
     usd = gpu_type.usd_per_gpu_hour
     typical = typical_offer(gpu_type.gpu)
     if typical is None or typical.usd_per_gpu_hour != usd:
-        typical = Price(provider="as asked", sku="GPU", kind=ON_DEMAND, gpus=1, date="as asked", source="as asked")
+        typical = _as_asked()
     offer = typical.model_copy(update={"gpus": 1, "usd_per_gpu_hour": usd})
     return Rental(f"rented at ${usd:g} per GPU-hour", ON_DEMAND, (offer,), gpu_type.price_source)
+
+
+def _as_asked() -> Price:
+    """An offer of the user's own, which has no date."""
+    return Price.model_construct(
+        provider="as asked",
+        sku="GPU",
+        kind="on-demand",
+        usd_per_gpu_hour=None,
+        purchase_usd=None,
+        gpus=1,
+        date="as asked",
+        source="as asked",
+        confidence=None,
+    )
 
 
 def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:

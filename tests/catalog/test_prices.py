@@ -80,3 +80,23 @@ def test_all_prices_known_are_listed(capsys: pytest.CaptureFixture[str]) -> None
     assert "Lambda" in capsys.readouterr().out
     assert run(["prices", "nosuch"]) == 2
     assert "no price of 'nosuch' is known" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("price", [["--price", "2.5"], ["--provider", "lambda"], ["--api", "deepseek:deepseek-v3.2"]])
+def test_every_way_to_state_a_price_is_costed(price: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [
+        "cost",
+        "-m",
+        "llama-3.1-8b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "1000",
+        "--osl",
+        "200",
+        "--rps",
+        "5",
+        "--no-verify",
+    ]
+    assert run([*asked, *price]) == 0
+    assert "a year" in capsys.readouterr().out

@@ -197,7 +197,8 @@ def _called(best: Alternative, a: Alternative) -> str:
     weights = "" if a.weight_precision == best.weight_precision else f" {a.weight_precision.upper()}"
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
     itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
-    return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, TTFT {milliseconds(a.ttft_ms)}{itl}"
+    first = "TTFT" if a.itl_ms else "latency"
+    return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}"
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str) -> list[str]:

@@ -12,7 +12,7 @@ from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
 from sizing.planning.provision import HOURS_PER_MONTH
-from sizing.report.parts.bands import LATENCY_QUANTITIES
+from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import ErrorBand
@@ -79,20 +79,22 @@ def latencies(
 ) -> Iterator[Judged]:
     """Yield TTFT, ITL and E2E, each in the statistic that its limit bounds (the mean without one).
 
-    `value` (ms) and `band` are by the name of the latency (`ttft_ms`) and the statistic.
+    `value` (ms) and `band` are by the name of the latency (`ttft_ms`) and the statistic. What returns one result has one
+    latency, from request to result.
     """
+    single = value(ITL.key, MEAN) is None and limits[ITL.key] is None and value(E2E.key, MEAN) is not None
     for quantity in LATENCY_QUANTITIES:
         limit = limits[quantity.key]
         statistic = MEAN if limit is None else limit.statistic
         found, error = value(quantity.key, statistic), band(quantity.key, statistic)
-        if found is None and limit is None:
+        if limit is None and (found is None or (single and quantity is TTFT)):
             continue
         verdict = ""
         if limit is not None:
             kept = BINDS if binding == quantity.heading.lower() else OK
             verdict = NONE if found is None else kept if found <= limit.ms else OVER
         yield Judged(
-            f"{quantity.heading} {statistic}",
+            f"{'latency' if single and quantity is E2E else quantity.heading} {statistic}",
             quantity.text_of(found),
             None if error is None else between(error.low, error.high, quantity.write),
             None if limit is None else quantity.write(limit.ms),
@@ -157,13 +159,17 @@ def used(headroom: float, gpus: int) -> str:
     return f"uses {percent(1 / (1 + headroom))} of {'one GPU' if gpus == 1 else f'the {gpus:,} GPUs'}"
 
 
-def memory_line(m: MemoryFigures) -> Line:
-    """Weights and cache of one GPU's memory, and what the cache holds."""
+def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
+    """Weights and cache of one GPU's memory, and what the cache holds; the `sequences` that recurrent states allow at once."""
     holds = f"room for {number(m.max_concurrency)} x {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
     parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
-    return Line(f"{parts}: {holds}", "Memory")
+    if not m.sequence_gib:
+        return Line(f"weights {gib(m.weights_gib)} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
+    bound = sequences is not None and m.most_num_seqs is not None
+    states = f"; as recurrent states allow, --max-num-seqs {sequences}" if bound else ""
+    return Line(f"{parts}: {holds}{states}", "Memory")
 
 
 def memory_bar(m: MemoryFigures) -> Whole:
