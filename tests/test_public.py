@@ -77,9 +77,18 @@ def test_all_faults_come_at_once() -> None:
     assert len(caught.value.faults) == 3
 
 
-def test_an_unknown_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="no option 'gpuu'; did you mean 'gpu'"):
-        sizing.ask("chat", gpuu="h100-sxm")
+def test_unknown_options_are_told_all_at_once_with_the_nearest_name() -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        sizing.ask("chat", gpuu="h100-sxm", precison="fp8")
+    assert [(fault.field, fault.nearest) for fault in caught.value.faults] == [
+        ("gpuu", "gpu"),
+        ("precison", "precision"),
+    ]
+
+
+def test_a_layout_is_not_asked_for_a_demand() -> None:
+    with pytest.raises(sizing.InputError, match="rps: is no option here"):
+        sizing.ask_layout(model="llama-3.1-8b", gpu="h100-sxm", rps=3)
 
 
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +101,7 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
     ("options", "words"),
     [
         ({"spare": -3}, "spare: must be a whole number"),
-        ({"availability": 2.0}, "availability: must be a number"),
+        ({"availability": 2.0}, "availability: '2.0' is above 1: write 2% or 0.02"),
         ({"sparse": 1}, "sparse: is no rule of a plan"),
         ({"growth": "5%", "start": "2027-12", "until": "2026-12"}, "is not after the day of the plan"),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 import typer
 
 from sizing.cli.options import FILE_OPTIONS, FORMAT_OPTIONS, SIMULATION_OPTIONS, TICK_OPTIONS, for_one_layout, takes
-from sizing.cli.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
+from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
 from sizing.question.values import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -380,6 +380,18 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
     read.check()
 
 
+def _draws(asked: Workload, driving: Driving, *, closed: bool, traced: bool) -> bool:
+    """Whether anything of a run is left to chance: lengths, arrivals, the router, what is drafted, or the turn of a talk."""
+    tokens, optimised = asked.tokens, asked.optimisations
+    if optimised.speculative is not None or (optimised.prefix is not None and (optimised.prefix.turns or 1) > 1):
+        return True
+    lengths = (driving.isl_std, driving.osl_std, driving.length_ratio, tokens.isl_std, tokens.osl_std)
+    spread = not traced and any(length is not None for length in lengths)
+    comes_at_random = not (closed or traced) and driving.arriving.kind in ("poisson", "gamma")
+    routed = driving.replicas > 1 and driving.routing in ("random", "power-of-two")
+    return spread or comes_at_random or (routed and not closed)
+
+
 def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:
     """Yield the situations of a load that leave options without effect."""
     from sizing.question.demand import OF_YEAR
@@ -395,6 +407,8 @@ def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | N
         yield "no users"
     if not traced and not at_once and (demand is None or closed):
         yield "no rate"
+    if not _draws(asked, driving, closed=closed or demand is None, traced=traced):
+        yield "no chance"
     routed = [driving.replicas] if pools is None else [p.pool.replicas or 1 for p in (pools.prefill, pools.decode)]
     if closed:
         yield "a closed loop"
