@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import pickle
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -89,12 +88,6 @@ def test_unknown_options_are_told_all_at_once_with_the_nearest_name() -> None:
 def test_a_layout_is_not_asked_for_a_demand() -> None:
     with pytest.raises(sizing.InputError, match="rps: is no option here"):
         sizing.ask_layout(model="llama-3.1-8b", gpu="h100-sxm", rps=3)
-
-
-def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(block, "README.md", "exec"), {})
-    assert re.fullmatch(r"\d+ [\d.]+ [\d.]+\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,18 @@ METRICS = ("ttft_ms", "itl_ms", "req_per_s", "output_tok_per_s")
 def main() -> None:
     """Read the rows, fit, report, write."""
     parser = argparse.ArgumentParser(prog="python -m sizing.calibration", description="Refit constants of time.")
-    parser.add_argument("files", nargs="+", type=Path, help="measured rows, as for llmsize validate")
+    parser.add_argument("files", nargs="*", type=Path, help="measured rows, as for llmsize validate")
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write the engine profiles")
+    parser.add_argument("--docs", action="store_true", help="print the page on accuracy, from the data that is shipped")
     options = parser.parse_args()
+    if options.docs:
+        from sizing.calibration.docs import accuracy_page
+
+        sys.stdout.write(accuracy_page())
+        return
+    if not options.files:
+        parser.error("measured rows are needed, or --docs")
     console = Console(width=120, highlight=False)
     calibration = shelf.only(Calibration)
     rows = sample([row for file in options.files for row in load_measured(file)], calibration)

@@ -21,6 +21,7 @@ from sizing.specs.model import Checkpoint, CheckpointRules
 
 FILE = "_checkpoints.csv"
 TIED = ("tie_word_embeddings",)
+OF_STORAGE = (*SECTIONS, "expert_dtype")
 
 
 def published(name: str, *, like: bool = False) -> Checkpoint | None:
@@ -91,5 +92,7 @@ def _stated(config: dict[str, Any], keys: tuple[str, ...], value: int | bool) ->
 
 def _without_sections(config: Any) -> Any:
     return (
-        {key: value for key, value in config.items() if key not in SECTIONS} if isinstance(config, Mapping) else config
+        {key: value for key, value in config.items() if key not in OF_STORAGE}
+        if isinstance(config, Mapping)
+        else config
     )

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.checkpoints import config_of, published
-from sizing.catalog.config.model import read_model
+from sizing.catalog.config.fields import DTYPE
+from sizing.catalog.config.model import WIDE, read_model
 from sizing.catalog.files import (
     DataFile,
     exists,
@@ -232,7 +233,8 @@ def _from_path(path: Path) -> FoundModel:
     folder, file = (path, path / CONFIG_FILE) if is_folder(path) else (path.parent, path)
     config = read_json(file)
     name = _name_of(path, folder, config)
-    return FoundModel(_read_config(config, folder, name), name, file)
+    model = _read_config(config, folder, name)
+    return FoundModel(model, name, file, task="embed" if model.encoder else None)
 
 
 def _name_of(path: Path, folder: Path, config: DataFile) -> str:
@@ -272,6 +274,8 @@ def _read_config(config: DataFile, folder: Path, name: str) -> Model:
         return model
     ratio = only(CheckpointRules).largest_ratio
     size = _checkpoint_bytes(index)
+    if any(config.data.get(key) == WIDE for key in DTYPE):  # served in half of what the files hold
+        size //= 2
     return replace(model, checkpoint_bytes=size, checkpoint_index=str(index), checkpoint_ratio=ratio)
 
 
@@ -346,11 +350,12 @@ def _from_model_file(path: Path, name: str, asked: str | None, checkpoint: Check
     whose, source = (facts.name, facts.source) if checkpoint is None else (checkpoint.name, checkpoint.source)
     with _lines_of(document):
         model = read_model(config, name=whose, source=source, where=document.file)
+    task = facts.task or ("embed" if model.encoder else None)
     if checkpoint is None:
-        return FoundModel(model, name, path, asked, facts)
+        return FoundModel(model, name, path, asked, facts, task=task)
     guess = f"positions and weight format of {whose} are from memory: its config.json was not read"
     notes = (guess,) if checkpoint.evidence == "memory" else ()
-    return FoundModel(model, name, path, asked, facts, name_notes=notes, task=checkpoint.task)
+    return FoundModel(model, name, path, asked, facts, name_notes=notes, task=checkpoint.task or task)
 
 
 def _from_hub(hub_id: str, fault: Fault) -> FoundModel:

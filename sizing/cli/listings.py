@@ -135,7 +135,10 @@ def prices(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """List the prices known: offers of GPU-hours, and what APIs charge for a million tokens."""
+    """List the prices known, of GPU-hours and of APIs.
+
+    Each has its date and how sure it is; an API's prices are of a million tokens.
+    """
     from sizing.catalog import gpus as catalogue
     from sizing.catalog.prices import api_offers
     from sizing.catalog.shelf import hyphenated

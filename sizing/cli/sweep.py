@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # loaded where something is swept
 
 ROW_FORMATS = (
     FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
-    FORMAT_OPTIONS[1],
+    *FORMAT_OPTIONS[1:],
 )
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")

@@ -21,7 +21,7 @@ from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler, Watch
 from sizing.model.extras import NOTHING
-from sizing.model.memory import MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
+from sizing.model.memory import ONE_BY_ONE, MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
 from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed
@@ -64,7 +64,7 @@ def kv_cache(of: ReplicaSet, longest: int) -> KvCache:
     """
     settings, extras = of.shard.settings, of.shard.extras
     prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
-    decoding = replace(prefilling, settings=settings.model_copy(update={"max_num_batched_tokens": 1}))
+    decoding = replace(prefilling, settings=settings.model_copy(update=ONE_BY_ONE))
     stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
     growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
     whole = sequence_bytes(decoding, stage, longest)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any
 
 from sizing.formats.view import NOTHING, Assumption, Explanation, Facts, Line, Quantity, Section, Table
 from sizing.formats.words import gib, milliseconds, number, plural, rounded_usd, stated
@@ -24,34 +23,38 @@ WRITERS: dict[str, Callable[[float], str]] = {
 }
 
 
-def details(record: Any) -> Iterator[Section]:
+def details(record: object) -> Iterator[Section]:
     """Yield every figure of a record, its lists, the derivation of its numbers, and what it rests on."""
     fields = {name: _listed(value) for name, value in _fields(record) if name not in LEFT_OUT}
-    lists = {name: value for name, value in fields.items() if _is_list(value)}
-    single = {name: value[0] for name, value in lists.items() if len(value) == 1}
+    lists = {name: found for name, value in fields.items() if (found := _records(value))}
+    single = {name: found[0] for name, found in lists.items() if len(found) == 1}
     yield Facts(tuple(_lines({**fields, **single}, "")))
-    for name, value in lists.items():
-        yield from _table(_words(name), value)
+    for name, found in lists.items():
+        yield from _table(_words(name), found)
     explanations = getattr(record, "explanations", ())
     yield from explained(explanations)
     yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
 
 
-def _fields(value: Any) -> Iterable[tuple[str, Any]]:
-    return value.items() if isinstance(value, dict) else zip(value._fields, value, strict=True)
+def _fields(value: object) -> Iterable[tuple[str, object]]:
+    return value.items() if isinstance(value, dict) else ((name, getattr(value, name)) for name in _names(value))
 
 
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict) or hasattr(value, "_fields")
+def _names(value: object) -> tuple[str, ...]:
+    return getattr(value, "_fields", ())
 
 
-def _is_list(value: Any) -> bool:
-    return (
-        isinstance(value, (tuple, list)) and not hasattr(value, "_fields") and len(value) > 0 and _is_nested(value[0])
-    )
+def _is_nested(value: object) -> bool:
+    return isinstance(value, dict) or bool(_names(value))
 
 
-def _listed(value: Any) -> Any:
+def _records(value: object) -> tuple[object, ...]:
+    """The records of a list; nothing where a value is no list of records."""
+    is_list = isinstance(value, (tuple, list)) and not _names(value)
+    return tuple(value) if isinstance(value, (tuple, list)) and is_list and value and _is_nested(value[0]) else ()
+
+
+def _listed(value: object) -> object:
     """A mapping of records as a list of them with their names."""
     if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
         return tuple({"name": name, **dict(_fields(entry))} for name, entry in value.items())
@@ -59,12 +62,12 @@ def _listed(value: Any) -> Any:
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ")
+    return name.replace("_per_", "/").replace("_", " ")
 
 
-def _lines(fields: dict[str, Any], label: str) -> Iterator[Line]:
+def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     """Yield plain values on one line, and a line for each record in them, labelled with its path."""
-    plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _is_list(value)}
+    plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _records(value)}
     said = [text for name, value in plain.items() if (text := _said(name, value, label))]
     if said:
         yield Line(", ".join(said), _words(label) or "figures", style="dim")
@@ -73,7 +76,7 @@ def _lines(fields: dict[str, Any], label: str) -> Iterator[Line]:
             yield from _lines(dict(_fields(value)), f"{label} {name}".strip())
 
 
-def _said(name: str, value: Any, label: str) -> str:
+def _said(name: str, value: object, label: str) -> str:
     """Write a value with its name and unit; a part of a figure, such as its p95, has the figure's unit."""
     if value is None or value in ((), [], ""):
         return ""
@@ -85,6 +88,8 @@ def _said(name: str, value: Any, label: str) -> str:
         return f"{_words(name)} {value}"
     if isinstance(value, int):
         return f"{_words(name)} {value:,}"
+    if not isinstance(value, float):
+        return f"{_words(name)} {value}"
     if name.startswith(USD):
         return f"{rounded_usd(value)} {_words(name.removeprefix(USD))}"
     for ending, write in WRITERS.items():
@@ -93,14 +98,16 @@ def _said(name: str, value: Any, label: str) -> str:
     return f"{_words(name)} {number(value, DIGITS)}"
 
 
-def _table(title: str, records: Sequence[Any]) -> Iterator[Table]:
+def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
     """Yield a list of records as a table of the plain values that differ, then the lists in them."""
+    if not records:
+        return
     rows = [{name: _cell(value) for name, value in _fields(record)} for record in records[:MOST_ROWS]]
     nested = [
         name
         for name in rows[0]
         if any(
-            _is_nested(value) or _is_list(value) for record in records for key, value in _fields(record) if key == name
+            _is_nested(value) or _records(value) for record in records for key, value in _fields(record) if key == name
         )
     ]
     columns = [
@@ -110,19 +117,19 @@ def _table(title: str, records: Sequence[Any]) -> Iterator[Table]:
     ]
     more = len(records) - len(rows)
     notes = (Line(f"{plural(more, 'more row')}: --format csv", style="dim"),) if more else ()
-    yield Table(tuple(columns), rows, title=title, notes=notes)
+    if len(records) > 1:
+        yield Table(tuple(columns), rows, title=title, notes=notes)
     for number_, record in enumerate(records, start=1):
         for name, value in _fields(record):
-            if _is_list(value):
-                yield from _table(f"{title} {number_}: {_words(name)}", value)
+            yield from _table(f"{title} {number_}: {_words(name)}", _records(value))
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return NOTHING
+def _cell(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return NOTHING if value is None else "yes" if value else "no"
     if isinstance(value, (tuple, list)):
         return "; ".join(map(str, value)) or NOTHING
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int):
         return f"{value:,}"
     return number(value) if isinstance(value, float) else str(value)
 

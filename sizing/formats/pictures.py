@@ -38,6 +38,7 @@ STACKED_INCHES, WIDER_INCHES, ABREAST_INCHES, TITLE_INCHES = 2.5, 2.0, 3.6, 0.8 
 ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.35, 1.0, 12.0  # of rows of bars
 LEGEND_INCHES = 0.21  # a line of it
 TITLE_CHARACTERS, LEGEND_CHARACTERS = 105, 40
+LIMIT_POINTS = 18.0  # of the title above the axes, where a limit has its text between them
 ROOM_X, ROOM_Y = 1.18, 0.09  # times the outermost points, and share of their span, that the axes extend
 DECADE = 250.0  # pixels of a decade that is numbered at 2 and 5 too
 LARGEST_POINT, LEAST_POINT, GROWTH = 8.0, 2.0, 6.0  # markers in points, and square points that they grow by
@@ -124,7 +125,8 @@ def _panel(axis: Axes, figure: Figure, *, legend: bool) -> None:
         right.spines.top.set_visible(False)
     for text, at, colour in _labels(axis, styled, figure.limit):
         axis.annotate(text, at, xycoords="axes fraction", fontsize="x-small", color=colour, va="center", zorder=3)
-    axis.set_title(_wrapped(figure.title, TITLE_CHARACTERS), loc="left", fontsize="medium")
+    room = LIMIT_POINTS if figure.limit is not None else None
+    axis.set_title(_wrapped(figure.title, TITLE_CHARACTERS), loc="left", fontsize="medium", pad=room)
     if not figure.bars:
         axis.grid(which="major", color=LIGHT, linewidth=0.6)
     axis.set_axisbelow(True)
@@ -158,9 +160,9 @@ def _content(axis: Axes, figure: Figure) -> list[tuple[Series, Style]]:
     _scale(axis, figure)
     if figure.limit is not None:
         axis.axvline(figure.limit.at, color=BLACK, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1.5, gid="limit")
-        place, plain = (figure.limit.at, 0.02), {"facecolor": "white", "edgecolor": "none", "pad": 0}
-        along = axis.annotate(words(figure.limit.text), place, (3, 0), ("data", "axes fraction"), "offset points")
-        along.set(rotation=90, va="bottom", fontsize="small", bbox=plain)
+        place = figure.limit.at, 1.0  # above the axes, where nothing crosses it
+        above = axis.annotate(words(figure.limit.text), place, (0, 2), ("data", "axes fraction"), "offset points")
+        above.set(va="bottom", ha="center", fontsize="small")
     return styled
 
 
@@ -235,10 +237,10 @@ def _wrapped(text: str, characters: int) -> str:
 
 # --- labels beside marks -------------------------------------------------------------------------------------------------
 
-# The axes are a grid of cells, of which a label, a point and the words of the limit take up some: a label is left out
+# The axes are a grid of cells, of which a label and a point take up some: a label is left out
 # where others have its room.
 COLUMNS, ROWS = 250, 150
-CHARACTER_CELLS, LABEL_CELLS, POINT_CELLS, LIMIT_CELLS = 2, 4, 3, (5, 30)
+CHARACTER_CELLS, LABEL_CELLS, POINT_CELLS = 2, 4, 3
 PIECES = 250  # of a line's segment
 OFFSETS = ((2, -4), (-2, 4), (2, 4), (-2, -4), (-5, 8), (5, -8))  # of a label in cells, first choice first
 
@@ -266,7 +268,6 @@ def _labels(axis: Axes, styled: Sequence[tuple[Series, Style]], limit: Tick | No
     if limit is not None:
         across = cell(Mark(limit.at, 1.0))[0]
         lines.append([(across, 0), (across, ROWS)])
-        taken |= _cells(across, 0, *LIMIT_CELLS)
     for (x, y), (to_x, to_y) in (pair for line in lines for pair in pairwise(line)):
         taken |= {
             (round(x + (to_x - x) * piece / PIECES), round(y + (to_y - y) * piece / PIECES)) for piece in range(PIECES)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sizing.specs.values import Kind
 
 R = TypeVar("R")
+N = TypeVar("N", bound=NamedTuple)
 
 NOTHING = "-"  # stands for a figure that there is none of
 Shown = Literal["said", "always", "differs"]  # a column: where any row has a value, always, or where rows differ
@@ -221,6 +222,25 @@ def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: M
         (*shared, *(figure.key for figure in figures)),
         [(*first, *(plain(figure.value(record)) for figure in figures)) for record in records],
     )
+
+
+def filled(kind: type[N], *sources: object, **own: object) -> N:
+    """A record of `kind`: each field from `own`, else from the first of `sources` that has data of its name.
+
+    No default hides a field that nobody fills, but the schema's. Raises AttributeError with the field that none has.
+    """
+
+    def value(name: str) -> object:
+        if name in own:
+            return own[name]
+        for source in sources:
+            if hasattr(source, name) and not callable(getattr(source, name)):
+                return getattr(source, name)
+        if name == "schema":
+            return kind._field_defaults[name]
+        raise AttributeError(f"{kind.__name__}.{name}: no source has it")
+
+    return kind._make(map(value, kind._fields))
 
 
 class Document(NamedTuple, Generic[R]):

@@ -140,10 +140,10 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     for held, count in caches(shard, stage):
         blocks = own_blocks
         if held.window_tokens is not None and cut:
-            in_flight = min(held.window_tokens - 1 + settings.max_num_batched_tokens, slots)
+            in_flight = min(held.window_tokens - 1 + settings.in_flight_tokens, slots)
             blocks = min(all_blocks, math.ceil(in_flight / block) + 1)
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
-        windows = sum(_window_bytes(one, slots, settings.max_num_batched_tokens) for one in held.windows)
+        windows = sum(_window_bytes(one, slots, settings.in_flight_tokens) for one in held.windows)
         total += count * (blocks * block * held.bytes_per_token + fixed + windows)
     return total
 
@@ -259,6 +259,7 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
 
 
 AS_DEFAULT = Serving()
+ONE_BY_ONE = {"max_num_batched_tokens": 1, "batches_in_flight": 1}  # settings of a step that prefills nothing
 
 
 def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
@@ -375,10 +376,10 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         non_torch_gib=non_torch / GIB,
         cuda_graphs_gib=graphs / GIB,
         graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
-        kv_cache_gib=max(0.0, room.tokens) / GIB,
+        kv_cache_gib=0.0 if shard.model.encoder else max(0.0, room.tokens) / GIB,  # an encoder keeps nothing
         kv_bytes_per_token=per_token,
         fixed_bytes_per_sequence=fixed,
-        kv_cache_tokens=_whole_blocks(held, settings.block_tokens),
+        kv_cache_tokens=0 if shard.model.encoder else _whole_blocks(held, settings.block_tokens),
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=tokens,
@@ -397,7 +398,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
 
 def _resident_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
     """Cache bytes that a sequence holds while it decodes: no chunk of a prompt is in flight."""
-    decoding = replace(shard, settings=shard.settings.model_copy(update={"max_num_batched_tokens": 1}))
+    decoding = replace(shard, settings=shard.settings.model_copy(update=ONE_BY_ONE))
     return sequence_bytes(decoding, stage, tokens)
 
 

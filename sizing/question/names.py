@@ -181,6 +181,11 @@ def look_up(
             raise InputError(no_model)
         return str(name)
 
+    named = Part(lambda: catalog.model(model_name()), layers.at(("model",)))
+    own_task = None if named.faults else named.value.task
+    if own_task is not None and not _says_task(given, found):
+        given["task"] = own_task  # what the checkpoint is for; a workload that says nothing does not contradict it
+
     def whole() -> Workload:
         if found.faults:  # which do not hide those of options
             alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
@@ -193,7 +198,7 @@ def look_up(
         layers=layers,
         found=found,
         workload=Part(whole),
-        model=Part(lambda: served_as(catalog.model(model_name()), stated("task")), layers.at(("model",))),
+        model=Part(lambda: served_as(named.value, stated("task")), layers.at(("model",))),
         gpus=found_gpus,
         price=Part(lambda: price_rule(options, found_gpus.value, catalog.gpu)),
         engine=Part(
@@ -216,8 +221,18 @@ def _has_users(found: Found[Workload] | None) -> bool:
     return demand is not None and demand.concurrent_users is not None
 
 
+def _says_task(given: Mapping[str, Any], found: Part[Found[Workload] | None]) -> bool:
+    """Whether an option or the workload's file states a task."""
+    file = None if found.faults else found.value
+    return "task" in given or (file is not None and "task" in file.spec.model_fields_set)
+
+
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
-    """The model as a task runs it: a pooling task has no output head."""
+    """The model as a task runs it: a pooling task has no output head. Raises InputError for an encoder that is to generate."""
+    if found.spec.encoder and task is not None and not is_pooled(task):
+        raise InputError(
+            Fault(f"{found.spec.name} is an encoder: it generates nothing", allowed="--task embed, classify or score")
+        )
     return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
 
 

@@ -7,6 +7,7 @@ in a model, so that part of the fit is left out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +26,13 @@ WIDE = 64  # columns of a tile
 START_TOKENS = 6.0  # over which start-up grows: other kernels sort the first tokens
 WIDTH_MULTIPLE = 128  # that kernels marked so pad widths to
 CLASSES = 12  # of experts, by popularity
-SHARPNESS = 8  # of the bend between an expert that fills less than a tile and one that fills many
 SMALLEST = 0.3  # experts hit, for logarithms
 SHORT_US, LONG_US = 30.0, 300.0  # products that keep their clock, and that lose it all
 LEAST = 1e-3  # of anything that is counted
 
 
 class Load(NamedTuple):
-    """What the busiest rank does: experts hit, pairs of its busiest expert, and experts, by class of popularity, with their pairs.
+    """What the busiest rank does: experts hit, pairs of its busiest expert, and experts hit and pairs of each, by class of popularity.
 
     Of the last two the first axis is that of the classes.
     """
@@ -40,7 +40,7 @@ class Load(NamedTuple):
     hit: Array
     busiest: Array
     experts_hit: Array
-    pairs: Array
+    pairs_each: Array
 
 
 def load(routed: Routed) -> Load:
@@ -50,13 +50,16 @@ def load(routed: Routed) -> Load:
     tokens = np.maximum(routed.pairs * routed.ranks / routed.experts_per_token, LEAST)
     pairs = np.multiply.outer(classes / classes.mean(), np.asarray(routed.pairs / own))
     hit = (1 - np.power(1 - np.minimum(pairs / tokens, 1.0), tokens)) * own / CLASSES
-    return Load(np.maximum(hit.sum(axis=0), LEAST), pairs[-1], hit, pairs * own / CLASSES)
+    return Load(np.maximum(hit.sum(axis=0), LEAST), pairs[-1], hit, pairs * own / CLASSES / np.maximum(hit, LEAST))
 
 
 def _tiles(of: Load, rows: int) -> Array:
     """Tiles of so many rows that the pairs of the rank fill: one an expert hit, and half a tile more than pairs fill of each."""
-    filled = of.pairs / np.maximum(of.experts_hit, LEAST) / rows + 1 / 2
-    found: Array = np.sum(of.experts_hit * np.power(1 + np.power(filled, SHARPNESS), 1 / SHARPNESS), axis=0)
+    filled = of.pairs_each / rows + 1 / 2
+    eighth = np.square(
+        np.square(np.square(filled))
+    )  # of the bend between an expert that fills less than a tile and one that fills many
+    found: Array = np.sum(of.experts_hit * np.sqrt(np.sqrt(np.sqrt(1 + eighth))), axis=0)
     return found
 
 
@@ -99,16 +102,19 @@ def _sustained(compute_us: Numeric) -> Numeric:
 
 def _rows(rule: str, more: float, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
     """Rows that are computed: whole tiles, each with some more rows' worth of work, by the rule that the kernel cuts them."""
-    by_size = [np.asarray(_tiles(of, rows) * (rows + more)) for rows in TILES]
+
+    def computed(sizes: Sequence[int]) -> list[Array]:
+        return [_tiles(of, rows) * (rows + more) for rows in sizes]
+
     if rule == "best":
-        least: Array = np.min(by_size, axis=0)
+        least: Array = np.min(computed(TILES), axis=0)
         return least
     if rule in ("t64", "t128"):
-        return by_size[TILES.index(int(rule[1:]))]
+        return computed([int(rule[1:])])[0]
     if rule == "trit":  # 16 rows up to a token an expert, then 64, blended over an octave as all steps here
-        return _between(by_size[1:4:2], np.log2(np.asarray(tokens) / routed.experts) + 1 / 2)
+        return _between(computed([16, 64]), np.log2(np.asarray(tokens) / routed.experts) + 1 / 2)
     mean = np.asarray(tokens) * routed.experts_per_token / routed.experts  # the next power of two, 8 to 128
-    return _between(by_size[:5], np.log2(np.maximum(mean, LEAST) / TILES[0]) + 1 / 2)
+    return _between(computed(TILES[:5]), np.log2(np.maximum(mean, LEAST) / TILES[0]) + 1 / 2)
 
 
 def _between(tables: list[Array], at: Numeric) -> Numeric:
@@ -148,5 +154,9 @@ def _correction(kernel: ExpertKernel, routed: Routed, of: Load, tokens: Numeric)
 
 def _hats(knots: tuple[float, ...], value: Numeric) -> Array:
     """Weights of the knots around log2 of a value, in a new last axis; those of the ends beyond them."""
-    at = np.clip(np.log2(np.asarray(value, dtype=float)), knots[0], knots[-1])
-    return np.stack([np.interp(at, knots, unit) for unit in np.eye(len(knots))], axis=-1)
+    along = np.asarray(knots)
+    at = np.clip(np.log2(np.asarray(value, dtype=float)), along[0], along[-1])[..., np.newaxis]
+    rising = np.clip((at - along[:-1]) / np.diff(along), 0, 1)
+    ends = np.ones_like(at), np.zeros_like(at)
+    weights: Array = np.concatenate([ends[0], rising], axis=-1) - np.concatenate([rising, ends[1]], axis=-1)
+    return weights

@@ -26,11 +26,6 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
-NUMBERS = (  # what is null where nothing serves the demand, besides the layout
-    "gpus", "gpus_per_replaced_gpu", "requests_per_s", "requests_per_s_per_gpu", "concurrency", "max_requests_per_s", "headroom",
-    *LATENCIES, "usd_per_hour", "usd_per_million_output_tokens", "usd_per_million_tokens", "power_w",
-    "kwh_per_million_output_tokens", "assumed",
-)  # fmt: skip
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
 
 
@@ -57,41 +52,41 @@ class CompareCandidate(NamedTuple):
     gpu: str
     gpu_id: str | None
     weight_precision: str
-    feasible: bool
-    gpus: int | None
-    replicas: int | None
-    gpus_per_replica: int | None
-    tp: int | None
-    pp: int | None
-    ep: int | None
-    dp: int | None
-    cp: int | None
-    dcp: int | None
-    gpus_per_replaced_gpu: float | None
-    requests_per_s: float | None
-    requests_per_s_per_gpu: float | None
-    concurrency: float | None
-    max_requests_per_s: float | None
-    headroom: float | None
-    ttft_ms: float | None
-    itl_ms: float | None
-    e2e_ms: float | None
-    limited: dict[str, Limited | None]
-    bands: dict[str, ErrorBand]
-    usd_per_hour: float | None
-    usd_per_million_output_tokens: float | None
-    usd_per_million_tokens: float | None
-    price_source: str | None
-    power_w: float | None
-    kwh_per_million_output_tokens: float | None
-    limit: str
-    reason: str | None
-    verified: bool
-    assumed: int | None
-    borrowed_kernels: bool | None
-    notes: tuple[str, ...]
-    disaggregated: bool
-    pools: PoolShapes | None
+    feasible: bool = False
+    gpus: int | None = None
+    replicas: int | None = None
+    gpus_per_replica: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    dcp: int | None = None
+    gpus_per_replaced_gpu: float | None = None
+    requests_per_s: float | None = None
+    requests_per_s_per_gpu: float | None = None
+    concurrency: float | None = None
+    max_requests_per_s: float | None = None
+    headroom: float | None = None
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_ms: float | None = None
+    limited: dict[str, Limited | None] = {}  # noqa: RUF012 - never changed
+    bands: dict[str, ErrorBand] = {}  # noqa: RUF012 - never changed
+    usd_per_hour: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_million_tokens: float | None = None
+    price_source: str | None = None
+    power_w: float | None = None
+    kwh_per_million_output_tokens: float | None = None
+    limit: str = ""
+    reason: str | None = None
+    verified: bool = False
+    assumed: int | None = None
+    borrowed_kernels: bool | None = None
+    notes: tuple[str, ...] = ()
+    disaggregated: bool = False
+    pools: PoolShapes | None = None
 
 
 class Replaced(NamedTuple):
@@ -162,21 +157,11 @@ def _unserved(outcome: Outcome) -> CompareCandidate:
         gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
         gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
         weight_precision=question.space.precisions[0] or question.service.model.quantisation.precision,
-        feasible=False,
-        gpus_per_replica=None,
-        **as_one(outcome.answer),
-        **dict.fromkeys(NUMBERS),
         limited=dict(_limited(outcome.answer, question)),
-        bands={},
-        price_source=None,
         limit=limit,
         reason=reason,
-        verified=False,
-        borrowed_kernels=None,
-        notes=(),
         disaggregated=question.space.pools is not None,
-        pools=None,
-    )
+    )._replace(**as_one(outcome.answer))
 
 
 def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:

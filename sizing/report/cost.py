@@ -24,6 +24,7 @@ from sizing.formats.view import (
     Series,
     Table,
     Tick,
+    filled,
     in_words,
     labelled,
     plain,
@@ -107,16 +108,14 @@ def record(bill: Bill) -> CostReport:
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
-    return CostReport(
+    return filled(
+        CostReport,
+        bill,
+        top,
         feasible=True,
         inputs=stated,
         basis=top.name,
-        load=top.load,
-        usd_per_hour=top.usd_per_hour,
-        usd_per_month=top.usd_per_month,
-        usd_per_year=top.usd_per_year,
-        usd_per_1k_requests=top.usd_per_1k_requests,
-        usd_per_million_tokens=top.usd_per_million_tokens,
+        currency="USD",
         split=_split(bill),
         load_requests_per_s=usage.load_per_s,
         demand=_demand(found),
@@ -126,11 +125,9 @@ def record(bill: Bill) -> CostReport:
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
         deployments=tuple(deployment(each.best, each.priced.outcome.sure) for each in bill.deployed),
         verified=first.outcome.verified,
-        options=bill.options,
-        break_even=bill.break_even,
-        energy=bill.energy,
         bands=dict(_bands(bill)),
         problems=tuple(_problems(bill)),
+        suggestions=(),
         assumptions=tuple(dict.fromkeys(_assumptions(bill))),
     )
 
@@ -185,8 +182,8 @@ def _bands(bill: Bill) -> Iterator[tuple[str, ErrorBand]]:
 
 
 def _assumptions(bill: Bill) -> Iterator[Assumption]:
-    yield Assumption("money", "US dollars, without taxes", "", "assumed", "prices as their sources state them")
-    yield Assumption("hours", "8,760 a year, 730 a month", "", "assumed", "a year of 365 days")
+    yield assumptions.taken("money", "US dollars, without taxes", "prices as their sources state them")
+    yield assumptions.taken("hours", "8,760 a year, 730 a month", "a year of 365 days")
     for deployed in bill.deployed:
         yield from _of_deployed(deployed)
     for option in bill.options:
@@ -203,7 +200,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
     if load != "mean_load":
         around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
-        yield Assumption("load", around, "", "assumed", "nothing says how far the mean is below it")
+        yield assumptions.taken("load", around, "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_memory(question, chosen)
     yield from assumptions.of_time(question, chosen, deployed.best.pool.load.kernels)

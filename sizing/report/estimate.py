@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, plain
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat, screen
@@ -225,16 +225,14 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
     run = best.run
     if run is None:
         return None
-    return Simulation(
+    return filled(
+        Simulation,
+        run,
         passed=outcome.passed,
         sizes_tried=outcome.tries,
         requests=run.arrived,
-        stable=run.stable,
-        queue_mean=run.queue_mean,
-        batch_mean=run.batch_mean,
         kv_utilisation_mean=run.cache_mean,
         kv_utilisation_max=run.cache_max,
-        preemptions=run.preemptions,
     )
 
 
@@ -286,22 +284,11 @@ def rows(record: Estimate) -> Rows:
 
 def _as_alternative(record: Estimate) -> Iterator[Alternative]:
     """Yield the answer in the fields of an alternative, with its own latencies."""
-    d, latency, cost, throughput = record.deployment, record.latency, record.cost, record.throughput
-    if d and latency and cost and throughput:
-        yield Alternative(
-            gpu=d.gpu,
-            weight_precision=record.inputs["weight_precision"],
-            **layouts.sizes(d),
-            replicas=d.replicas,
-            gpus=d.gpus,
-            requests_per_s_per_gpu=throughput.requests_per_s_per_gpu,
-            ttft_ms=latency.ttft_ms.mean or 0.0,
-            itl_ms=latency.itl_ms.mean or 0.0,
-            e2e_ms=latency.e2e_ms.mean or 0.0,
-            usd_per_hour=cost.usd_per_hour,
-            power_w=cost.power_w,
-            limit=record.limiting.limit,
-        )
+    latency, sources = record.latency, (record.deployment, record.cost, record.throughput)
+    if latency and all(sources):
+        means = {name: getattr(latency, name).mean or 0.0 for name in ("ttft_ms", "itl_ms", "e2e_ms")}
+        weights = record.inputs["weight_precision"]
+        yield filled(Alternative, *sources, weight_precision=weights, **means, limit=record.limiting.limit)
 
 
 def sections(record: Estimate) -> Iterator[Section]:
@@ -352,6 +339,8 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     if d.replicas == 1:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=True)
+    if record.evidence is not None and record.confidence is not None:
+        yield screen.sure(d.gpus, d.gpus_sure, record.confidence, record.evidence.chance, record.evidence.why_not)
     c = record.conservative
     if c is not None and c.gpus_without is not None and c.requests_per_s_without is not None:
         without = (

@@ -93,9 +93,10 @@ def rows(record: MemoryReport) -> Rows:
 def sections(record: MemoryReport) -> Iterator[Section]:
     """Yield whether a sequence fits, the memory as a bar, what the cache holds, and changes that would help."""
     m, i = record.memory, record.inputs
-    reason = (
-        record.reason or f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of cache"
-    )
+    taken = f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of cache"
+    if not m.sequence_gib:
+        taken = f"fits: prompts of up to {m.max_model_len:,} tokens, and no KV cache"
+    reason = record.reason or taken
     yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i["layout"])))
     yield screen.memory_bar(m)
     yield Facts(tuple(_figures(record)))
@@ -103,15 +104,20 @@ def sections(record: MemoryReport) -> Iterator[Section]:
     yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
 
 
-def _figures(record: MemoryReport) -> Iterator[Line]:
-    m = record.memory
-    on_top = "" if m.cuda_graphs_in_budget else "; CUDA graphs come on top"
-    yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
+def _cache(m: MemoryFigures) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
     longest = f"the longest that fits has {m.max_model_len_that_fits:,}"
     yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}; {longest}", "Cache holds")
     state = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
     yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{state}", "Cache grows")
+
+
+def _figures(record: MemoryReport) -> Iterator[Line]:
+    m = record.memory
+    on_top = "" if m.cuda_graphs_in_budget else "; CUDA graphs come on top"
+    yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
+    if m.sequence_gib:
+        yield from _cache(m)
     if m.resident_gib < RESIDENT_SHARE * m.sequence_gib:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")

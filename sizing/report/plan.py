@@ -33,7 +33,7 @@ from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import demand_line, replica_lines
 from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, rests_on, verdict, would_help
 from sizing.report.parts.screen import figures as figures_table
-from sizing.report.plan_record import Move, PlanReport, PoolPlan, WorkloadPlan
+from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -195,48 +195,30 @@ WORKLOADS = (
 
 
 def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
-    if fleet.sum_of_peaks_requests_per_s is not None:
-        peak = number(fleet.peak_of_sums_requests_per_s)
-        sums = f"sum of the peaks {number(fleet.sum_of_peaks_requests_per_s)} requests/s, peak of the sum {peak}"
-        yield Line(sums, "Together")
-    apart = f"{plural(fleet.sum_of_peaks_gpus, 'GPU')} with each sized for its own peak"
-    yield Line(f"{apart}, {fleet.peak_of_sums_gpus:,} as pooled ({_fewer(record.pools)})", "GPUs")
+    saved = fleet.sum_of_peaks_gpus - fleet.peak_of_sums_gpus
+    shared = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in record.pools)
+    how = f" ({saved - shared:,} by hours of peaks, {shared:,} by one reserve for all)" if shared else ""
+    yield Line(
+        f"{fleet.peak_of_sums_gpus:,} GPUs together, {fleet.sum_of_peaks_gpus:,} apart: {saved:,} fewer{how}", "Pooled"
+    )
     for pool in record.pools:
-        reserve = ""
-        if pool.reserve_gpus:
-            reserve = f", {plural(pool.reserve_gpus, 'GPU')} in reserve"
-        nodes = f"{plural(pool.nodes, 'node')} of {pool.gpus_per_node} for {', '.join(pool.workloads)} ({pool.pool})"
+        reserve = f", {plural(pool.reserve_gpus, 'GPU')} in reserve" if pool.reserve_gpus else ""
+        nodes = f"{plural(pool.nodes, 'node')} of {pool.gpus_per_node} for {', '.join(pool.workloads)}"
         yield Line(f"{pool.gpus:,} x {pool.gpu} = {nodes}{reserve}", "Pool")
 
 
-def _fewer(pools: Sequence[PoolPlan]) -> str:
-    """The saving by pooling: a shared reserve replaces that of a single workload at any time."""
-    saved = sum(pool.gpus_sum_of_peaks - pool.gpus for pool in pools)
-    of_reserve = sum(pool.reserve_gpus_apart - pool.reserve_gpus for pool in pools)
-    if not of_reserve:
-        return f"{saved:,} fewer"
-    return f"{saved:,} fewer: {saved - of_reserve:,} by hours of peaks, {of_reserve:,} by one reserve for all"
-
-
 def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
-    """The chance that enough replicas are up: first for the failures asked about, then for the others."""
+    """The chance that enough replicas are up, by itself and by node: of the failures asked about first."""
     name = "" if record.fleet is None else f"{found.workload}: "
     target = f" (target {_stated(found.target)})" if found.target is not None else ""
-    node, running = found.node_availability, found.replicas_for_failures
-    ways = [(found.achieved, "each by itself"), (found.achieved_by_node, "a node taking all its replicas with it")]
+    ways = [f"{_nines(found.achieved, found.node_availability)} where each fails by itself"]
+    ways.append(
+        f"{_nines(found.achieved_by_node, found.node_availability)} where a node takes all its replicas with it"
+    )
     if record.inputs["failures"] == "node":
         ways.reverse()
-    (first, how), (second, other) = ways
-    yield Line(
-        f"{name}{_nines(first, node)} of the time at least {found.replicas_needed:,} of {running:,} replicas are up, {how}, "
-        f"with nodes of {_stated(node)}{target}",
-        "Availability",
-    )
-    if found.achieved_by_node < found.achieved:
-        more, for_target = "", found.replicas_for_target_by_node
-        if for_target is not None and for_target > running:
-            more = f"; {for_target:,} replicas keep the target then (--failures node)"
-        yield Line(f"{_nines(second, node)} with {other}{more}", " ")
+    up = f"{name}at least {found.replicas_needed:,} of {found.replicas_for_failures:,} replicas are up"
+    yield Line(f"{up} {', '.join(ways)}{target}", "Available")
 
 
 def _stated(chance: float) -> str:
@@ -256,19 +238,14 @@ def _nines(chance: float, node_availability: float) -> str:
 
 
 def _growth(growth: Growing, record: PlanReport) -> Iterator[Line]:
-    today = f"{plural(record.gpus or 0, 'GPU')} in {plural(record.nodes or 0, 'node')} today"
-    yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}: {today}", "Growth")
-    if growth.at_date is not None:
-        times = f"{number(growth.at_date.times)} times the demand"
-        yield Line(f"{growth.until}: {times}, {_held(growth.at_date)}", " ")
-    due = "no node is due in twenty years"
-    if growth.next_node is not None:
-        due = f"due in {growth.next_node.month}, by whose end the demand takes {_held(growth.next_node)}"
-    yield Line(due, "Next node")
+    def held(month: Month) -> str:
+        return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
 
-
-def _held(month: Month) -> str:
-    return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
+    then = growth.at_date
+    until = "" if then is None else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
+    yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}{until}", "Growth")
+    due = growth.next_node
+    yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
 
 
 def _hours(hours: Sequence[Hour]) -> Iterator[Line]:
@@ -281,17 +258,12 @@ def _hours(hours: Sequence[Hour]) -> Iterator[Line]:
 
 
 def _cloud(cloud: Cloud) -> Iterator[Line]:
-    paid = " paid for" if cloud.provider is not None else ""
-    text = f"{plural(cloud.peak_gpus, 'GPU')}{paid} at the peak, {number(cloud.mean_gpus)} on average"
-    if cloud.utilisation_mean is not None:
-        text += f", the mean load {_share(cloud.utilisation_mean)} of what they serve within the limits"
-    hours = f"{number(cloud.gpu_hours_per_day, 4)} GPU-hours a day, {number(cloud.gpu_hours_per_month, 4)} a month"
-    yield Line(f"{text}; {hours}", "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
+    hours = f"{number(cloud.gpu_hours_per_month, 4)} GPU-hours a month"
+    peak = f"{plural(cloud.peak_gpus, 'GPU')} at the peak, {number(cloud.mean_gpus)} on average, {hours}"
+    yield Line(peak, "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
     if cloud.scale_up:
         slowest = max(cloud.scale_up, key=lambda up: up.total_s)
-        risk = cloud.share_of_requests_at_risk
-        above = "" if risk is None else f"; {risk * 100:.2g} % of requests come above what is up meanwhile"
-        yield Line(f"{number(slowest.total_s)} s until a new replica of {slowest.workload} serves{above}", "Scale-up")
+        yield Line(f"{number(slowest.total_s)} s until a new replica of {slowest.workload} serves", "Scale-up")
     yield from (Line(_mix(mix), "Mix") for mix in cloud.mixes)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.formats.view import Assumption
+from sizing.formats.view import Assumption, filled
 from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import (
     Availability,
@@ -149,16 +149,13 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
     first, tenant = fleet.answers[0], fleet.tenants[0]
     pools = tuple(_pool(pool, fleet) for pool in fleet.pools)
     found = (availability(each, plan.rules) for each in fleet.tenants)
-    return PlanReport(
-        feasible=plan.feasible,
+    return filled(
+        PlanReport,
+        plan,
+        fleet,
         inputs=stated,
         mean_requests_per_s=total(_mean_per_s(each) for each in fleet.tenants),
-        peak_requests_per_s=fleet.peak_requests_per_s,
-        gpus=fleet.gpus,
-        replicas=fleet.replicas,
-        nodes=fleet.nodes,
         installed_gpus=sum(pool.installed_gpus for pool in pools),
-        usd_per_month=plan.usd_per_month,
         utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
         workloads=tuple(
             _workload(answer, each, fleet) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
@@ -168,11 +165,10 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         users=None if is_fleet else _users(first, tenant),
         fleet=together(fleet.tenants, fleet.pools) if is_fleet else None,
         availability=tuple(each for each in found if each is not None),
-        growth=plan.growth,
-        cloud=plan.cloud,
         moves=tuple(_move(move, fleet) for move in plan.moves),
         uncertainty=plan.draws,
         problems=tuple(_problems(plan)),
+        suggestions=(),
         assumptions=tuple(_assumptions(plan, fleet)),
     )
 
@@ -231,30 +227,25 @@ def _mean_per_s(tenant: Tenant) -> float | None:
 def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
     best, question, need, size = answer.best, answer.outcome.question, tenant.need, tenant.size
     chosen, price = best.pool.replica, fleet.price(tenant.gpu_id)
-    return WorkloadPlan(
-        name=tenant.name,
+    return filled(
+        WorkloadPlan,
+        tenant,
+        size,
+        need.fit,
+        price,
         model=question.service.model.name,
         weight_precision=chosen.plan.weight_format,
         gpu=chosen.gpu_type.name,
-        gpu_id=tenant.gpu_id,
-        pool=tenant.pool,
         **sizes(chosen.layout),
         gpus_per_replica=chosen.layout.gpus,
-        gpus_per_node=need.fit.gpus_per_node,
-        replicas_per_node=need.fit.replicas_per_node,
         demand=demand(question),
         demand_unit="requests in flight" if need.in_flight else "requests/s",
         demand_at_peak=need.demand,
         headroom=need.headroom,
         most_per_replica=need.per_replica,
         base_replicas=size.base,
-        reserve=size.reserve,
-        replicas=size.replicas,
-        gpus=size.gpus,
-        nodes=size.nodes,
         mean_requests_per_s=_mean_per_s(tenant),
         peak_requests_per_s=peak_of(answer, tenant),
-        usd_per_gpu_hour=price.usd_per_gpu_hour,
         price_source=price.source,
         latency=latency(best),
         limit=best.pool.capacity.binding,
@@ -263,11 +254,12 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
 
 
 def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
-    return PoolPlan(
+    return filled(
+        PoolPlan,
+        pool,
         gpu=fleet.gpu_types[pool.gpu_id].name,
         installed_gpus=pool.nodes * pool.gpus_per_node,
         usd_per_gpu_hour=fleet.price(pool.gpu_id).usd_per_gpu_hour,
-        **{name: getattr(pool, name) for name in PoolPlan._fields if hasattr(pool, name)},
     )
 
 
@@ -313,14 +305,14 @@ def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
     rules = plan.rules
     if rules.availability is not None and not rules.by_node:
         how = "binomial; --failures node for whole nodes"
-        yield Assumption("failures", "each replica fails by itself", "", "assumed", how)
+        yield assumptions.taken("failures", "each replica fails by itself", how)
     if rules.growth_per_month is not None:
-        yield Assumption("growth", "the same for every workload, at one size of a replica", "", "assumed", "as asked")
+        yield assumptions.taken("growth", "the same for every workload, at one size of a replica", "as asked")
     if plan.cloud is not None:
         yield from _of_cloud(plan, plan.cloud)
     if plan.draws is not None:
         draws = f"{plan.draws.draws:,} of seed {plan.draws.seed}"
-        yield Assumption("draws", draws, "", "assumed", plan.draws.measure)
+        yield assumptions.taken("draws", draws, plan.draws.measure)
 
 
 def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
@@ -331,7 +323,7 @@ def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
     yield from assumptions.of_limits(question)
     if question.service.extras.cached.varies:
         what = f"as over {best.pool.count:,} replicas, spare and later ones left out"
-        yield Assumption("what prefix caches find", what, "", "assumed", "the size that the peak takes")
+        yield assumptions.taken("what prefix caches find", what, "the size that the peak takes")
     gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
     priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
     yield from assumptions.of_planning(question, replace(best.pool.replica, gpu_type=priced))
@@ -349,4 +341,4 @@ def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:
     if cloud.mixes:
         discount = rules.reserved_discount * 100
         yield Assumption("reserved price", discount, "% below on demand unless known", "assumed", rules.source)
-    yield Assumption("load within an hour", "even; it changes at the full hour", "", "assumed", "scaling begins then")
+    yield assumptions.taken("load within an hour", "even; it changes at the full hour", "scaling begins then")

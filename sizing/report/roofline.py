@@ -20,6 +20,7 @@ from sizing.formats.view import (
     Section,
     Series,
     Table,
+    filled,
     in_words,
     labelled,
     rows_of,
@@ -151,10 +152,11 @@ class _Shown(NamedTuple):
     batch: Batch
 
     @property
-    def label(self) -> tuple[str, int | None, int | None]:
-        """Phase, decode batch, prompt tokens: the first fields of its documents."""
+    def label(self) -> dict[str, str | int | None]:
+        """Phase, decode batch, prompt tokens of its records."""
         decodes = self.phase == DECODE
-        return self.phase, self.size if decodes else None, None if decodes else self.size
+        sizes = (self.size, None) if decodes else (None, self.size)
+        return {"phase": self.phase, **dict(zip(("batch", "prompt_tokens"), sizes, strict=True))}
 
 
 def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
@@ -241,13 +243,7 @@ def _roofs(timed: Sequence[Step], kernels: Kernels) -> tuple[Roof, ...]:
 
 def _compute_bound(found: Crossings) -> ComputeBound:
     named = {
-        name: OperationCrossing(
-            batch=crossing.sequences,
-            ridge_flops_per_byte=crossing.ridge_flops_per_byte,
-            least_flops_per_byte=crossing.least_flops_per_byte,
-            most_flops_per_byte=crossing.most_flops_per_byte,
-            grows=crossing.grows,
-        )
+        name: filled(OperationCrossing, crossing, batch=crossing.sequences)
         for name, crossing in found.by_operation.items()
     }
     return ComputeBound(found.products, found.whole_step, named)
@@ -255,17 +251,16 @@ def _compute_bound(found: Crossings) -> ComputeBound:
 
 def _step(shown: _Shown, step: Step, kernels: Kernels) -> RooflineStep:
     done = intensity.work((timed.operation for timed in step.operations), kernels)
-    return RooflineStep(
-        *shown.label,
-        flops=done.flops,
-        bytes=done.bytes,
+    return filled(
+        RooflineStep,
+        done,
+        step,
+        **shown.label,
         intensity_flops_per_byte=done.intensity_flops_per_byte or 0.0,
         seconds=step.total_s,
         attained_flops_per_s=done.flops / step.total_s,
         roof_flops_per_s=done.roof_flops_per_s or 0.0,
         share_of_roof=done.least_s / step.total_s,
-        mfu=step.mfu,
-        mbu=step.mbu,
         bound=step_model.bound(done.compute_s, done.memory_s, step.total_s),
     )
 
@@ -277,17 +272,14 @@ def _points(shown: _Shown, step: Step, kernels: Kernels) -> Iterator[RooflinePoi
     for name, group in named.items():
         operations = [timed.operation for timed in group]
         done, seconds = intensity.work(operations, kernels), sum(timed.seconds for timed in group)
-        yield RooflinePoint(
-            *shown.label,
+        yield filled(
+            RooflinePoint,
+            done,
+            **shown.label,
             name=name,
             precision="+".join(intensity.precisions(operations, kernels)) or None,
-            flops=done.flops,
-            bytes=done.bytes,
-            message_bytes=done.message_bytes,
-            intensity_flops_per_byte=done.intensity_flops_per_byte,
             seconds=seconds,
             attained_flops_per_s=done.flops / seconds if seconds > 0 else 0.0,
-            roof_flops_per_s=done.roof_flops_per_s,
             share_of_roof=_share(done, seconds),
             bound=_bound(group, done, seconds),
         )
@@ -365,28 +357,18 @@ def verdict(record: RooflineReport) -> Iterator[str]:
     """
     found, i = record.compute_bound_from, record.inputs
     yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
-    for name, crossing in found.by_operation.items():
-        if not crossing.grows:
-            yield _constant(name, crossing)
+    for name, one in found.by_operation.items():
+        if not one.grows:
+            often = "never" if one.batch is None else "always"
+            yield f"{name} is {often} compute-bound: {number(one.least_flops_per_byte)} FLOP per byte at any batch"
     groups = " on each attention group" if i["dp"] > 1 else ""
-    yield (
-        f"The whole step at {i['context_tokens']:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}; the "
-        f"cache holds {number(i['sequences_that_fit'])} sequences of that length, the engine runs at most "
-        f"{i['max_num_seqs']:,}{groups}"
-    )
+    yield f"The whole step at {i['context_tokens']:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}"
+    holds = number(i["sequences_that_fit"])
+    yield f"The cache holds {holds} sequences of that length, the engine runs at most {i['max_num_seqs']:,}{groups}"
 
 
 def _from_batch(batch: int | None) -> str:
     return "at no batch" if batch is None else f"from {plural(batch, 'sequence')} on"
-
-
-def _constant(name: str, one: OperationCrossing) -> str:
-    """Write the bound of an operation with an intensity that no batch changes."""
-    always = "compute-bound always" if one.batch is not None else "never compute-bound"
-    return (
-        f"{name}: {always}; each sequence brings its own bytes, so its intensity is "
-        f"{number(one.least_flops_per_byte)} FLOP per byte at any batch (ridge {number(one.ridge_flops_per_byte, 4)})"
-    )
 
 
 def _roof_words(roof: Roof) -> str:
@@ -454,12 +436,11 @@ def _title(record: RooflineReport) -> str:
         " to ".join(dict.fromkeys(f"{size:,}" for size in (sizes[0], sizes[-1])))
         for sizes in (i["batches"], i["prompt_tokens"])
     )
-    crossing = "at no batch" if batch is None else f"from {plural(batch, 'sequence')} on"
     return (
         f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache, {i['layout']} on "
         f"{i['gpu']}, {i['engine_title']} {i['engine_version']}\ndecode (filled) of {batches} sequences at "
         f"{i['context_tokens']:,} tokens of context, prefill (hollow) of {prompts} tokens\n"
-        f"decode: products with weights are compute-bound {crossing}; larger is more"
+        f"decode: products with weights are compute-bound {_from_batch(batch)}; larger is more"
     )
 
 

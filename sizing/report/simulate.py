@@ -20,6 +20,7 @@ from sizing.formats.view import (
     Section,
     Series,
     Table,
+    filled,
     in_words,
     plain,
 )
@@ -44,8 +45,8 @@ from sizing.specs.workload import GENERATE
 
 OWN = "engine"  # the policy that the engine itself has
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
-NOT_CONVERGED = "unstable: the queue kept growing, so latencies depend on how long the run was"
-TOO_LONG = "refused (too long for the cache or the model)"
+NOT_CONVERGED = "Unstable is a queue that kept growing: latencies depend on how long the run was"
+TOO_LONG = "too long for the cache or the model"
 
 
 class Spread(NamedTuple):
@@ -159,13 +160,10 @@ def _run(policy: str, served: Run | None, scenario: Scenario) -> SimulatedRun:
     limits = limits_in_ms(scenario.limits)
     tokens_per_s = 0.0 if scenario.resolved.question.service.model.pooled else served.output_tokens_per_s
     spreads = {f"{name}_ms": _spread(served.latencies_s[name]) for name in LATENCIES}
-    return SimulatedRun(
+    return filled(
+        SimulatedRun,
+        served,
         policy=policy,
-        arrived=served.arrived,
-        completed=served.completed,
-        refused=served.refused,
-        duration_s=served.duration_s,
-        requests_per_s=served.requests_per_s,
         requests_per_s_per_gpu=served.requests_per_s / scenario.gpus,
         output_tokens_per_s=tokens_per_s,
         output_tokens_per_s_per_gpu=tokens_per_s / scenario.gpus,
@@ -173,11 +171,9 @@ def _run(policy: str, served: Run | None, scenario: Scenario) -> SimulatedRun:
         queue=QueueFigures(served.queue_mean, served.queue_max, served.queue_end),
         batch=Extent(served.batch_mean, served.batch_max),
         kv_utilisation=Extent(served.cache_mean, served.cache_max),
-        preemptions=served.preemptions,
         goodput_requests_per_s=served.goodput_per_s if any(limits.values()) else None,
         gpu_utilisation=served.busy,
         wasted_slot_share=served.wasted,
-        stable=served.stable,
         missed=tuple(name for name in LATENCIES if _misses(spreads[f"{name}_ms"], limits[f"{name}_ms"])),
     )
 
@@ -310,6 +306,7 @@ COMPARED = (
         "verdict", "", itemgetter("verdict"), nothing="", style=lambda row: MISSED if row["verdict"] != OK else KEPT
     ),
 )
+SPARE = ("running", "wasted", "GPU busy", "goodput")
 WASTED = "wasted: slots empty while requests waited; goodput: requests/s that keep every limit"
 
 
@@ -324,7 +321,7 @@ def sections(record: SimulationReport) -> Iterator[Section]:
             yield figures_table(_judged(record, record.runs[0]), "simulated", banded=record.disaggregated is None)
         else:
             rows = [{**_flat(run), "verdict": _problem(run) or OK} for run in record.runs]
-            yield Table(COMPARED, rows, "/runs", notes=(Line(WASTED, style="dim"),))
+            yield Table(COMPARED, rows, "/runs", notes=(Line(WASTED, style="dim"),), spare=SPARE)
     yield Facts(
         (*_around(record), *few("Try", record.suggestions, "change"), *rests_on(record.assumptions), following())
     )
@@ -341,25 +338,32 @@ def _headline(record: SimulationReport) -> str:
 
 def _answer(record: SimulationReport) -> Iterator[Line]:
     """Yield the verdict, which the exit code says too, and how much was simulated."""
-    run = record.runs[0]
-    problems = [
-        f"{each.policy}: {text}" if len(record.runs) > 1 else text for each in record.runs if (text := _problem(each))
-    ]
+    run, several = record.runs[0], len(record.runs)
+    problems = [text for each in record.runs if (text := _problem(each))]
     limited = any(record.inputs["limits"].values())
-    text = "; ".join(problems) or ("Every limit is kept" if limited else "Every request is served, no limit is set")
+    text = "Every limit is kept" if limited else "Every request is served, no limit is set"
+    if problems:
+        text = (
+            problems[0]
+            if several == 1
+            else f"{several - len(problems)} of {several} policies serve every request in time"
+        )
     yield verdict(text[0].upper() + text[1:], good=record.passed)
-    if len(record.runs) == 1:
+    if not all(each.stable for each in record.runs):
+        yield Line(NOT_CONVERGED)
+    if several == 1:
         duration = milliseconds((run.duration_s or 0.0) / MILLI)
-        busy = "" if run.gpu_utilisation is None else f"; GPUs busy {percent(run.gpu_utilisation)} of the time"
-        yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{busy}")
+        busy = "" if run.gpu_utilisation is None else f", GPUs busy {percent(run.gpu_utilisation)} of the time"
+        tokens = f", {number(run.output_tokens_per_s)} output tokens/s" if record.inputs["task"] == GENERATE else ""
+        yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{tokens}{busy}")
 
 
 def _problem(run: SimulatedRun) -> str:
     """Write what is wrong with a run; empty where nothing is."""
-    parts = [] if run.stable else [NOT_CONVERGED]
+    parts = [] if run.stable else ["unstable"]
     parts += [f"{' and '.join(name.upper() for name in run.missed)} over the limit"] if run.missed else []
     parts += [f"{plural(run.refused, 'request')} {TOO_LONG}"] if run.refused else []
-    return "; ".join(parts) or ("" if run.completed else "nothing was served")
+    return ", ".join(parts) or ("" if run.completed else "nothing was served")
 
 
 def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
@@ -387,8 +391,9 @@ def _around(record: SimulationReport) -> Iterator[Line]:
             f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {pools.transfer_words(both.kv_transfer)}", "Transfer"
         )
     elif len(record.runs) == 1 and run.batch.mean is not None:
-        queued = f"{number(run.batch.mean)} running and {number(run.queue.mean)} queued on average"
-        yield Line(f"{queued}, cache {percent(run.kv_utilisation.mean)} full", "Batch")
+        in_flight = i["load"]["concurrency"] or run.batch.mean * i["replicas"] + (run.queue.mean or 0.0)
+        each = f"on a replica {number(run.batch.mean)} running, cache {percent(run.kv_utilisation.mean)} full"
+        yield Line(f"concurrency {number(in_flight)} on average, {number(run.queue.mean)} queued; {each}", "Batch")
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:

@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.resolved import Resolved
-from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Facts,
+    Line,
+    Quantity,
+    Rows,
+    Section,
+    Table,
+    filled,
+    in_words,
+    rows_of,
+)
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
@@ -103,14 +115,10 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
     )
     timed = step_model.step(kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
-    return StepReport(
+    return filled(
+        StepReport,
+        timed,
         inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},
-        total_s=timed.total_s,
-        gpu_s=timed.gpu_s,
-        launch_s=timed.launch_s,
-        host_s=timed.host_s,
-        mbu=timed.mbu,
-        mfu=timed.mfu,
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),

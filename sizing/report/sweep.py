@@ -18,6 +18,7 @@ from sizing.formats.view import (
     Rows,
     Section,
     Table,
+    filled,
     in_words,
     plain,
 )
@@ -117,34 +118,25 @@ def _unserved(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
 
 
 def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str, pools: str | None = None) -> SweepRow:
-    ttft_ms, itl_ms, e2e_ms = (mean_ms(best, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms"))
-    return SweepRow(
+    return filled(
+        SweepRow,
+        best,
         varied=varied,
         feasible=True,
         gpu=gpus_called(best),
         weight_precision=weights_called(best),
-        gpus=best.gpus,
         **as_one(best),
         pools=pools,
-        requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=best.requests_per_s / best.gpus,
-        ttft_ms=ttft_ms,
-        itl_ms=itl_ms,
-        e2e_ms=e2e_ms,
-        usd_per_hour=best.usd_per_hour,
+        **{name: mean_ms(best, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms")},
         usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
-        power_w=best.power_w,
         limit=limit,
         detail="",
     )
 
 
 def record(
-    found: Sequence[SweepRow],
-    varied: Mapping[str, tuple[Any, ...]],
-    questions: Sequence[Question],
-    *,
-    verified: bool,
+    found: Sequence[SweepRow], varied: Mapping[str, tuple[Any, ...]], questions: Sequence[Question], *, verified: bool
 ) -> Sweep:
     """The record of all rows; `questions` are combinations in which each input differs once."""
     feasible = sum(row.feasible for row in found)

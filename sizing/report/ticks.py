@@ -21,6 +21,7 @@ from sizing.formats.view import (
     Section,
     Series,
     Table,
+    filled,
     in_words,
     rows_of,
 )
@@ -79,18 +80,10 @@ def record(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickRep
 
 
 def _ticks(policy: str, result: TickResult) -> TickFigures:
-    return TickFigures(
+    return filled(
+        TickFigures,
+        result,
         policy=policy,
-        arrived=result.arrived,
-        completed=result.completed,
-        end_tick=result.end_tick,
-        mean_ttft=result.mean_ttft,
-        mean_e2e=result.mean_e2e,
-        mean_itl=result.mean_itl,
-        requests_per_1k_ticks=result.requests_per_1k_ticks,
-        tokens_per_1k_ticks=result.tokens_per_1k_ticks,
-        queue_end=result.queue_end,
-        queue_max=result.queue_max,
         gpu_utilisation=result.busy,
         wasted_slot_share=result.wasted,
         timeline=slot_rows(result.timeline),
@@ -107,20 +100,16 @@ def rows(record: TickReport) -> Rows:
     return rows_of(record.runs, [name for name in TickFigures._fields if name != "timeline"])
 
 
-POLICY = in_words("policy", "policy")
-LATENCIES = (
-    POLICY,
+SPARE = ("requests/1k", "wasted", "queued at end")
+COLUMNS = (
+    in_words("policy", "policy"),
     Quantity("completed", "done", "{:,}".format),
     Quantity("end_tick", "end", lambda tick: stated(tick, 12)),
     *(
         Quantity(f"mean_{name}", name.upper(), "{:,.2f}".format, unit="ticks", shown="always")
         for name in ("ttft", "e2e", "itl")
     ),
-)
-USE = (
-    POLICY,
     Quantity("requests_per_1k_ticks", "requests/1k", "{:,.1f}".format),
-    Quantity("tokens_per_1k_ticks", "tokens/1k", "{:,.1f}".format),
     Quantity("queue_end", "queued at end", "{:,}".format),
     Quantity("gpu_utilisation", "busy", percent),
     Quantity("wasted_slot_share", "wasted", percent),
@@ -129,8 +118,7 @@ USE = (
 
 def sections(record: TickReport) -> Iterator[Section]:
     """Latencies and rates by policy, the question, and each timeline that is short enough."""
-    yield Table(LATENCIES, record.runs, "/runs")
-    yield Table(USE, record.runs, "/runs", notes=tuple(Line(text, style="dim") for text in NOTES))
+    yield Table(COLUMNS, record.runs, "/runs", notes=tuple(Line(text, style="dim") for text in NOTES), spare=SPARE)
     yield Facts(tuple(_asked(record.inputs)))
     drawn = [run for run in record.runs if run.timeline]
     for run in drawn:

@@ -18,6 +18,7 @@ from sizing.formats.view import (
     Rows,
     Section,
     Table,
+    filled,
     in_words,
     plain,
 )
@@ -201,16 +202,14 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
         found, trial = tried.best, tried.trial
         if found is None:
             continue
-        yield OptionReport(
+        yield filled(
+            OptionReport,
+            trial,
             **_figures(found, question),
             name=tried.name,
-            title=trial.title,
             options=_spelled(trial.values(), flags),
             helps=is_better(found, base, question),
             gpus_saved=None if base is None else base.gpus - found.gpus,
-            needs=trial.needs,
-            risk=trial.risk,
-            source=trial.source,
             assumes=f"{trial.assumed.what} {trial.assumed.value:g}" if trial.assumed else None,
             sensitivity=tuple(_sensitivity(tried, varied, question) for varied in tried.sensitivity),
         )

@@ -248,6 +248,7 @@ class EngineSettings(Spec):
     pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"] | tuple[PositiveInt, ...]
     max_num_seqs: PositiveInt
     max_num_batched_tokens: PositiveInt
+    batches_in_flight: PositiveInt = 1
     budget_covers_context: Flag = False
     long_context: LongContext | None = None
     chunked_prefill: Flag
@@ -270,6 +271,11 @@ class EngineSettings(Spec):
     host: HostTime
     front_end: FrontEnd
     speculation: SpeculationHost
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens of a prompt that windows are kept for before they are done: those of all batches in flight."""
+        return self.max_num_batched_tokens * self.batches_in_flight
 
     def speculating(self) -> EngineSettings:
         """The settings of an engine that decodes speculatively: its host works longer, and in line with the GPU."""

@@ -333,13 +333,17 @@ class CheckpointRules(OneFile):
 
 
 class ModelFile(Spec):
-    """One model profile, a file of workloads/models: names, sources, and `config` with keys as published in config.json."""
+    """One model profile, a file of workloads/models: names, sources, and `config` with keys as published in config.json.
+
+    `task` is what the model is for where it does not generate.
+    """
 
     name: Text
     aliases: tuple[Text, ...] = ()
     config: dict[str, Any]
     parameters_b: Positive
     active_parameters_b: Positive | None = None
+    task: Literal["embed", "score"] | None = None
     quality: Text
     source: Text
     date: Text

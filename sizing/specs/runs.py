@@ -87,6 +87,17 @@ class PublishedRuns(OneFile):
                 return Alike(int(groups.size), 1 / runs[place], table.times[held])
         return None
 
+    def by(self, names: Sequence[str]) -> dict[tuple[str, ...], Alike]:
+        """All runs by the values of the columns `names`, in the order of the file."""
+        table, places = self._table, [COLUMNS.index(name) for name in names]
+        keys = [tuple(one[at] for at in places) for one in table.classes]
+        found = {}
+        for key in dict.fromkeys(keys):
+            held = np.array([one == key for one in keys], dtype=bool)
+            groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
+            found[key] = Alike(int(groups.size), 1 / runs[place], table.times[held])
+        return found
+
 
 class Confidence(NamedTuple):
     """How sure a size is to be: the share of the published runs like a question that would keep its limits, and these runs."""

@@ -79,7 +79,7 @@ def test_defaults_are_those_of_the_data(capsys: pytest.CaptureFixture[str]) -> N
         ("--max-utilisation", rules.max_utilisation),
         ("--requests-per-user", rules.requests_per_user_per_day),
     ):
-        assert re.search(rf"{flag} [^\[]*\[default: {default:g}\]", text), flag
+        assert re.search(rf"{flag}[, ][^\[]*\[default: {default:g}\]", text), flag
     assert re.search(r"--mode [^\[]*\[default: streaming\]", text)
 
 

@@ -142,3 +142,12 @@ def test_prefixes_found_in_cache_switch_caching_on() -> None:
     shard = found.replica.shard
     cut = pages.pages(shard, shard.stages[0])
     assert cut is not None and cut.states == 2
+
+
+def test_windows_are_kept_for_all_batches_in_flight() -> None:
+    """One to 0.25, two with asynchronous scheduling from 0.26.0; a sequence that decodes holds the same."""
+    options = {"model": "gemma-3-27b", "gpu": "h200-sxm", "max_model_len": 65_536}
+    one, two = (deployed(engine=f"vllm:{version}", **options) for version in ("0.25.0", "0.26.0"))
+    assert two.settings.in_flight_tokens == 2 * one.settings.in_flight_tokens
+    assert two.memory.sequence_gib > one.memory.sequence_gib
+    assert two.memory.resident_gib == one.memory.resident_gib < one.memory.sequence_gib

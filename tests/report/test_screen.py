@@ -134,7 +134,7 @@ def test_all_that_json_says_stands_behind_verbose(name: str) -> None:
     for section in ("load", "throughput", "utilisation", "cost", "memory"):
         for key, value in (parsed(name)[section] or {}).items():
             if value is not None and not key.startswith("usd_"):
-                words = re.sub(r"_(ms|gib|w)$", "", key).replace("_", " ")
+                words = re.sub(r"_(ms|gib|w)$", "", key).replace("_per_", "/").replace("_", " ")
                 assert words in text, key
     for assumption in document(name).assumptions:
         assert assumption.what in text

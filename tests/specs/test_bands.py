@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sizing.catalog import shelf
-from sizing.specs.bands import Band, Bands, Situation, find, region
+from sizing.specs.bands import Band, Bands, Corrections, Situation, find, region
+from sizing.specs.runs import PublishedRuns
 
 SERVED = Situation(mode="served", vendor="NVIDIA", engine="vllm", architecture="hopper", kind="dense", load="low")
 
@@ -44,3 +48,28 @@ def test_what_is_served_on_any_nvidia_card_has_a_band(metric: str) -> None:
         for kind in ("dense", "moe"):
             asked = SERVED._replace(engine="sglang", architecture="volta", kind=kind, load=load)  # type: ignore[arg-type]
             assert find(shelf.only(Bands).bands, metric, asked) is not None  # type: ignore[arg-type]
+
+
+def test_every_band_of_a_time_lies_around_its_own_prediction() -> None:
+    times = [band for band in shelf.only(Bands).bands if band.metric not in ("weights", "kv_cache")]
+    assert times and all(band.low <= 1.0 <= band.high for band in times)
+
+
+def test_corrections_are_of_three_groups_and_in_bounds() -> None:
+    for correction in shelf.only(Corrections).corrections:
+        assert correction.groups >= 3 and correction.mode in ("served", "offline")
+        assert 0.3 < correction.decode < 3.3 and 0.3 < correction.prefill < 3.3
+
+
+@given(st.sampled_from(["served", "offline"]), st.sampled_from(["vllm", "sglang", "tensorrt-llm"]), st.sampled_from(["hopper", "blackwell", "cdna3", "ada"]), st.sampled_from(["dense", "moe"]))  # fmt: skip
+def test_published_runs_are_centred_or_few(mode: str, engine: str, architecture: str, kind: str) -> None:
+    """What a question is sized by has its median near 1 for the time of a request, as the corrections promise."""
+    vendor = "AMD" if architecture == "cdna3" else "NVIDIA"
+    runs = shelf.only(PublishedRuns)
+    like = runs.like(Situation(mode, vendor, engine, architecture, kind, None), ("throughput",))  # type: ignore[arg-type]
+    if like is None:
+        return
+    assert like.groups >= runs.least_groups
+    order = np.argsort(like.of("throughput"))
+    share = np.cumsum(like.weights[order]) / like.weights.sum()
+    assert 0.75 < like.of("throughput")[order][int(np.searchsorted(share, 0.5))] < 1.35

@@ -102,7 +102,14 @@ def other_parameters(fields: Fields, layers: int) -> int:
     Notes say what is estimated.
     """
     found = _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
+    found += _alternating_updates(fields, layers)
     return found + _hyper_connections(fields, layers) + _hashed_routing(fields) + _sound_tower(fields)
+
+
+def _alternating_updates(fields: Fields, layers: int) -> int:
+    """Gemma 3n's streams beside the hidden state, each joined and parted by a matrix, and its low-rank residuals."""
+    hidden, streams = fields.integer(*HIDDEN), fields.optional_integer("altup_num_inputs") or 1
+    return 2 * (streams - 1) * hidden * hidden + layers * 2 * (fields.optional_integer("laurel_rank") or 0) * hidden
 
 
 def _hyper_connections(fields: Fields, layers: int) -> int:
@@ -273,11 +280,11 @@ def _merger(vision: Fields, hidden: int) -> int:
 
 
 DTYPES: dict[str, Literal["fp32", "fp16", "bf16"]] = {
-    "float32": "fp32",
+    "float32": "fp16",  # engines serve 32-bit checkpoints in 16 bit unless told otherwise
     "float16": "fp16",
     "bfloat16": "bf16",
 }
-DTYPE_PREFIX = "torch."
+DTYPE_PREFIX, WIDE = "torch.", "float32"
 # Fields of architectures that the layer kinds can't express, with why.
 INEXPRESSIBLE = {
     "mamba_dt_rank": "the first Mamba generation is not modelled",
@@ -371,6 +378,8 @@ def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
     dtype = stated.removeprefix(DTYPE_PREFIX)
     if dtype not in DTYPES:
         fields.fault("torch_dtype", f"unknown type {shown(stated)}", ", ".join(DTYPES))
+    if dtype == WIDE:
+        fields.note("the files hold 32-bit values; engines serve them in 16 bit unless told otherwise")
     return DTYPES.get(dtype, "bf16")
 
 

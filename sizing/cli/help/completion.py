@@ -102,13 +102,13 @@ def _of_command(before: Sequence[str], current: str, parameters: Sequence[Any]) 
 
 def _subjects(name: str) -> Iterator[str]:
     """Yield the names that stand for the argument of a command."""
-    if name in ("gpus", "models", "engines"):
-        yield from _names(name.removesuffix("s"))
+    if name in ("gpus", "models", "engines", "prices"):
+        yield from _names("gpu" if name == "prices" else name.removesuffix("s"))
     elif name == "explain":
         yield from _names("topic")
     elif name == "completion":
         yield from SCRIPTS
-    elif name not in ("memory", "step", "roofline", "validate"):
+    elif name not in ("memory", "step", "roofline", "validate", "import"):
         yield from _names("workload")
         if name in ("plan", "workloads"):
             yield from _names("fleet")

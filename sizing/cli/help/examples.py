@@ -6,7 +6,7 @@ GROUPS = {
     "Size a service": ("estimate", "compare", "curve", "sweep", "simulate"),
     "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate"),
     "Plan and pay": ("plan", "cost", "report"),
-    "What is known": ("gpus", "models", "engines", "workloads", "completion"),
+    "What is known": ("gpus", "models", "engines", "workloads", "prices", "completion"),
 }
 
 EXAMPLES = {
@@ -72,6 +72,7 @@ EXAMPLES = {
     "models": ("llmsize models", "llmsize models llama-3.1-70b"),
     "engines": ("llmsize engines", "llmsize engines vllm"),
     "workloads": ("llmsize workloads", "llmsize workloads chat > service.yaml"),
+    "prices": ("llmsize prices", "llmsize prices h100-sxm", "llmsize prices deepseek"),
     "completion": (
         "source <(llmsize completion bash)          # in ~/.bashrc",
         "source <(llmsize completion zsh)           # in ~/.zshrc, after compinit",

@@ -10,7 +10,7 @@ from sizing.answers.lines import CurveLine, Grid, Origin, Pair
 from sizing.answers.measured import Measured
 from sizing.answers.points import METRICS, CurvePoint
 from sizing.engine.simulation import ROUNDS
-from sizing.formats.view import Assumption, plain
+from sizing.formats.view import Assumption, filled, plain
 from sizing.formats.words import milliseconds
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
@@ -116,23 +116,14 @@ def record(
 
 
 def _line(line: CurveLine) -> LineRecord:
-    load = line.load
-    return LineRecord(
-        origin=line.origin,
-        gpu=line.gpu,
-        weight_precision=line.weight_precision,
-        kv_precision=line.kv_precision,
+    return filled(
+        LineRecord,
+        line,
         **(dict.fromkeys(SIZES) if line.layout is None else sizes(line.layout)),
-        gpus=line.gpus,
-        engine=line.engine,
-        engine_version=line.engine_version,
         fits=line.origin == "measured" or bool(line.parts),
         reason=_reason(line),
-        slots=None if load is None else load.slots,
-        slots_bound=None if load is None else load.slots_bound,
-        cache_holds=line.cache_holds,
-        source=line.source,
-        points=line.points,
+        slots=None if line.load is None else line.load.slots,
+        slots_bound=None if line.load is None else line.load.slots_bound,
         pools=_shapes(line),
     )
 
@@ -275,7 +266,7 @@ def _fixed() -> Assumption:
         f"limits on {BUDGET} GPUs (the fastest alone where none keeps them): its layouts, and the {MOST_LINES} ratios of prefill "
         "to decode replicas nearest to its own"
     )
-    return Assumption("fixed along a line of pools", fixed, "", "assumed", "both pools under Poisson arrivals")
+    return assumptions.taken("fixed along a line of pools", fixed, "both pools under Poisson arrivals")
 
 
 def _rests_on(
@@ -311,9 +302,9 @@ def _driven(grid: Grid) -> Assumption:
         simulated = "simulated through the engine's scheduler, in the steady state"
         how = simulated if grid.simulated else "in closed form (--no-verify)"
         what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
-        return Assumption("load", what, "", "assumed", f"Poisson arrivals, {how}")
+        return assumptions.taken("load", what, f"Poisson arrivals, {how}")
     if not grid.simulated:
         what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
-        return Assumption("load", what, "", "assumed", "closed loop in closed form (--no-verify)")
+        return assumptions.taken("load", what, "closed loop in closed form (--no-verify)")
     what = f"an end brings the next request; each place is filled {ROUNDS} times"
-    return Assumption("load", what, "", "assumed", "closed loop, simulated through the engine's scheduler")
+    return assumptions.taken("load", what, "closed loop, simulated through the engine's scheduler")

@@ -168,12 +168,18 @@ def figure(record: CurveRecord) -> Figure:
     axis = record.x
     lines = [line for line in record.lines if any(map(_has_place, line.points))]
     names, styles = _names(lines, record), _styles(lines)
-    chosen = next((point for _, point in _points(record, "chosen")), None)
+    best, chosen = next(iter(_points(record, "chosen")), (None, None))
+
+    def marks(line: LineRecord) -> tuple[Mark, ...]:
+        """The points of a line, with their loads beside them on the chosen line alone."""
+        named = line is best or len(lines) == 1
+        return tuple(_mark(point, named=named) for point in line.points if _has_place(point))
+
     return Figure(
         f"{axis.statistic} {axis.metric.upper()} (ms)",
         PER_8,
         tuple(
-            Series(name, tuple(map(_mark, filter(_has_place, line.points))), style, hollow=line.origin == "measured")
+            Series(name, marks(line), style, hollow=line.origin == "measured")
             for name, style, line in zip(names, styles, lines, strict=True)
         ),
         limit=None if axis.limit_ms is None else Tick(axis.limit_ms, f"limit {milliseconds(axis.limit_ms)}"),
@@ -189,9 +195,9 @@ def _has_place(point: CurvePoint) -> bool:
     return bool(point.x_ms) and point.requests_per_s_per_8_gpus is not None
 
 
-def _mark(point: CurvePoint) -> Mark:
+def _mark(point: CurvePoint, *, named: bool) -> Mark:
     x, y = point.x_ms or 0.0, point.requests_per_s_per_8_gpus or 0.0
-    return Mark(x, y, f"{point.concurrency:,}", chosen=point.chosen, ringed=point.pareto)
+    return Mark(x, y, f"{point.concurrency:,}" if named else "", chosen=point.chosen, ringed=point.pareto)
 
 
 def _styles(lines: Sequence[LineRecord]) -> list[int]:

@@ -31,18 +31,21 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 }
 
 
+def taken(what: str, value: float | str, source: str) -> Assumption:
+    """An assumption without a unit."""
+    return Assumption(what, value, "", "assumed", source)
+
+
 def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     """Yield the source of the architecture, the notes of its reader, and the notes on the model's name."""
     model = question.service.model
     yield Assumption("model architecture", model.name, "", "datasheet", model.source)
     for note in (*model.notes, *notes):
-        yield Assumption("note on the model", note, "", "assumed", model.source)
+        yield taken("note on the model", note, model.source)
     if model.pooled:
-        yield Assumption(
+        yield taken(
             "output head",
             f"none: {question.service.task} pools states, its own matrix of labels is not counted",
-            "",
-            "assumed",
             "as asked",
         )
     yield from of_extras(question)
@@ -148,7 +151,7 @@ def of_steps(
         if had and had != wanted:
             label += f" in place of {wanted}"
         if choice.borrowed_from:
-            yield Assumption(label, f"borrowed from {choice.borrowed_from}", "", "assumed", row.source)
+            yield taken(label, f"borrowed from {choice.borrowed_from}", row.source)
         else:
             yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
     if chosen.layout.gpus > sheet.island_gpus:
@@ -176,9 +179,9 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     if layout.ep > 1 and is_moe(question.service.model):
         what = "load of the busiest expert rank over the mean"
         if serving.expert_imbalance is not None:
-            yield Assumption(what, serving.expert_imbalance, "", "assumed", "as asked")
+            yield taken(what, serving.expert_imbalance, "as asked")
         else:
-            yield Assumption(what, "that of random routing", "", "assumed", "sizing.operation.busiest")
+            yield taken(what, "that of random routing", "sizing.operation.busiest")
     if is_moe(question.service.model) and serving.all2all_backend is not None:
         used = dispatches(layout, chosen.settings) or (
             layout.token_ranks > 1 and serving.all2all_backend == "allgather"
@@ -191,9 +194,7 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
         yield _of_setting(question, chosen, "all2all_backend")
     if layout.dp > 1:
         spread = "step together; sequences spread evenly, each prompt on one, caches as one pool"
-        yield Assumption(
-            f"the {layout.dp} attention groups of a replica", spread, "", "assumed", "sizing.engine.deploy"
-        )
+        yield taken(f"the {layout.dp} attention groups of a replica", spread, "sizing.engine.deploy")
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
             yield _of_setting(question, chosen, name)
@@ -215,7 +216,7 @@ def of_extras(question: Question) -> Iterator[Assumption]:
                 "datasheet",
                 question.service.model.source,
             )
-        yield Assumption("speculative decoding needs", spoken.needs, "", "assumed", "as asked")
+        yield taken("speculative decoding needs", spoken.needs, "as asked")
         each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
         yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
     if (facts := extras.sparsity) is not None:
@@ -225,14 +226,14 @@ def of_extras(question: Question) -> Iterator[Assumption]:
     if cached.conversation is not None:
         yield from _of_turns(cached)
     elif cached.hit:
-        yield Assumption("share of a prompt in the prefix cache", cached.hit, "", "assumed", "as asked")
+        yield taken("share of a prompt in the prefix cache", cached.hit, "as asked")
     if cached.shared_tokens:
         amount = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
         of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""
         why = "affinity routing, as asked" if cached.affinity else "a router that knows them needs fewer on each"
-        yield Assumption("shared prefixes", amount + of, "", "assumed", f"as asked; {why}")
+        yield taken("shared prefixes", amount + of, f"as asked; {why}")
     if cached.restored:
-        yield Assumption("share of a prompt restored from host memory", cached.restored, "", "assumed", "as asked")
+        yield taken("share of a prompt restored from host memory", cached.restored, "as asked")
     if (adapters := extras.adapters) is not None:
         where = (
             "every linear layer, each routed expert too"
@@ -240,7 +241,7 @@ def of_extras(question: Question) -> Iterator[Assumption]:
             else "every linear layer but routed experts"
         )
         amount = f"{adapters.slots:,} of rank {adapters.rank:,}, on {where}"
-        yield Assumption("LoRA adapters on the GPU", amount, "", "assumed", adapters.facts.source)
+        yield taken("LoRA adapters on the GPU", amount, adapters.facts.source)
     if (encoder := extras.encoder) is not None:
         source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
         stated = (
@@ -260,13 +261,13 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
     conversation = cached.conversation
     assert conversation is not None
     each = f"{conversation.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {conversation.adds:,} and the answers"
-    yield Assumption("turns of a conversation", each, "", "assumed", "as asked")
+    yield taken("turns of a conversation", each, "as asked")
     where = "on the replica that has its cache"
     if not cached.affinity:
         where = f"on any of {cached.engines:,} at random" if cached.engines > 1 else "on the only replica"
-    yield Assumption("the next turn comes", where, "", "assumed", "as asked (routing)")
+    yield taken("the next turn comes", where, "as asked (routing)")
     if cached.think_time_s is None:
-        yield Assumption("caches of idle conversations", "all kept", "", "assumed", "no think time was stated")
+        yield taken("caches of idle conversations", "all kept", "no think time was stated")
     else:
         yield Assumption(
             "histories kept between turns", cached.kept, "", "derived",
@@ -286,31 +287,25 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     defaults, workload = question.origin.defaults, question.origin.workload
     if question.target.amount is not None and question.target.concurrency is None and not question.target.offline:
         stated = workload.planning.max_utilisation is not None
-        yield Assumption(
-            "highest stable utilisation",
-            question.target.max_utilisation,
-            "",
-            "assumed",
-            "as asked" if stated else defaults.source,
+        yield taken(
+            "highest stable utilisation", question.target.max_utilisation, "as asked" if stated else defaults.source
         )
-        yield Assumption("arrivals", "Poisson", "", "assumed", "open loop: requests come at random times")
+        yield taken("arrivals", "Poisson", "open loop: requests come at random times")
     if question.target.concurrency is not None:
-        yield Assumption(
+        yield taken(
             "arrivals",
             "all requests start together and stay grouped",
-            "",
-            "assumed",
             "closed loop: requests in flight that wait for each other",
         )
     for name in _habits_assumed(workload):
         if getattr(workload.planning, name) is None:
-            yield Assumption(name.replace("_", " "), getattr(defaults, name), "", "assumed", defaults.source)
+            yield taken(name.replace("_", " "), getattr(defaults, name), defaults.source)
     shape = question.origin.demanded.shape if question.origin.demanded is not None else None
     if shape is not None:
         yield Assumption("load by hour", shape.name, "", shape.kind, shape.source)
     for field, span in workload.uncertain.items():
         middle = f"the middle of {span.low:g} to {span.high:g}"
-        yield Assumption(field, middle, "", "assumed", "a range, as asked; llmsize plan --uncertain draws from it")
+        yield taken(field, middle, "a range, as asked; llmsize plan --uncertain draws from it")
     if chosen.gpu_type.usd_per_gpu_hour is not None:
         price = chosen.gpu_type.usd_per_gpu_hour
         # A list price on a date, or a stated one: the price paid depends on contract, region and term.

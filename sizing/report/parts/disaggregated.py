@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
-from sizing.formats.view import Facts, Line, Section
+from sizing.formats.view import Facts, Line, Section, filled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import repeat, screen
@@ -79,34 +79,28 @@ class Disaggregated(NamedTuple):
     `why` in words.
     """
 
-    feasible: bool
-    gpus: int | None
-    requests_per_s: float | None
-    requests_per_s_per_gpu: float | None
-    usd_per_hour: float | None
-    power_w: float | None
-    prefill: PoolFigures | None
-    decode: PoolFigures | None
-    kv_transfer_ms: float | None
-    kv_transfer: TransferSummary | None
-    ratio: float | None
-    binding: str | None
-    ttft_ms: Statistics | None
-    itl_ms: Statistics | None
-    e2e_ms: Statistics | None
-    sizes_tried: int | None
-    aggregated: Aggregated | None
-    beats_aggregated: bool
-    why: str
-    needs: str
-    rejected: dict[str, tuple[RejectedLayout, ...]]
+    feasible: bool = False
+    gpus: int | None = None
+    requests_per_s: float | None = None
+    requests_per_s_per_gpu: float | None = None
+    usd_per_hour: float | None = None
+    power_w: float | None = None
+    prefill: PoolFigures | None = None
+    decode: PoolFigures | None = None
+    kv_transfer_ms: float | None = None
+    kv_transfer: TransferSummary | None = None
+    ratio: float | None = None
+    binding: str | None = None
+    ttft_ms: Statistics | None = None
+    itl_ms: Statistics | None = None
+    e2e_ms: Statistics | None = None
+    sizes_tried: int | None = None
+    aggregated: Aggregated | None = None
+    beats_aggregated: bool = False
+    why: str = ""
+    needs: str = ""
+    rejected: dict[str, tuple[RejectedLayout, ...]] = {}  # noqa: RUF012 - never changed
     simulate_command: str | None = None
-
-
-NULL = (  # what there is nothing of without an answer
-    "gpus", "requests_per_s", "requests_per_s_per_gpu", "usd_per_hour", "power_w", "prefill", "decode", "kv_transfer_ms",
-    "kv_transfer", "ratio", "binding", "ttft_ms", "itl_ms", "e2e_ms", "sizes_tried",
-)  # fmt: skip
 
 
 def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
@@ -114,10 +108,7 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
     best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
-        feasible=False,
-        **dict.fromkeys(NULL),
         aggregated=None if one is None else _aggregated(one),
-        beats_aggregated=False,
         why=unserved(found) or "",
         needs=pools.facts.needs,
         rejected={phase: tuple(map(rejected, refusals)) for phase, refusals in pairing.refusals.items()},
@@ -126,13 +117,11 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
         return nothing
     ttft, itl, e2e = (statistics(best.latency_s(name)) for name in LATENCIES)
     assert best.transfer is not None
-    return nothing._replace(
+    return filled(
+        Disaggregated,
+        best,
         feasible=True,
-        gpus=best.gpus,
-        requests_per_s=best.requests_per_s,
         requests_per_s_per_gpu=best.requests_per_s / best.gpus,
-        usd_per_hour=best.usd_per_hour,
-        power_w=best.power_w,
         prefill=_pool(best.prefill, best.prefill.load.solo_ttft_s, ttft_ms=ttft.mean),
         decode=_pool(best.decode, best.decode.load.solo_itl_s, itl_ms=itl.mean),
         kv_transfer_ms=best.transfer_s / MILLI,
@@ -143,8 +132,11 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
         itl_ms=itl,
         e2e_ms=e2e,
         sizes_tried=found.tries or None,
+        aggregated=nothing.aggregated,
         beats_aggregated=one is None or beats(best, one, question),
         why=_why(best, one, question),
+        needs=nothing.needs,
+        rejected=nothing.rejected,
         simulate_command=repeat.command(best, question),
     )
 
@@ -197,17 +189,17 @@ def _utilisation(pool: Pool) -> float:
 
 def _pool(pool: Pool, alone_s: float, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
     chosen = pool.replica
-    return PoolFigures(
+    return filled(
+        PoolFigures,
+        pool,
         gpu=chosen.gpu_type.name,
         gpu_id=chosen.gpu_type.id,
         replicas=pool.count,
         **sizes(chosen.layout),
         gpus_per_replica=chosen.layout.gpus,
         nodes_per_replica=nodes(pool),
-        gpus=pool.gpus,
         weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),
-        most_requests_per_s=pool.most_requests_per_s,
         limit=end_of(pool),
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
@@ -217,14 +209,8 @@ def _pool(pool: Pool, alone_s: float, *, ttft_ms: float | None = None, itl_ms: f
 
 
 def _aggregated(answer: Answer) -> Aggregated:
-    return Aggregated(
-        gpus=answer.gpus,
-        requests_per_s=answer.requests_per_s,
-        ttft_ms=answer.latency_s("ttft")["mean"] / MILLI,
-        itl_ms=answer.latency_s("itl")["mean"] / MILLI,
-        usd_per_hour=answer.usd_per_hour,
-        power_w=answer.power_w,
-    )
+    means = {f"{name}_ms": answer.latency_s(name)["mean"] / MILLI for name in ("ttft", "itl")}
+    return filled(Aggregated, answer, **means)
 
 
 def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Section]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
+from sizing.formats.view import filled
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
@@ -265,32 +266,12 @@ def bound(step: Step) -> str:
 
 def memory_figures(used: MemoryUse, longest: int, least: float | None = None) -> MemoryFigures:
     """The memory of a layout, the longest sequence that fits and the least memory fraction, named as in the records."""
-    return MemoryFigures(
-        visible_gib=used.visible_gib,
-        budget_gib=used.budget_gib,
-        weights_gib=used.weights_gib,
-        activation_gib=used.activation_gib,
-        non_torch_gib=used.non_torch_gib,
-        cuda_graphs_gib=used.cuda_graphs_gib,
+    return filled(
+        MemoryFigures,
+        used,
         cuda_graphs_in_budget=used.graphs_in_budget,
-        kv_cache_gib=used.kv_cache_gib,
-        kv_bytes_per_token=used.kv_bytes_per_token,
         state_bytes_per_sequence=used.fixed_bytes_per_sequence,
-        kv_cache_tokens=used.kv_cache_tokens,
-        max_concurrency=used.max_concurrency,
-        sequence_gib=used.sequence_gib,
-        max_model_len=used.max_model_len,
         max_model_len_that_fits=longest,
-        fits=used.fits,
-        deficit_gib=used.deficit_gib,
-        beside_gib=used.beside_gib,
-        shared_prefix_gib=used.shared_prefix_gib,
-        resident_gib=used.resident_gib,
-        state_cache_gib=used.state_cache_gib,
-        block_tokens=used.block_tokens,
-        most_num_seqs=used.most_num_seqs,
-        starts=used.starts,
-        warm_up_gib=used.warm_up_gib,
         least_memory_fraction=least,
     )
 

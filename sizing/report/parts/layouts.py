@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sizing.answers.answer import Answer, Pool
-from sizing.formats.view import Line, labelled
+from sizing.formats.view import Line, filled, labelled
 from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
@@ -151,18 +151,15 @@ def deployment(best: Answer, sure: Sure | None = None) -> Deployment:
 def alternative(found: Answer) -> Alternative:
     """An answer of one pool with the closed-form means of its latencies."""
     pool = found.pool
-    return Alternative(
+    return filled(
+        Alternative,
+        pool,
         gpu=pool.replica.gpu_type.name,
         weight_precision=pool.replica.plan.weight_format,
         **sizes(pool.replica.layout),
         replicas=pool.count,
-        gpus=pool.gpus,
         requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        ttft_ms=pool.closed_s("ttft")["mean"] / MILLI,
-        itl_ms=pool.closed_s("itl")["mean"] / MILLI,
-        e2e_ms=pool.closed_s("e2e")["mean"] / MILLI,
-        usd_per_hour=pool.usd_per_hour,
-        power_w=pool.power_w,
+        **{f"{name}_ms": pool.closed_s(name)["mean"] / MILLI for name in ("ttft", "itl", "e2e")},
         limit=pool.capacity.binding,
     )
 
@@ -200,7 +197,8 @@ def _called(best: Alternative, a: Alternative) -> str:
     weights = "" if a.weight_precision == best.weight_precision else f" {a.weight_precision.upper()}"
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
     itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
-    return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, TTFT {milliseconds(a.ttft_ms)}{itl}"
+    first = "TTFT" if a.itl_ms else "latency"
+    return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}"
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str) -> list[str]:
@@ -257,7 +255,7 @@ def shape(found: Answer) -> str:
     return " + ".join(map(called, found.pools))
 
 
-def as_one(found: Answer | None) -> dict[str, int | None]:
+def as_one(found: Answer | None) -> dict[str, Any]:
     """The replicas and the layout of an answer without separate pools; null with them."""
     if found is None or found.separate:
         return dict.fromkeys(("replicas", *SIZES))

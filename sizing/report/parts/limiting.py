@@ -8,6 +8,7 @@ from sizing.answers.advice import MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
+from sizing.specs.runs import EVEN
 from sizing.specs.units import MILLI
 
 
@@ -115,7 +116,7 @@ def _unmet(outcome: Outcome) -> Limiting:
     if best is not None and budget is not None:
         detail = (
             f"the demand takes {best.gpus} x {best.pool.replica.gpu_type.name} ({best.pool.replica.layout}), "
-            f"{best.gpus - budget} more than the budget of {budget}"
+            f"{best.gpus - budget} more than the budget of {budget}{_for_runs(best, outcome.question)}"
         )
         return Limiting("gpu_budget", detail=detail, suggestions=words)
     miss = nearest_miss(outcome)
@@ -129,6 +130,14 @@ def _unmet(outcome: Outcome) -> Limiting:
     limit_ms = limit.seconds / MILLI
     value_ms = limit_ms * (1 + miss.shortfall)
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms)
+
+
+def _for_runs(best: Answer, question: Question) -> str:
+    """Write in which share of published runs the limits are to hold, where that is why it takes so many GPUs."""
+    if best.pool.margin == 1.0:
+        return ""
+    share = EVEN if question.target.confidence is None else question.target.confidence.share
+    return f", for the limits to hold in {share:.0%} of published runs like this"
 
 
 def suggested(change: Suggestion) -> str:

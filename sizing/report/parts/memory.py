@@ -100,11 +100,7 @@ def _fits(
 ) -> bool:
     request = resolved.question if kv_precision is None else resolved.question.with_(kv_precision=kv_precision)
     tried = resolve(
-        request,
-        resolved.gpu_type,
-        layout or resolved.layout,
-        precision or resolved.plan.weight_format,
-        resolved.data,
+        request, resolved.gpu_type, layout or resolved.layout, precision or resolved.plan.weight_format, resolved.data
     )
     held = sequences == 1 or tried.memory.max_concurrency >= sequences
     return tried.refused is None and tried.memory.fits and held

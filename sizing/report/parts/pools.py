@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from sizing.formats.view import Assumption
+from sizing.formats.view import Assumption, filled
 from sizing.formats.words import milliseconds, number, plural
+from sizing.report.parts.assumptions import taken
 from sizing.report.parts.layouts import LayoutSizes, layout, sizes
 from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
@@ -225,18 +226,15 @@ def _pool_shape(pool: Pool) -> PoolShape:
 
 def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
     """The layout of a simulated pool of equal replicas, and its state over time."""
-    return SimulatedPool(
+    return filled(
+        SimulatedPool,
+        served,
         gpu=resolved.gpu_type.name,
         gpu_id=resolved.gpu_type.id,
         replicas=replicas,
         **sizes(resolved.layout),
         gpus=replicas * resolved.layout.gpus,
-        requests_per_s=served.requests_per_s,
         gpu_utilisation=min(1.0, served.busy),
-        queue_mean=served.queue_mean,
-        queue_max=served.queue_max,
-        batch_mean=served.batch_mean,
-        batch_max=served.batch_max,
         kv_utilisation_mean=served.cache_mean,
         kv_utilisation_max=served.cache_max,
     )
@@ -257,21 +255,17 @@ def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
     """The assumption on prompts with earlier answers: the decode pool made their cache."""
     if question.service.extras.cached.conversation is None:
         return ()
-    return (
-        Assumption(
-            "caches of earlier answers", "back in the prefill pool by the next turn", "", "assumed", facts.source
-        ),
-    )
+    return (taken("caches of earlier answers", "back in the prefill pool by the next turn", facts.source),)
 
 
 def assumptions(facts: HandOver) -> tuple[Assumption, ...]:
     """The assumptions on the transfer."""
     way = "layer by layer while later layers are computed" if facts.by_layer else "whole, when prefill is over"
     return (
-        Assumption("cache handed over", way, "", "assumed", facts.source),
-        Assumption("first token", "out when its cache has arrived", "", "assumed", facts.source),
-        Assumption("each GPU's link between pools", "its own, one prompt after another", "", "assumed", facts.source),
-        Assumption("error band of pools", "none: published measurements serve as one", "", "assumed", facts.source),
+        taken("cache handed over", way, facts.source),
+        taken("first token", "out when its cache has arrived", facts.source),
+        taken("each GPU's link between pools", "its own, one prompt after another", facts.source),
+        taken("error band of pools", "none: published measurements serve as one", facts.source),
     )
 
 

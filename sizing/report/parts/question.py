@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers.resolved import Resolved
 from sizing.formats.view import Line
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, percent
 from sizing.model.architecture import Layout
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
@@ -90,10 +90,7 @@ def demand(question: Question) -> dict[str, Any]:
         "concurrent_users": target.population if by_users else None,
         "think_time_s": target.think_time_s if by_users else None,
         "daily_active_users": stated.daily_active_users if stated else None,
-        "requests_per_user_per_day": user.requests_per_user_per_day,
-        "active_hours": user.active_hours,
-        "peak_to_mean": user.peak_to_mean,
-        "poisson_percentile": user.poisson_percentile,
+        **user._asdict(),
         "profile": found.shape.name if found is not None and found.shape is not None else None,
         "kind": found.kind if found is not None else None,
         "stated": stated.model_dump(exclude_none=True) if stated else None,
@@ -217,65 +214,26 @@ def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ..
 
 
 def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
-    """A line of the optimisations; no line without any."""
-    text = optimisations(inputs)
-    lines = (Line(text, "Optimised"),) if text else ()
-    said = turns(inputs)
-    return (*lines, Line(said, "Turns")) if said else lines
+    """The optimisations as they were asked for, and the turns of a conversation; nothing without any."""
+    asked = inputs.get("optimisations") or {}
+    text = "; ".join(f"{name.replace('_', ' ')} ({_fields(stated)})" for name, stated in asked.items())
+    lines = (Line(text, "With"),) if text else ()
+    talk = inputs.get("conversation")
+    if talk is None:
+        return lines
+    prompts = talk["isl_by_turn"]
+    found = (
+        "" if talk["hit"] is None else f", {talk['hit'] * 100:.3g} % of them found in cache ({talk['routing']} routing)"
+    )
+    return (*lines, Line(f"{talk['turns']:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}", "Turns"))
 
 
-def turns(inputs: Mapping[str, Any]) -> str:
-    """Write the growth of prompts in conversations, and the share found in cache; empty where requests are not turns."""
-    conversation = inputs.get("conversation")
-    if conversation is None:
-        return ""
-    prompts = conversation["isl_by_turn"]
-    text = f"first prompt {prompts[0]:,} tokens (the ISL asked), turn {conversation['turns']:,} {prompts[-1]:,}, mean {number(conversation['isl_mean'], 4)}"
-    if conversation["hit"] is not None:
-        over = (
-            f" over {conversation['caches']:,} caches"
-            if conversation["routing"] == "random" and conversation["caches"] > 1
-            else ""
-        )
-        text += f"; {conversation['hit'] * 100:.3g} % of prompt tokens found in cache ({conversation['routing']} routing{over})"
-    return text
-
-
-def optimisations(inputs: Mapping[str, Any]) -> str:
-    """The optimisations in words; empty without any."""
-    return "; ".join(_parts(inputs.get("optimisations") or {}))
-
-
-def _parts(asked: dict[str, Any]) -> Iterator[str]:
-    if spoken := asked.get("speculative"):
-        text = spoken["method"] + (f" {spoken['model']}" if "model" in spoken else "")
-        if "tokens" in spoken:
-            text += f", {spoken['tokens']} drafted"
-        if "acceptance" in spoken:
-            text += f", {percent(spoken['acceptance'])} accepted"
-        if "by_depth" in spoken:
-            text += f", {', then '.join(percent(share) for share in spoken['by_depth'])} accepted"
-        yield f"speculative decoding ({text})"
-    if "sparsity" in asked:
-        yield f"{asked['sparsity']} sparsity"
-    if prefix := asked.get("prefix"):
-        text = f"{percent(prefix['hit'])} of a prompt in the prefix cache" if "hit" in prefix else ""
-        if "turns" in prefix:
-            text = f"prefix cache over conversations of {plural(prefix['turns'], 'turn')}"
-        if "shared_tokens" in prefix:
-            text += f", {prefix['shared_tokens']:,} tokens of it shared ({prefix.get('distinct', 1):,} distinct)"
-        if "routing" in prefix:
-            text += f", {prefix['routing']} routing"
-        yield text
-    if lora := asked.get("lora"):
-        yield f"{plural(lora['slots'], 'LoRA adapter')} of rank {lora['rank']:,}" + (
-            ", routed experts too" if lora.get("experts") else ""
-        )
-    if images := asked.get("images"):
-        yield f"{plural(images['count'], 'image')} of {images['height']:,} x {images['width']:,} pixels a request"
-    if offload := asked.get("kv_offload"):
-        rate = f" at {offload['gb_per_s']:g} GB/s" if "gb_per_s" in offload else ""
-        yield f"{percent(offload['hit'])} of a prompt restored from host memory{rate}"
+def _fields(stated: Any) -> str:
+    """Write what is stated of an optimisation: its fields with their values."""
+    if not isinstance(stated, dict):
+        return str(stated)
+    values = {name: value if isinstance(value, (list, tuple)) else (value,) for name, value in stated.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {'/'.join(map(str, each))}" for name, each in values.items())
 
 
 MIDDLES = "of {} the middle counts: llmsize plan --uncertain shows the spread"

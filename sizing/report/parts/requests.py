@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sizing.engine.requests import Requests
@@ -12,6 +12,7 @@ from sizing.formats.view import Mark, Series
 
 COLUMNS = ("arrival", "admitted", "first_token", "finished", "isl", "osl", "preemptions")
 TIMES = COLUMNS[:4]
+P95, WINDOW = 0.95, 50  # the running percentile, and the measurements that it is of
 MOST_POINTS = 2000  # of a latency in a figure; of more requests every n-th is drawn
 
 
@@ -31,8 +32,18 @@ def requests_csv(runs: Mapping[str, Requests], unit: str) -> str:
 
 
 def latencies(requests: Requests, until: float = math.inf) -> Iterator[Series]:
-    """Yield TTFT and E2E over the time when each was measured, up to `until`."""
+    """Yield TTFT and E2E over the time when each was measured, up to `until`, and the running p95 of each."""
     for name, times, style in (("TTFT", requests.first_token, 1), ("E2E", requests.finished, 2)):
         # NaN, which stands for never, is not up to anything.
         found = [Mark(at, at - start) for at, start in zip(times, requests.arrival, strict=True) if at <= until]
-        yield Series(name, tuple(found[:: max(1, -(-len(found) // MOST_POINTS))]), style, look="points")
+        every = max(1, -(-len(found) // MOST_POINTS))
+        yield Series(name, tuple(found[::every]), style, look="points")
+        if len(found) >= WINDOW:
+            yield Series(f"{name} p95 of the last {WINDOW}", tuple(_running(sorted(found), every)), style, look="line")
+
+
+def _running(marks: Sequence[Mark], every: int) -> Iterator[Mark]:
+    """Yield the 95th percentile of the last `WINDOW` marks at every n-th of them, from the first full window on."""
+    for end in range(WINDOW, len(marks) + 1, every):
+        last = sorted(mark.y for mark in marks[end - WINDOW : end])
+        yield Mark(marks[end - 1].x, last[math.ceil(P95 * WINDOW) - 1])

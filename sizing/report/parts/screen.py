@@ -12,7 +12,7 @@ from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
 from sizing.planning.provision import HOURS_PER_MONTH
-from sizing.report.parts.bands import LATENCY_QUANTITIES
+from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import ErrorBand
@@ -32,6 +32,7 @@ ASKABLE = {  # assumptions that a user could have stated, as options name them
     PRICE: "{} per GPU-hour",
 }
 BORROWED = "borrowed"
+LIKELY = 0.8  # chance that the expected count suffices, below which it is said
 NEXT = "--verbose shows the rest"
 DERIVED = f"{NEXT}, --explain derives it"
 
@@ -78,20 +79,22 @@ def latencies(
 ) -> Iterator[Judged]:
     """Yield TTFT, ITL and E2E, each in the statistic that its limit bounds (the mean without one).
 
-    `value` (ms) and `band` are by the name of the latency (`ttft_ms`) and the statistic.
+    `value` (ms) and `band` are by the name of the latency (`ttft_ms`) and the statistic. What returns one result has one
+    latency, from request to result.
     """
+    single = value(ITL.key, MEAN) is None and limits[ITL.key] is None and value(E2E.key, MEAN) is not None
     for quantity in LATENCY_QUANTITIES:
         limit = limits[quantity.key]
         statistic = MEAN if limit is None else limit.statistic
         found, error = value(quantity.key, statistic), band(quantity.key, statistic)
-        if found is None and limit is None:
+        if limit is None and (found is None or (single and quantity is TTFT)):
             continue
         verdict = ""
         if limit is not None:
             kept = BINDS if binding == quantity.heading.lower() else OK
             verdict = NONE if found is None else kept if found <= limit.ms else OVER
         yield Judged(
-            f"{quantity.heading} {statistic}",
+            f"{'latency' if single and quantity is E2E else quantity.heading} {statistic}",
             quantity.text_of(found),
             None if error is None else between(error.low, error.high, quantity.write),
             None if limit is None else quantity.write(limit.ms),
@@ -129,6 +132,21 @@ def kept(limited: bool, verified: bool) -> str:
     return f"Every limit is kept, {how}" if limited else f"No limit is set, {how}"
 
 
+def sure(gpus: int, enough: int | None, confidence: float, chance: float | None, why_not: str | None) -> Line:
+    """The count that keeps the limits in most published runs beside the expected one; or that it is not known."""
+    if enough is None:
+        return Line(f"{gpus:,} expected; to be sure: not known, {why_not or 'no published runs like this'}")
+    share = percent(confidence)
+    if enough <= gpus:
+        return Line(
+            f"{plural(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} sure: the limits hold in {share} of published runs like this"
+        )
+    odds = "" if chance is None or chance >= LIKELY else f", with {gpus:,} in {percent(chance)}"
+    return Line(
+        f"{plural(gpus, 'GPU')}, {enough:,} to be sure: limits then hold in {share} of published runs like this{odds}"
+    )
+
+
 def dollars(usd_per_hour: float | None) -> str:
     """Write what GPUs cost an hour and a month, around the clock."""
     if usd_per_hour is None:
@@ -147,6 +165,8 @@ def memory_line(m: MemoryFigures) -> Line:
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
     parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
+    if not m.sequence_gib:
+        return Line(f"weights {gib(m.weights_gib)} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
     return Line(f"{parts}: {holds}", "Memory")
 
 

@@ -1,0 +1,148 @@
+"""The page on accuracy, from the data files that are shipped: published runs against predictions, ranges, corrections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from sizing.catalog import engines, shelf
+from sizing.specs.bands import Bands, Corrections
+from sizing.specs.runs import TIMES, Alike, PublishedRuns
+
+NAMES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E", "throughput": "rate"}
+MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
+KINDS = {"dense": "dense", "moe": "experts"}
+MODES = {"served": "served online", "batch": "static batches", "offline": "offline"}
+SHORT = (("vllm", "dense"), ("vllm", "moe"), ("tensorrt-llm", "dense"), ("sglang", "moe"))
+LEAST_RUNS = 5  # for a median to say something
+
+INTRODUCTION = """\
+# How right it is
+
+`llmsize` compares its predictions with published benchmark runs. This page is written from the data files that come with the
+program (`python -m sizing.calibration --docs > docs/accuracy.md`); nothing in it is typed by hand.
+
+A run counts as *like* a question where engine, GPU generation, kind of model (dense or experts) and load are alike. Runs of one
+source, model and GPU are one group, since they share their mistakes. Each prediction here was corrected by **other** groups
+only, so the errors are those of a question that nobody has measured.
+"""
+ERRORS = """\
+## Errors by kind of run
+
+Median and 90th percentile of how far the measured figure is from the prediction, in %, of {runs:,} runs of {groups} groups. TTFT is the time to the first token, ITL the time
+between tokens, E2E the time of a whole request, rate the time that a request takes of a full deployment. A dash: fewer than
+{least} runs state it.
+"""
+CORRECTIONS = """\
+## Corrections
+
+Where runs of a kind are off to one side, step times are multiplied by the median of at least three groups, and by nothing where
+that does not help groups left out. A factor above 1 says that the model alone is too fast.
+"""
+RANGES = """\
+## Likely ranges
+
+The range beside a prediction holds 8 of 10 published runs like it, of groups left out when it was made. Measured over
+predicted, of the widest class of each kind:
+"""
+LIMITS = """\
+## What it is not for
+
+- GPUs without published runs of their kind are predicted all the same, and the answer says that no error is known. Measure one
+  replica before you buy many.
+- Networks between nodes, routers and clients are not in the times, beyond what a layout sends itself.
+- The quality of answers is not predicted, neither of a quantised model nor of a draft.
+- An engine version newer than the newest profile is taken to behave like that one.
+
+## Check it yourself
+
+`llmsize import` turns result files of benchmark tools into rows, and `llmsize validate` predicts each of them:
+
+```bash
+llmsize validate measured_sample.csv --by engine,gpu,kind
+```
+"""
+
+
+def accuracy_page() -> str:
+    """The page in Markdown. Raises InputError for a faulty data file."""
+    published = shelf.only(PublishedRuns)
+    errors = ERRORS.format(
+        runs=sum(len(one.times) for one in published.by(()).values()), groups=len(published.groups), least=LEAST_RUNS
+    )
+    parts = [
+        INTRODUCTION,
+        errors,
+        table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
+        CORRECTIONS,
+        table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
+        RANGES,
+        table(("runs", "vendor", "model", "figure", "from", "to", "n"), _ranges()),
+        LIMITS,
+    ]
+    return "\n".join(parts)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _errors(published: PublishedRuns) -> Iterator[list[str]]:
+    found = published.by(("mode", "engine", "vendor", "kind"))
+    for (mode, engine, vendor, kind), runs in sorted(
+        found.items(), key=lambda one: (list(MODES).index(one[0][0]), one[0])
+    ):
+        figures = [_error(runs, name) for name in NAMES]
+        yield [MODES[mode], title(engine), vendor, KINDS[kind], str(len(runs.times)), str(runs.groups), *figures]
+
+
+def _error(runs: Alike, name: str) -> str:
+    ratios = runs.times[:, TIMES.index(name)]
+    off = np.abs(ratios[~np.isnan(ratios)] - 1) * 100
+    return f"{np.median(off):.0f} / {np.percentile(off, 90):.0f}" if off.size >= LEAST_RUNS else "–"
+
+
+def _corrections() -> Iterator[list[str]]:
+    for one in shelf.only(Corrections).corrections:
+        if one.engine is not None and one.architecture is not None and one.kind is not None:
+            factors = [f"{one.decode:.2f}", f"{one.prefill:.2f}", str(one.groups)]
+            yield [MODES[one.mode or ""], title(one.engine), one.architecture, KINDS[one.kind], *factors]
+
+
+def _ranges() -> Iterator[list[str]]:
+    for one in shelf.only(Bands).bands:
+        narrowed = (one.engine, one.architecture, one.load)
+        of_memory = one.metric in MEMORY and one.vendor is None
+        if not any(narrowed) and (of_memory or (one.kind is not None and one.vendor is not None)):
+            where = (
+                ("engine logs", "all", "all")
+                if one.mode is None
+                else (MODES[one.mode], one.vendor, KINDS[one.kind or "dense"])
+            )
+            name = MEMORY.get(one.metric) or NAMES[one.metric]
+            yield [*map(str, where), name, f"{one.low:.2f}", f"{one.high:.2f}", str(one.n)]
+
+
+def title(engine: str) -> str:
+    """The name of an engine as people write it."""
+    return engines.load_engine(engine)[0].spec.title
+
+
+def short_table() -> str:
+    """Errors of runs served online in five rows: by engine and kind on NVIDIA GPUs, and all on AMD GPUs."""
+    published = shelf.only(PublishedRuns)
+    by_kind, by_vendor = published.by(("mode", "vendor", "engine", "kind")), published.by(("mode", "vendor"))
+    rows = [(f"{title(engine)}, {KINDS[kind]}", by_kind["served", "NVIDIA", engine, kind]) for engine, kind in SHORT]
+    rows.append(("AMD GPUs, all engines", by_vendor["served", "AMD"]))
+    names = ("ttft", "itl", "e2e")
+    heads = ("served online", *(NAMES[name] for name in names), "runs", "groups")
+    return table(
+        heads,
+        [
+            [what, *(_error(runs, name) for name in names), str(len(runs.times)), str(runs.groups)]
+            for what, runs in rows
+        ],
+    )

@@ -1,0 +1,145 @@
+"""README and docs: every block runs, every link leads somewhere, and outputs that are shown have the lines of today.
+
+Figures that a model of time changes are not held: `python tests/write_docs.py` writes them anew. LLMSIZE_GOLDEN_EXACT=1 holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from places import DATA, ROOT
+from write_docs import DOCS, OUTPUT, SUMMARY, glossary, output, pages, pictured
+
+from sizing.calibration.docs import accuracy_page, short_table
+from sizing.catalog.servers import load_server
+from sizing.catalog.workloads import find_fleet, load_workload
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LANGUAGES = {"bash", "yaml", "python", "text"}
+FOUND = [(path, *found) for path in pages() for found in BLOCK.findall(path.read_text(encoding="utf-8"))]
+BY_LANGUAGE = {
+    language: [
+        pytest.param(path, text, id=f"{path.stem}-{index}")
+        for index, (path, kind, text) in enumerate(FOUND)
+        if kind == language
+    ]
+    for language in LANGUAGES
+}
+INPUTS = ROOT / "tests" / "golden" / "inputs"
+FILES = {
+    "service.yaml": ROOT / "workloads" / "traffic" / "chat.yaml",
+    "rag.yaml": ROOT / "workloads" / "traffic" / "rag.yaml",
+    "config.json": INPUTS / "config.json",
+    "requests.csv": INPUTS / "requests.csv",
+    "measured.csv": DATA / "measured_sample.csv",
+    "measured_sample.csv": DATA / "measured_sample.csv",
+    "course_8b_2000_200.csv": DATA / "course_8b_2000_200.csv",
+}
+MOST_LINES = 130  # of the README
+EXACT = os.environ.get("LLMSIZE_GOLDEN_EXACT", "") not in ("", "0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that pages name, and with the command on the path."""
+    for name, source in FILES.items():
+        shutil.copy(source, tmp_path / name)
+    (tmp_path / "genai.json").write_text("{}", encoding="utf-8")
+    command = tmp_path / "bin" / "llmsize"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m sizing "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    return tmp_path
+
+
+def held(text: str) -> str:
+    """A text without figures, unless they are held."""
+    return text if EXACT else re.sub(r"[ \d.,]+", " ", text)
+
+
+def test_every_block_has_a_language() -> None:
+    assert [(path.name, kind) for path, kind, _ in FOUND if kind not in LANGUAGES] == []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(("path", "text"), BY_LANGUAGE["bash"])
+def test_commands_run(path: Path, text: str, folder: Path) -> None:
+    if "pip install" in text:  # .ci/run runs these in environments of their own
+        assert path.name == "README.md"
+        return
+    env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("path", "text"), BY_LANGUAGE["yaml"])
+def test_files_are_read(path: Path, text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, keys = folder / "shown.yaml", yaml.safe_load(text)
+    file.write_text(text, encoding="utf-8")
+    if "jobs" in keys:
+        steps = [step["run"] for job in keys["jobs"].values() for step in job["steps"] if "run" in step]
+        assert any(step.startswith("llmsize ") for step in steps)
+    elif "fleet" in keys:
+        assert find_fleet(str(file)) is not None
+    elif "price_usd" in keys:
+        assert load_server(str(file)).spec.price_usd
+    else:
+        assert load_workload(str(file)).spec.model
+
+
+@pytest.mark.parametrize(("path", "text"), BY_LANGUAGE["python"])
+def test_python_runs(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(text, path.name, "exec"), {})
+    assert re.fullmatch(r"\d+ [\d.]+ [\d.]+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [(found[1], found[2]) for path in pages() for found in OUTPUT.findall(path.read_text(encoding="utf-8"))],
+)
+def test_outputs_have_the_lines_of_today(command: str, shown: str) -> None:
+    now = output(command)
+    assert now.strip(), command
+    if EXACT:
+        assert shown == now
+    else:  # answers may change a line's figures, and how many other layouts there are
+        labels = [line.split("  ")[0] for line in now.splitlines() if re.match(r"[A-Z][a-z]+  ", line)]
+        assert labels == [line.split("  ")[0] for line in shown.splitlines() if re.match(r"[A-Z][a-z]+  ", line)]
+
+
+def test_the_pages_from_data_are_those_of_the_data() -> None:
+    assert held((DOCS / "glossary.md").read_text(encoding="utf-8")) == held(glossary())
+    found = (DOCS / "accuracy.md").read_text(encoding="utf-8")
+    headings = [line for line in accuracy_page().splitlines() if line.startswith("#")]
+    assert found == accuracy_page() if EXACT else headings == [one for one in found.splitlines() if one.startswith("#")]
+
+
+def test_the_readme_shows_errors_and_a_picture_of_today() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (summary,) = SUMMARY.finditer(readme)
+    assert held(summary[0]) == held(f"<!-- accuracy -->\n\n{short_table()}")
+    shown = (DOCS / "answer.svg").read_text(encoding="utf-8")
+    assert "</svg>" in shown and "Every limit is kept" in shown
+    assert not EXACT or shown == pictured()
+
+
+def test_the_readme_is_short_and_has_the_headings_that_are_run() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= MOST_LINES
+    assert "\n## Run it\n" in readme and "\n## Test it\n" in readme
+
+
+@pytest.mark.parametrize("path", [*pages(), ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target
