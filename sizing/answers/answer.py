@@ -242,7 +242,7 @@ class Outcome:
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
     answer as predicted where a confidence was asked; what separate pools take for the
-    same, where they are asked for; and how many GPUs are sure to do, where that was asked.
+    same, where they are asked for; and how many GPUs are sure to do. `even` says that it was searched for with even odds.
     """
 
     question: Question = field(repr=False)
@@ -256,6 +256,7 @@ class Outcome:
     predicted: Answer | None = None
     separate_pools: Outcome | None = field(default=None, repr=False)
     sure: Sure | None = None
+    even: bool = False
 
     @property
     def best(self) -> Answer | None:

@@ -28,11 +28,13 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     data = data or load_data()
     whole = question.with_(pools=None)
     outcome = answer(whole, data, simulated=simulated)
-    feasible = outcome.answer is not None
+    feasible, asked = outcome.answer is not None, outcome
+    if outcome.even:
+        asked = replace(outcome, question=_evenly(outcome.question, data))
     return replace(
         outcome,
-        relaxation=advice.relaxation(outcome, data, simulated=simulated) if feasible and relaxed else None,
-        suggestions=() if feasible else advice.suggestions(outcome, data, simulated=simulated),
+        relaxation=advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
+        suggestions=() if feasible else advice.suggestions(asked, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated) if question.target.confidence is not None else None,
         separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
     )
@@ -55,8 +57,13 @@ def with_odds(question: Question, data: Data, answered: Callable[[Question], Out
     said = _surely(found, data)
     if data.runs is None or said.sure is None or said.sure.chance is None or said.sure.chance >= EVEN:
         return said
-    even = answered(question.with_(confidence=Confidence(EVEN, data.runs)))
-    return _surely(replace(even, question=even.question.with_(confidence=None)), data)
+    even = answered(_evenly(question, data))
+    return _surely(replace(even, question=even.question.with_(confidence=None), even=True), data)
+
+
+def _evenly(question: Question, data: Data) -> Question:
+    assert data.runs is not None
+    return question.with_(confidence=Confidence(EVEN, data.runs))
 
 
 def _surely(found: Outcome, data: Data) -> Outcome:

@@ -23,6 +23,8 @@ from sizing.specs.bands import Sure
 from sizing.specs.demand import ROUNDING_SLACK, replicas_for
 from sizing.specs.runs import USUAL, Alike, PublishedRuns
 
+MOST_MARGIN = 10.0  # beyond it a limit is so near to what a lone request takes that GPUs do not help
+
 
 class Margins(NamedTuple):
     """The margins that published runs ask for, ascending, and the share of the runs up to each; of so many groups."""
@@ -32,9 +34,10 @@ class Margins(NamedTuple):
     share: Array
 
     def of(self, confidence: float) -> float:
-        """The margin with which a share of the runs keeps the limits, at least 1; infinite where none does."""
+        """The margin with which a share of the runs keeps the limits, at least 1; infinite where no sensible one does."""
         place = min(int(np.searchsorted(self.share, confidence - ROUNDING_SLACK)), self.of_runs.size - 1)
-        return max(1.0, float(self.of_runs[place]))
+        margin = max(1.0, float(self.of_runs[place]))
+        return margin if margin <= MOST_MARGIN else math.inf
 
 
 def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure:
@@ -55,7 +58,7 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
     chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
     if math.isinf(margin):
-        why = f"no number of GPUs keeps the limits in {confidence:.0%} of published runs like this"
+        why = f"{MOST_MARGIN:g} times as many do not keep the limits in {confidence:.0%} of published runs like this"
         return Sure(None, confidence, found.groups, chance, why)
     count = max(pool.count, replicas_for(demand * margin, most))
     return Sure(count * pool.replica.layout.gpus, confidence, found.groups, chance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -56,10 +57,10 @@ def answered(question: Question, data_: Data) -> Outcome:
     return answer(question, data_, simulated=False)
 
 
-def sure_of(question: Question, share: float, runs: PublishedRuns) -> int:
+def sure_of(question: Question, share: float, runs: PublishedRuns) -> float:
+    """The GPUs for a confidence; infinite where no number of them is enough."""
     found = answered(question.with_(confidence=Confidence(share, runs)), data()).best
-    assert found is not None
-    return found.gpus
+    return math.inf if found is None else found.gpus
 
 
 # --- margins --------------------------------------------------------------------------------------------------------
