@@ -121,7 +121,7 @@ def _real_time(
     from sizing.cli.progress import Bar
     from sizing.report.simulate import document, figures, record
 
-    scenario = scenario_of(workload, values, output, files)
+    scenario = scenario_of(workload, as_estimated(workload, values), output, files)
     runs = simulate(scenario, Bar)
     found = record(scenario, runs)
     write(document(found), output.value)
@@ -157,6 +157,41 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
     from sizing.report.parts.requests import requests_csv
 
     write_file(path, "--requests-out", requests_csv(runs, unit).encode())
+
+
+def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with the layout and replicas that `llmsize estimate` gives a workload's demand, where none are stated.
+
+    What is wrong with the question is told where the rest is read.
+    """
+    from sizing.model.architecture import SIZES
+
+    stated = (*SIZES, "replicas", "concurrency", "trace", "disaggregate")
+    if workload is None or any(values[name] is not None for name in stated):
+        return values
+    if values["arrivals"] is not None and _is_at_once(values["arrivals"]):
+        return values
+    from sizing.answers.estimate import answer
+    from sizing.cli.output import complain
+    from sizing.question.ask import question_of
+    from sizing.question.question import load_data
+    from sizing.question.values import Part, options_of
+
+    found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
+    if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
+        return values
+    if any(getattr(found.value.service.serving, name) is not None for name in SIZES):
+        return values
+    best = answer(found.value, load_data()).answer
+    if best is None:
+        return values
+    layout, count = best.pool.replica.layout, best.pool.count
+    complain(f"no layout is stated: {count:,} x {layout}, as llmsize estimate sizes it")
+    return {
+        **values,
+        **{name: getattr(layout, name) for name in SIZES if getattr(layout, name) != 1},
+        "replicas": count,
+    }
 
 
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
