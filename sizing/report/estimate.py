@@ -396,7 +396,7 @@ def _around(record: Estimate) -> Iterator[Line]:
         yield from nearest(record).lines
         yield from screen.few("Refused", layouts.not_possible(record.rejected, record.limiting.limit), "reason", 2)
         return
-    yield screen.memory_line(record.memory)
+    yield screen.memory_line(record.memory, i["serving"]["max_num_seqs"])
     if record.idle_conversations is not None and i.get("conversation") is not None:
         yield conversations.idle_line(record.idle_conversations)
     yield Line(_binds(record), "Binds")

@@ -151,3 +151,9 @@ def test_windows_are_kept_for_all_batches_in_flight() -> None:
     assert two.settings.in_flight_tokens == 2 * one.settings.in_flight_tokens
     assert two.memory.sequence_gib > one.memory.sequence_gib
     assert two.memory.resident_gib == one.memory.resident_gib < one.memory.sequence_gib
+
+
+@pytest.mark.parametrize(("model", "size"), [("deepseek-v3.2", 61 * 788), ("glm-5.2", 78 * 656 + 21 * 132)])
+def test_sparse_attention_in_8_bit_keeps_scales_and_the_rotary_part(model: str, size: int) -> None:
+    """512 values, four scales and 64 values of 16 bit are 656 B a latent, an index key 132 B, on layers with an indexer."""
+    assert deployed(model=model, gpu="h200-sxm", tp=8, kv_precision="fp8").memory.kv_bytes_per_token == size

@@ -22,11 +22,22 @@ from sizing.model.attention.terms import (
 )
 from sizing.specs.model import MlaAttention
 
+SCALED_VALUES, SCALE_BYTES, ROTARY_BYTES = 128, 4, 2  # of latents in 8 bit that sparse attention reads
 INDEX_KEY_BYTES = 1.03125  # an index key is FP8 with one 4-byte scale to 128 values
 
 
 def _latent_width(mixer: MlaAttention) -> int:
     return mixer.kv_lora_rank + mixer.qk_rope_head_dim
+
+
+def _latent_bytes(mixer: MlaAttention, kv_bytes: float) -> float:
+    """Bytes of a cached latent. Sparse attention in 8 bit keeps scales for blocks of values, and the rotary part at 16 bit:
+    656 bytes for 512 and 64 (vLLM's fp8_ds_mla, SGLang alike).
+    """
+    if not mixer.index_topk or kv_bytes > 1:
+        return _latent_width(mixer) * kv_bytes
+    scales = mixer.kv_lora_rank / SCALED_VALUES * SCALE_BYTES
+    return mixer.kv_lora_rank * kv_bytes + scales + mixer.qk_rope_head_dim * ROTARY_BYTES
 
 
 def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
@@ -67,7 +78,7 @@ def _index_bytes_per_token(mixer: MlaAttention) -> float:
 
 def cache(mixer: MlaAttention, tp: int, kv_bytes: float) -> Cache:
     """The cache of one layer on one GPU: the whole latent for any `tp`, and the index key, if any."""
-    return Cache(bytes_per_token=_latent_width(mixer) * kv_bytes + _index_bytes_per_token(mixer))
+    return Cache(bytes_per_token=_latent_bytes(mixer, kv_bytes) + _index_bytes_per_token(mixer))
 
 
 def _indexer_flops(mixer: MlaAttention, pairs: Numeric) -> Numeric:
@@ -82,7 +93,7 @@ def decode(mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, co
     return Work(
         rule="mla_decode",
         flops=sequences * attended * per_pair + _indexer_flops(mixer, sequences * context_tokens),
-        bytes=sequences * (attended * _latent_width(mixer) * kv_bytes + context_tokens * _index_bytes_per_token(mixer)),
+        bytes=sequences * (attended * _latent_bytes(mixer, kv_bytes) + context_tokens * _index_bytes_per_token(mixer)),
         head_dim=_latent_width(mixer),
         q_heads=heads,
     )
@@ -101,7 +112,7 @@ def prefill(
     return Work(
         rule="prefill_attention",
         flops=sequences * (FLOPS_PER_MAC * heads * width * pairs + _indexer_flops(mixer, all_pairs)),
-        bytes=sequences * (seen * _latent_width(mixer) * kv_bytes + activation_bytes),
+        bytes=sequences * (seen * _latent_bytes(mixer, kv_bytes) + activation_bytes),
         head_dim=mixer.v_head_dim,
         prompt_tokens=seen,
     )

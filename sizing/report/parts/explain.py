@@ -47,7 +47,8 @@ def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> It
     )  # fmt: skip
     yield Explanation(
         "activation", m.activation_gib, "GiB", "derived",
-        "max(tokens * (a*hidden + b*intermediate/tp), rows * vocabulary * sampler_bytes + 2*tokens*hidden)",
+        "max(tokens * (a*hidden + buffers), rows * vocabulary * sampler_bytes + 2*tokens*hidden), or the image encoder's "
+        "peak; buffers of the widest layer: b*intermediate/tp, latent attention's or a recurrent state's",
         f"tokens = max_num_batched_tokens = {settings.max_num_batched_tokens:,}, rows = min(max_num_seqs "
         f"{settings.max_num_seqs:,}, tokens), sampler_bytes = {settings.sampler_bytes_per_logit}, "
         f"a = {settings.forward_activation.per_hidden_bytes}, b = {settings.forward_activation.per_intermediate_bytes}",

@@ -159,15 +159,17 @@ def used(headroom: float, gpus: int) -> str:
     return f"uses {percent(1 / (1 + headroom))} of {'one GPU' if gpus == 1 else f'the {gpus:,} GPUs'}"
 
 
-def memory_line(m: MemoryFigures) -> Line:
-    """Weights and cache of one GPU's memory, and what the cache holds."""
+def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
+    """Weights and cache of one GPU's memory, and what the cache holds; the `sequences` that recurrent states allow at once."""
     holds = f"room for {number(m.max_concurrency)} x {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
     parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
     if not m.sequence_gib:
         return Line(f"weights {gib(m.weights_gib)} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
-    return Line(f"{parts}: {holds}", "Memory")
+    bound = sequences is not None and m.most_num_seqs is not None
+    states = f"; as recurrent states allow, --max-num-seqs {sequences}" if bound else ""
+    return Line(f"{parts}: {holds}{states}", "Memory")
 
 
 def memory_bar(m: MemoryFigures) -> Whole:
