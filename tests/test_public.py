@@ -6,6 +6,7 @@ import doctest
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from importlib import import_module
@@ -68,6 +69,9 @@ def test_an_answer_travels_and_is_found_in_many_threads() -> None:
 
 def test_the_package_s_own_example_holds() -> None:
     assert doctest.testmod(sizing).failed == 0
+
+
+SMALL = sizing.ask("chat", gpu="h100-sxm", rps=2)
 
 
 def test_all_faults_come_at_once() -> None:
@@ -143,3 +147,17 @@ def test_money_takes_no_separate_pools() -> None:
         sizing.plan(question, sizing.plan_rules())
     with pytest.raises(sizing.InputError, match="cost takes no separate pools"):
         sizing.cost(question, sizing.Ways())
+
+
+@pytest.mark.parametrize(
+    ("made", "fields"),
+    [
+        (lambda: sizing.Grid(sizing.Layouts((0,), ()), (1, -4), arrivals="steady"), ["layouts.tp", "layouts.pp", "in_flight", "arrivals"]),  # type: ignore[arg-type]
+        (lambda: sizing.scenario(SMALL, sizing.Driving(policies=("inflght",), requests=0, routing="least", seed=-1)), ["policies", "requests", "routing", "seed"]),  # type: ignore[arg-type]
+        (lambda: sizing.cost(SMALL, sizing.Ways(clouds=("aws",), api="deepseek", split=-1.0)), ["clouds", "api", "split"]),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_wrong_values_are_named_by_their_fields(made: Callable[[], object], fields: list[str]) -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        made()
+    assert [fault.field for fault in caught.value.faults] == fields

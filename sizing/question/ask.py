@@ -128,7 +128,7 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
 
     >>> question = ask("chat", gpu="h100-sxm", rps=2)
     >>> question.service.model.name, question.target.requests_per_s
-    ('meta-llama/Llama-3.1-70B', 2.0)
+    ('meta-llama/Llama-3.1-70B-Instruct', 2.0)
     """
     named = _text("workload", workload)
     question = question_of(named, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
