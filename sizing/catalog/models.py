@@ -232,6 +232,13 @@ def _from_path(path: Path) -> FoundModel:
         return _from_model_file(path, path.stem, None)
     folder, file = (path, path / CONFIG_FILE) if is_folder(path) else (path.parent, path)
     config = read_json(file)
+    if "hidden_size" not in config.data and isinstance(config.data.get("quantization"), dict):
+        told = (
+            f"this is a checkpoint's {QUANTISATION_FILE}, which says how weights are stored and not what the model is"
+        )
+        raise InputError(
+            Fault(told, file=config.file, allowed=f"its folder, or its {CONFIG_FILE}; both are read together")
+        )
     name = _name_of(path, folder, config)
     model = _read_config(config, folder, name)
     return FoundModel(model, name, file, task="embed" if model.encoder else None)

@@ -221,6 +221,13 @@ def test_what_lies_beside_a_config_is_honoured(tmp_path: Path) -> None:
     assert model.checkpoint_bytes == 123456
 
 
+def test_the_quantisation_file_in_place_of_the_config_is_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "hf_quant_config.json"
+    path.write_text('{"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}')
+    with pytest.raises(InputError, match="not what the model is"):
+        load_model(str(path))
+
+
 @pytest.mark.parametrize("size", ["true", "-5", '"5"', "1.5", "0"])
 def test_a_wrong_index_is_a_fault_with_its_line(tmp_path: Path, size: str) -> None:
     path = write_config(tmp_path / "m")

@@ -118,6 +118,20 @@ def test_a_gate_or_a_tied_head_that_only_the_family_knows_is_taken() -> None:
     assert model.kinds == read({**PLAIN, "model_type": "llama"}).kinds
 
 
+def test_an_unknown_type_must_state_what_only_a_family_knows() -> None:
+    silent = {key: value for key, value in PLAIN.items() if key != "tie_word_embeddings"}
+    assert fields_of_faults(silent) == {"tie_word_embeddings"}
+    assert fields_of_faults({**PLAIN, "hidden_act": "gelu"}) == {"hidden_act"}
+    assert read({**PLAIN, "hidden_act": "gelu", "ffn_type": "plain"}).kinds != read(PLAIN).kinds
+
+
+def test_a_width_that_counts_both_halves_is_halved() -> None:
+    # Qwen-7B, first release: 22,016 is the width of gate and value together; 7.7 billion published.
+    config = {**PLAIN, "model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32}
+    config |= {"num_attention_heads": 32, "num_key_value_heads": None, "vocab_size": 151936}
+    assert parameters(read(config)) == pytest.approx(7.72e9, rel=0.01)
+
+
 def test_defaults_that_a_wrapped_config_leaves_out_are_those_of_its_type() -> None:
     # Gemma 3 4B as published: five sizes of its text part are stated, the others are the library's.
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}

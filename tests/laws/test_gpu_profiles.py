@@ -68,9 +68,11 @@ def test_the_catalogue_is_complete() -> None:
         h100-sxm h100-pcie h100-nvl h200-sxm h200-nvl gh200-96gb gh200-144gb h20
         a100-sxm-40gb a100-sxm-80gb a100-pcie-40gb a100-pcie-80gb a10 a10g a30 a40 rtx-a6000 rtx-3090
         l40s l40 l4 rtx-4090 rtx-6000-ada t4 v100-sxm2-16gb v100-sxm2-32gb
-        b200 b300 gb200 gb300 rtx-5090 rtx-pro-6000-workstation rtx-pro-6000-server
+        b200 b300 gb200 gb300 rtx-5090 rtx-pro-6000-workstation rtx-pro-6000-server gb10
+        h20-141gb h800-sxm a800-sxm-80gb l20 gh200-96gb-nvl4 gb200-nvl4 rtx-pro-6000-max-q rtx-pro-5000-48gb
+        rtx-pro-5000-72gb rtx-a5000 rtx-5080 rtx-4080 rtx-3060-12gb
     """
-    amd = "mi100 mi250 mi250x mi300x mi325x mi350x mi355x"
+    amd = "mi100 mi250 mi250x mi300x mi325x mi350x mi355x mi308x"
     for vendor, stems in (("NVIDIA", nvidia), ("AMD", amd)):
         assert {stem for stem, gpu in GPUS.items() if gpu.vendor == vendor} == set(stems.split())
 
@@ -215,7 +217,7 @@ def test_tensor_peaks_step_as_the_hardware_does(stem: str) -> None:
         assert peak.fp8 / half == pytest.approx(2, rel=0.03)  # L40S: 733 printed for 724
     if peak.fp4 is not None and peak.fp8 is not None:
         # Twice FP8; three times on Blackwell Ultra (10.3); four times on GeForce, whose FP8 rate is halved.
-        ratio = {"b300": 3, "gb300": 3, "rtx-5090": 4}.get(stem, 2)
+        ratio = {"b300": 3, "gb300": 3, "rtx-5090": 4, "rtx-5080": 4}.get(stem, 2)
         assert peak.fp4 / peak.fp8 == pytest.approx(ratio, rel=0.01)
     if peak.bf16 is not None and gpu.architecture != "cdna1":
         assert peak.bf16 == peak.fp16

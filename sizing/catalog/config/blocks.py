@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from sizing.catalog.config.families import UNKNOWN_GATE, is_known
 from sizing.catalog.config.fields import (
     ACTIVATION,
     BIAS,
@@ -375,6 +376,10 @@ def is_gated(fields: Fields) -> bool:
         gated = fields.stated("intermediate_size", "moe_intermediate_size") is not None
         fields.note(f"hidden_act absent: MLPs {'with' if gated else 'without'} a gate, by the name of their width")
         return gated
+    if "gelu" in str(activation) and not is_known(fields):
+        fields.fault(
+            fields.stated(*ACTIVATION) or ACTIVATION[0], UNKNOWN_GATE, "ffn_type: glu, or ffn_type: plain, beside it"
+        )
     return str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
 
 
@@ -393,7 +398,9 @@ def _dense_width(fields: Fields) -> int:
 
 
 def _adjusted(fields: Fields, width: int) -> int:
-    """The width that LFM2 makes of the stated one: two thirds of it, up to a multiple."""
+    """The width that LFM2 makes of the stated one: two thirds of it, up to a multiple; of one that counts both halves, a half."""
+    if fields.flag("counts_both_halves"):  # said by a family: the first Qwen
+        return width // 2
     if not fields.flag("block_auto_adjust_ff_dim"):
         return width
     factor = fields.value("block_ffn_dim_multiplier")

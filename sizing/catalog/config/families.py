@@ -23,6 +23,8 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.values import OneFile, Text
 
 MODEL_TYPE = "model_type"
+UNKNOWN_TYPE = "not stated, and this model_type is not known to be tied or untied"
+UNKNOWN_GATE = "says nothing of a gate, and this model_type is not known"
 TOWERS = ("vision_config", "audio_config")
 # Every key that some reader looks at; which of them one config needs depends on the others.
 READABLE = frozenset(

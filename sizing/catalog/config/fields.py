@@ -43,6 +43,7 @@ DTYPE = _keys("torch_dtype dtype")
 COMPRESSED = _keys(
     "compress_ratios compress_rates o_groups o_lora_rank hc_mult index_topk index_n_heads index_head_dim"
 )
+TIED = _keys("tie_embedding share_embedding share_input_output_layers")  # other words for tie_word_embeddings
 PARALLEL = _keys("parallel_attn use_parallel_residual parallel_residual")
 # attention
 LINEAR = _keys(

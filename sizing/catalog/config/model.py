@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
-from sizing.catalog.config.families import completed, report_unread
+from sizing.catalog.config.families import UNKNOWN_TYPE, completed, is_known, report_unread
 from sizing.catalog.config.fields import (
     DTYPE,
     EXPERTS_PER_TOKEN,
@@ -22,6 +22,7 @@ from sizing.catalog.config.fields import (
     MAX_POSITION,
     PARALLEL,
     Q_HEADS,
+    TIED,
     TIED_FAMILIES,
     VISION_ACTIVATION,
     VISION_HIDDEN,
@@ -134,6 +135,11 @@ def _learned_positions(fields: Fields) -> int:
     types = fields.optional_integer("type_vocab_size") or 0
     if fields.stated(ENCODER) and (fields.text("position_embedding_type") or ABSOLUTE) == ABSOLUTE:
         learned = True
+    width = fields.optional_integer("word_embed_proj_dim", least=1)
+    if width is not None and width != fields.integer(*HIDDEN):
+        fields.fault(
+            "word_embed_proj_dim", f"{width} is not the hidden size: projections between them are not modelled"
+        )
     rows = fields.integer(*MAX_POSITION) if learned or fields.stated("word_embed_proj_dim") else 0
     return (rows + types) * fields.integer(*HIDDEN)
 
@@ -388,13 +394,16 @@ def _tied(fields: Fields) -> bool:
 
     Inferred where the config is silent.
     """
+    others = [fields.flag(key) for key in TIED]
     stated = fields.flag("tie_word_embeddings")
-    if stated is not None:
-        return stated
+    if stated is not None or any(others):
+        return bool(stated) or any(others)
     evidence = fields.stated(*TIED_FAMILIES) or next((key for key in TIED_FAMILIES[:2] if fields.has(key)), None)
     if evidence:
         fields.note(f"tie_word_embeddings absent: tied, as in families that write {evidence}")
         return True
+    if not is_known(fields):
+        fields.fault("tie_word_embeddings", UNKNOWN_TYPE, "true or false")
     fields.note("tie_word_embeddings absent: untied")
     return False
 
