@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.question.demand import AT_ONCE, OF_PEAK
-from sizing.question.question import Question
 from sizing.question.values import WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
+
+if TYPE_CHECKING:  # help and faults of options need no question
+    from sizing.question.question import Question
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
@@ -141,6 +142,8 @@ def of_question(question: Question) -> Iterator[str]:
 
 def of_kind(question: Question, *, rows: bool) -> Iterator[str]:
     """Yield the situations of money, or of `rows` without users, where no daily active users bring the load."""
+    from sizing.question.demand import AT_ONCE, OF_PEAK
+
     demand = question.origin.workload.demand
     kind = None if demand is None else demand.kind
     if not rows and kind != "daily_active_users":
