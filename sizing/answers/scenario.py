@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from numpy.typing import NDArray
 
 from sizing.answers import counts
-from sizing.answers.deployment import deployment
+from sizing.answers.deployment import running
 from sizing.answers.resolved import Resolved
 from sizing.answers.simulate import PrefillPool, Scenario
 from sizing.answers.verify import turns_of
@@ -127,7 +127,7 @@ def scenario(
     data, pools = data or load_data(), question.space.pools
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)
-    decode = _keeping(deployment(question, data, None if pools is None else pools.decode), driving.replicas)
+    decode = _keeping(running(question, data, None if pools is None else pools.decode), driving.replicas)
     decode = _at_rate(decode, driving.replicas)
     policies = _policies(decode, driving)
     rows = None if trace is None else trace.rows
@@ -313,6 +313,6 @@ def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> Prefil
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError(Fault("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed))
     question = decode.question.with_(precisions=(decode.plan.weight_format,))
-    prefill = deployment(question, decode.data, pools.prefill)
+    prefill = running(question, decode.data, pools.prefill)
     transfer, replicas = way_between(pools, prefill, decode), pools.prefill.pool.replicas or 1
     return PrefillPool(prefill, _deployed(prefill, replicas), transfer, pools.facts)
