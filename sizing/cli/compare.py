@@ -74,6 +74,7 @@ def command(
         outcomes = compare(
             asked.question,
             load_data(),
+            sort=asked.sort,
             simulated=not values["no_verify"],
             each=partial(ordered, jobs=most),
             progress=bar,
