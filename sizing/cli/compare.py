@@ -145,7 +145,7 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     """The GPUs to replace, None without any. Raises InputError where they are misspelt, or a demand is stated too."""
     from sizing.cli.reading import Reader
-    from sizing.cli.rules import broken
+    from sizing.question.rules import broken
 
     if values["replace"] is None:
         return None
