@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sizing.answers.resolved import Resolved, resolve
 from sizing.model.memory import MemoryUse
 from sizing.question.ask import layout_of
 from sizing.question.question import PoolSpace, Question, load_data
+from sizing.replica.replica import started
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 
@@ -18,7 +21,7 @@ def memory(question: Question, data: Data | None = None) -> MemoryUse:
     >>> from sizing import ask_layout
     >>> held = memory(ask_layout(model="llama-3.1-8b", gpu="h100-sxm", max_model_len=8192))
     >>> held.fits, round(held.weights_gib, 2)
-    (True, 14.96)
+    (True, 14.99)
     """
     found = deployment(question, data or load_data())
     if found.refused is not None:
@@ -32,3 +35,9 @@ def deployment(question: Question, data: Data, pool: PoolSpace | None = None) ->
     gpu_types = question.space.gpu_types if pool is None else pool.gpu_types
     precision = question.space.precisions[0]
     return resolve(question, gpu_types[0], layout_of(serving), precision, data, notes=question.origin.notes)
+
+
+def running(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
+    """The same deployment as it is run: with as many sequences as its engine starts with, where nobody said how many."""
+    found = deployment(question, data, pool)
+    return replace(found, replica=started(found.replica))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.answers.deployment import deployment
+from sizing.answers.deployment import running
 from sizing.answers.pools import ALIKE, unlike
 from sizing.answers.resolved import Resolved
 from sizing.engine.transfer import Transfer, transfer_of
@@ -28,7 +28,7 @@ def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
     """The layouts of both pools of a question that asks for separate ones. Raises as `way_between` does."""
     pools = question.space.pools
     assert pools is not None
-    prefill, decode = (deployment(question, data, pool) for pool in (pools.prefill, pools.decode))
+    prefill, decode = (running(question, data, pool) for pool in (pools.prefill, pools.decode))
     return PairOfLayouts(prefill, decode, way_between(pools, prefill, decode), pools.facts)
 
 

@@ -18,13 +18,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sizing.calibration import fit
+from sizing.calibration import fit, published
 from sizing.calibration.command import processes
 from sizing.calibration.command import run as run_command
 from sizing.calibration.fit import Constant, Observed, Values, group_of, observe, rules_out
 from sizing.calibration.profiles import NewRow, engine_rewritten
-from sizing.catalog import engines, shelf
-from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog import engines, gpus, shelf
+from sizing.catalog.kernels import expert_kernels
+from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_version
@@ -37,6 +38,10 @@ def main() -> None:
     """Read the rows, fit, report, write."""
     parser = argparse.ArgumentParser(prog="python -m sizing.calibration", description="Refit constants of time.")
     parser.add_argument("files", nargs="*", type=Path, help="measured rows, as for llmsize validate")
+    parser.add_argument("--published", type=Path, help="published deployments to answer, instead of a refit")
+    parser.add_argument(
+        "--report", action="store_true", help="errors of kernels on shapes left out, instead of a refit"
+    )
     parser.add_argument("--jobs", type=processes, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write the engine profiles")
     parser.add_argument("--docs", action="store_true", help="print the page on accuracy, from the data that is shipped")
@@ -46,11 +51,19 @@ def main() -> None:
 
         sys.stdout.write(accuracy_page())
         return
-    if not options.files:
-        parser.error("measured rows are needed, or --docs")
     console = Console(width=120, highlight=False)
+    if options.published or options.report:
+        reported = [kernels_left_out()] if options.report else []
+        reported += (
+            published.tables(published.answered(published.questions(options.published))) if options.published else []
+        )
+        for table in reported:
+            console.print(table)
+        return
+    if not options.files:
+        parser.error("measured rows are needed, or --docs, --published, --report")
     calibration = shelf.only(Calibration)
-    rows = sample([row for file in options.files for row in load_measured(file)], calibration)
+    rows = sample(read_measured(options.files).rows, calibration)
     console.print(f"{len(rows)} rows of {len({group_of(row) for row in rows})} groups")
     found = calibrated(rows, calibration, options.jobs, console)
     if not found.constants:
@@ -63,6 +76,19 @@ def main() -> None:
     if options.write:
         for path in write(found):
             console.print(f"wrote {path}")
+
+
+def kernels_left_out() -> Table:
+    """Errors of the measured kernels of experts on whole shapes left out: medians over tables, by architecture and engine."""
+    table = Table("architecture", "engine", "tables", "rows", "median, %", "p90, %", title="experts, shapes left out")
+    for architecture in sorted({found.spec.architecture for found in map(gpus.load_gpu, gpus.SHELF.ids)}):
+        kernels = expert_kernels(architecture)
+        for engine in sorted({kernel.engine for kernel in kernels}):
+            own = [kernel for kernel in kernels if kernel.engine == engine]
+            errors = [100 * np.median([getattr(one, name) for one in own]) for name in ("median_error", "p90_error")]
+            rows = f"{sum(kernel.points for kernel in own):,}"
+            table.add_row(architecture, engine, str(len(own)), rows, *(f"{error:.0f}" for error in errors))
+    return table
 
 
 Place = tuple[str, str, int]  # engine, setting, number of the row

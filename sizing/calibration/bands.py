@@ -33,7 +33,7 @@ from sizing.calibration.corrections import (
 )
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
-from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.evidence.errors import BAND_METRICS
 from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
@@ -70,7 +70,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     calibration = shelf.only(Calibration)
-    rows = chosen([row for file in options.files for row in load_measured(file)], calibration)
+    rows = chosen(read_measured(options.files).rows, calibration)
     corrections, seen = corrections_of(observe(rows, options.jobs), calibration.corrections)
     console = Console(width=120)
     for shown in (corrections_table(corrections), centred_table(seen)):

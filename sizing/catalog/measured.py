@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,34 +120,86 @@ class MeasuredRow:
         return found
 
 
+class Unread(NamedTuple):
+    """A row that lacks what a prediction needs, or states what is not understood: its name and its wrong cells."""
+
+    id: str
+    faults: tuple[Fault, ...]
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with each cell, in one line."""
+        return "; ".join(f"{fault.field}: {fault.message}" if fault.field else fault.message for fault in self.faults)
+
+
+class Measured(NamedTuple):
+    """The rows of a file that can be read, and the others."""
+
+    rows: tuple[MeasuredRow, ...]
+    unread: tuple[Unread, ...]
+
+
 def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
-    """The rows of a file.
+    """The rows of a file that is right as a whole.
 
     Columns beyond the known ones are kept for grouping. Raises InputError for a file that can't be read, without the
     columns needed, without rows, or with wrong cells (the first ten are named by line and column).
     """
+    found = _read(path)
+    if found.unread:
+        raise InputError([fault for row in found.unread for fault in row.faults][:MOST_FAULTS])
+    return found.rows
+
+
+def read_measured(paths: Iterable[Path | str]) -> Measured:
+    """The rows of several files that can be read, and the others with their reasons.
+
+    Raises InputError for files that can't be read, and for wrong cells where no row of any file is right.
+    """
+    rows: list[MeasuredRow] = []
+    unread: list[Unread] = []
+    wrong: list[tuple[Fault, ...]] = []
+    broken = False
+    for path in paths:
+        try:
+            found = _read(path)
+        except InputError as error:
+            broken, wrong = True, [*wrong, tuple(error.faults)]
+            continue
+        rows += found.rows
+        unread += found.unread
+        wrong.append(() if found.rows else tuple(fault for row in found.unread for fault in row.faults)[:MOST_FAULTS])
+    if broken or not rows:
+        raise InputError([fault for of_file in wrong for fault in of_file])
+    return Measured(tuple(rows), tuple(unread))
+
+
+def _read(path: Path | str) -> Measured:
     file = str(path)
     reader = csv.DictReader(io.StringIO(read_text(expanded(file)), newline=""), restkey="", strict=True)
     rows: list[MeasuredRow] = []
+    unread: list[Unread] = []
     faults: list[Fault] = []
     try:
         faults += _wrong_head(reader.fieldnames or (), file)
         for cells in reader if not faults else ():
+            line = reader.line_num
             if "" in cells:
-                faults.append(Fault("has more cells than the head", file, reader.line_num))
+                unread.append(Unread(f"line {line}", (Fault("has more cells than the head", file, line),)))
                 continue
             row = {name: (text or "").strip() for name, text in cells.items()}
-            wrong = checked_cells(row, file, reader.line_num)
-            faults += wrong
-            if not wrong:
+            wrong = checked_cells(row, file, line)
+            if wrong:
+                unread.append(Unread(row["id"] or f"line {line}", tuple(wrong)))
+            else:
                 rows.append(_row(row))
     except csv.Error as error:
         faults.append(Fault(f"is not valid CSV: {error}", file, reader.line_num))
-    if not faults and not rows:
+    if not faults and not rows and not unread:
         faults.append(Fault("holds no rows", file))
     if faults:
         raise InputError(faults[:MOST_FAULTS])
-    return tuple(rows)
+    return Measured(tuple(rows), tuple(unread))
 
 
 def _wrong_head(names: Any, file: str) -> list[Fault]:

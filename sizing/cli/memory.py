@@ -30,18 +30,21 @@ def command(**values: Any) -> None:
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.question import load_data
+    from sizing.question.rules import check_rules
     from sizing.question.values import Part, options_of, positive
     from sizing.report.memory import document, record, shared
 
     output = Part(lambda: chosen_format(values))
-    rules = Part(lambda: check_rules(("one cache",), MEMORY_OPTIONS, values))
+    situations = ("one cache", "a memory", *(() if values["prefix_shared"] is not None else ("nothing is shared",)))
+    rules = Part(lambda: check_rules(situations, MEMORY_OPTIONS, values))
     most = Part(lambda: positive(values["sequences"], "--sequences"))
     members = Part(lambda: _members(values))
-    check(output, rules, most, members)
-    questions = [layout_question(options_of(MEMORY_OPTIONS, member)) for member in members.value]
+    if members.faults:
+        check(output, rules, most, members)
+    asked = [options_of(MEMORY_OPTIONS, member) for member in members.value]
+    questions = [layout_question(options, output, rules, most) for options in asked]
     found = [
         record(deployment(question, load_data()), most.value or 1, explained=values["explain"])
         for question in questions

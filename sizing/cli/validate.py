@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
-
-if TYPE_CHECKING:
-    from sizing.catalog.measured import MeasuredRow
 
 
 class ValidationFiles(NamedTuple):
@@ -36,11 +33,14 @@ def command(
 ) -> None:
     """Predict rows of measured benchmarks and show the errors.
 
-    Exit codes: 0 done, however large the errors; 2 bad input.
+    A row that can't be read or predicted is listed with its reason; the others are predicted.
+
+    Exit codes: 0 done, however large the errors; 2 bad input, or no row that can be read.
     """
     import os
 
     from sizing.catalog import shelf
+    from sizing.catalog.measured import read_measured
     from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
@@ -50,11 +50,11 @@ def command(
 
     output = Part(lambda: chosen_format(values))
     targets = Part(lambda: _targets(plot, per_row, files))
-    rows = Part(lambda: _rows(files))
-    columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value for name in row.cells)))
+    rows = Part(lambda: read_measured(files))
+    columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value.rows for name in row.cells)))
     check(output, targets, rows, columns)
-    results = predict_rows(rows.value, jobs or os.cpu_count() or 1, shelf.only(Corrections))
-    record, compared = validate.record(results, files, columns.value)
+    results = predict_rows(rows.value.rows, jobs or os.cpu_count() or 1, shelf.only(Corrections))
+    record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:
         write_file(targets.value.per_row, "--per-row", validate.per_row(compared).encode())
@@ -76,15 +76,3 @@ def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Val
     read.distinct(written, {f"the argument {file!r}": expanded(file) for file in files})
     read.check()
     return found
-
-
-def _rows(files: Sequence[str]) -> tuple[MeasuredRow, ...]:
-    """The rows of all files. Raises InputError with all faults."""
-    from functools import partial
-
-    from sizing.catalog.measured import load_measured
-    from sizing.question.values import Part, check
-
-    parts = [Part(partial(load_measured, file)) for file in files]
-    check(*parts)
-    return tuple(row for part in parts for row in part.value)

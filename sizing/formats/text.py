@@ -17,6 +17,7 @@ from sizing.specs.units import on_one_line
 
 NARROWEST, WIDEST, USUAL = 60, 160, 80
 LABEL_WIDTH = 10
+SCREEN = 24  # rows of the smallest terminal
 BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and what stands for the parts that exceed the whole
 GAP = "  "
 NARROWEST_COLUMN = 6
@@ -40,15 +41,28 @@ class Block(NamedTuple):
 
 def render(document: Document[Any], width: int = USUAL, *, detailed: bool = False) -> str:
     """A document as plain text for people, folded at `width` columns; `detailed` with all that its record says."""
-    return _plain_text(rows(_blocks(document, detailed=detailed), width))
+    return _plain_text(_rows(document, width, detailed=detailed))
 
 
 def render_for(document: Document[Any], out: TextIO, *, detailed: bool = False) -> str:
     """A document as text for a stream: as wide as its terminal, styled there or where FORCE_COLOR is set, but for NO_COLOR."""
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns)) if out.isatty() else USUAL
-    if os.environ.get("NO_COLOR") or not (out.isatty() or os.environ.get("FORCE_COLOR")):
-        return render(document, width, detailed=detailed)
-    return _styled(rows(_blocks(document, detailed=detailed), width), out)
+    found = _rows(document, width, detailed=detailed)
+    plain = os.environ.get("NO_COLOR") or not (out.isatty() or os.environ.get("FORCE_COLOR"))
+    return _plain_text(found) if plain else _styled(found, out)
+
+
+def _rows(document: Document[Any], width: int, *, detailed: bool) -> list[Row]:
+    """The rows of a document. Of more than a screen has, spare lines give way; with details none does."""
+    blocks = list(_blocks(document, detailed=detailed))
+    found = list(rows(blocks, width))
+    spare = [(line.spare, at, line) for at, block in enumerate(blocks) for line in block.lines if line.spare]
+    for _, at, line in sorted(spare):
+        if detailed or len(found) <= SCREEN:
+            break
+        blocks[at] = blocks[at]._replace(lines=tuple(each for each in blocks[at].lines if each is not line))
+        found = list(rows(blocks, width))
+    return found
 
 
 def _plain_text(found: Iterable[Row]) -> str:

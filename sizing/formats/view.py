@@ -63,12 +63,14 @@ def in_words(key: str, heading: str, of: Callable[[Any], str | None] | None = No
 class Line(NamedTuple):
     """A line of a section: text that may fold, a label (a space continues the label above), a style.
 
-    Styles are `bold`, `dim`, `green` for what is kept, `red` for what is missed, and pairs of them.
+    Styles are `bold`, `dim`, `green` for what is kept, `red` for what is missed, and pairs of them. Lines that
+    are `spare` give way where a screen is too short for all, those with the lowest number above 0 first.
     """
 
     text: str
     label: str = ""
     style: str = ""
+    spare: int = 0
 
 
 def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:

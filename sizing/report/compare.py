@@ -97,7 +97,7 @@ SCREEN = (
     Quantity("headroom", "used", percent, lambda c: None if c.headroom is None else 1 / (1 + c.headroom)),
     in_words("limit", "binds", lambda c: limit_words(c.limit)),
 )
-SPARE = ("$/M output tokens", "E2E", "used")
+SPARE = ("$/M output tokens", "E2E", "used", "binds")
 
 
 def sections(record: Compare) -> Iterator[Section]:

@@ -290,7 +290,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
-        yield Line(f"Likely range: {span}, in 8 of 10 published runs like this")
+        yield Line(f"Likely range: {span}, in 8 of 10 published runs like this", spare=1)
 
 
 def _load(record: CostReport) -> str:

@@ -254,7 +254,9 @@ def _hours(hours: Sequence[Hour]) -> Iterator[Line]:
         gpus = [hour.gpus for hour in hours]
         busiest = max(hours, key=lambda hour: hour.gpus).hour
         span = between(min(gpus), max(gpus), "{:,.0f}".format)
-        yield Line(f"{span} GPUs follow the load over {plural(len(hours), 'hour')}, most from hour {busiest}", "Hours")
+        yield Line(
+            f"{span} GPUs follow the load over {plural(len(hours), 'hour')}, most from hour {busiest}", "Hours", spare=2
+        )
 
 
 def _cloud(cloud: Cloud) -> Iterator[Line]:
@@ -263,8 +265,8 @@ def _cloud(cloud: Cloud) -> Iterator[Line]:
     yield Line(peak, "Cloud" if cloud.provider is None else f"Cloud {cloud.provider}")
     if cloud.scale_up:
         slowest = max(cloud.scale_up, key=lambda up: up.total_s)
-        yield Line(f"{number(slowest.total_s)} s until a new replica of {slowest.workload} serves", "Scale-up")
-    yield from (Line(_mix(mix), "Mix") for mix in cloud.mixes)
+        yield Line(f"{number(slowest.total_s)} s until a new replica of {slowest.workload} serves", "Scale-up", spare=1)
+    yield from (Line(_mix(mix), "Mix", spare=3) for mix in cloud.mixes)
 
 
 def _mix(mix: Mix) -> str:

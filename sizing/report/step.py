@@ -257,7 +257,8 @@ def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
         ),
         f"{pool}{number(record.total_s / MILLI, 4)} ms",
     )
-    longest = sorted(record.operations, key=lambda operation: -operation.seconds)[:MOST_SHOWN]
+    most = MOST_SHOWN // 2 if pool else MOST_SHOWN
+    longest = sorted(record.operations, key=lambda operation: -operation.seconds)[:most]
     more = len(record.operations) - len(longest)
     notes = (Line(f"{plural(more, 'shorter operation')}: --verbose", style="dim"),) if more else ()
     yield Table(OPERATIONS, longest, "/operations", notes=notes)

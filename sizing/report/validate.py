@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.catalog import shelf
-from sizing.catalog.measured import METRICS
+from sizing.catalog.measured import METRICS, Unread
 from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
 from sizing.evidence.predict import Result
 from sizing.formats.view import (
@@ -83,16 +83,19 @@ class Errors(NamedTuple):
 
 
 def record(
-    results: Sequence[Result], files: Sequence[str], by: Sequence[str]
+    results: Sequence[Result], files: Sequence[str], by: Sequence[str], unread: Sequence[Unread] = ()
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
-    """The record of comparisons, grouped by `by`."""
+    """The record of comparisons, grouped by `by`; rows `unread` are skipped."""
     compared = compare(results, by, shelf.only(Bands).bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
     report = ValidationReport(
         inputs={"files": list(files), "by": list(by)},
-        rows=len(results),
+        rows=len(results) + len(unread),
         predicted=sum(result.prediction is not None for result in results),
-        skipped=tuple(Named(result.row.id, result.skipped) for result in results if result.skipped),
+        skipped=(
+            *(Named(result.row.id, result.skipped) for result in results if result.skipped),
+            *(Named(row.id, row.reason) for row in unread),
+        ),
         missed=tuple(
             Named(result.row.id, result.prediction.missed)
             for result in results

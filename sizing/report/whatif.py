@@ -289,7 +289,10 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     together = () if best is None else best.names
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
-    helps = [*few("Needs", helpful, "option", 1), *few("Refused", refused, "option", 1)]
+    helps = [
+        *few("Needs", helpful, "option", 1),
+        *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
+    ]
     yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions), following()))
 
 

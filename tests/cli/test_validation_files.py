@@ -283,3 +283,19 @@ def test_the_measured_files_are_read_whole(name: str) -> None:
     path = MEASURED / f"{name}.csv"
     with path.open(newline="") as stream:
         assert len(load_measured(path)) == sum(1 for _ in csv.DictReader(stream))
+
+
+def test_a_row_that_cannot_be_read_is_listed_and_the_others_are_predicted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Whole files of rows without lengths, as of MLPerf's systems, do not stop the others."""
+    mixed, without = tmp_path / "mixed.csv", tmp_path / "without.csv"
+    wrong = GOOD.replace("1000", "", 1)
+    mixed.write_text("\n".join([HEAD, GOOD, wrong]), encoding="utf-8")
+    without.write_text("\n".join([HEAD, wrong]), encoding="utf-8")
+    assert run(["validate", str(mixed), str(without), "--jobs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["predicted"], len(found["skipped"])) == (3, 1, 2)
+    assert all("is empty" in one["reason"] for one in found["skipped"])
+    assert run(["validate", str(without)]) == 2
+    assert "is empty" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import data, real_model
 
-from sizing.answers.deployment import deployment
+from sizing.answers.deployment import deployment, running
 from sizing.answers.resolved import Resolved
 from sizing.model import pages
 from sizing.question.ask import ask_layout
@@ -157,3 +157,11 @@ def test_windows_are_kept_for_all_batches_in_flight() -> None:
 def test_sparse_attention_in_8_bit_keeps_scales_and_the_rotary_part(model: str, size: int) -> None:
     """512 values, four scales and 64 values of 16 bit are 656 B a latent, an index key 132 B, on layers with an indexer."""
     assert deployed(model=model, gpu="h200-sxm", tp=8, kv_precision="fp8").memory.kv_bytes_per_token == size
+
+
+def test_a_simulation_runs_as_many_sequences_as_start() -> None:
+
+    question = ask_layout(model="qwen3.5-27b", gpu="h100-sxm", engine="vllm:0.27.0", max_model_len=2500)
+    told, run = deployment(question, data()), running(question, data())
+    assert not told.memory.starts and run.memory.starts
+    assert run.settings.max_num_seqs == told.memory.most_num_seqs

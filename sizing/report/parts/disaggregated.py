@@ -238,8 +238,8 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
             Line(_used(prefill), "Prefill"),
             Line(_used(decode), "Decode"),
             Line(transfer, "Transfer"),
-            Line(found.needs, "Needs"),
-            Line(found.why, "Why"),
+            Line(found.why, "Why", spare=1),
+            Line(found.needs, "Needs", spare=2),
         )
     )
 

@@ -216,7 +216,9 @@ def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ..
 def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
     """The optimisations as they were asked for, and the turns of a conversation; nothing without any."""
     asked = inputs.get("optimisations") or {}
-    text = "; ".join(f"{name.replace('_', ' ')} ({_fields(stated)})" for name, stated in asked.items())
+    text = "; ".join(
+        f"{name.replace('_', ' ')} ({_fields(stated)})" for name, stated in asked.items() if name != "disaggregate"
+    )
     lines = (Line(text, "With"),) if text else ()
     talk = inputs.get("conversation")
     if talk is None:

@@ -68,7 +68,7 @@ def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = 
     unknown = banded and not any(row.span for row in found)
     name, value, *others = JUDGED
     columns = (name, value._replace(heading=known), *others)
-    return Table(columns, found, notes=(Line(UNKNOWN, style=DIM),) if unknown else ())
+    return Table(columns, found, notes=(Line(UNKNOWN, style=DIM, spare=1),) if unknown else ())
 
 
 def latencies(
@@ -202,11 +202,11 @@ def rests_on(assumptions: Sequence[Assumption]) -> Iterator[Line]:
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
     texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
-        yield Line(", ".join(texts), "Assumed", DIM)
+        yield Line(", ".join(texts), "Assumed", DIM, spare=4)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words:
-        yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM)
+        yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM, spare=5)
 
 
 def _value(a: Assumption) -> str:

@@ -1,0 +1,107 @@
+"""Deployments published by others against what the command line answers: `python -m sizing.calibration --published FILE`.
+
+Each row has a command, the published figure, and where its counterpart stands in the command's JSON: a path of keys, after `1/` where
+it is inverted, times a number.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from sizing.catalog.files import read_text
+from sizing.specs.errors import Fault, InputError
+
+NEEDED = ("id", "class", "command", "figure", "published")
+PERCENT = 100
+
+
+class Question(NamedTuple):
+    """A published figure with the command that asks for it."""
+
+    id: str
+    kind: str
+    arguments: tuple[str, ...]
+    figure: str
+    published: float
+
+
+class Answered(NamedTuple):
+    """A question with its answer; None, and why, where there is none."""
+
+    question: Question
+    found: float | None
+    why_not: str | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The answer over the published figure; 0 where there is none."""
+        return (self.found or 0.0) / self.question.published
+
+
+def questions(path: Path) -> tuple[Question, ...]:
+    """The questions of a file. Raises InputError where it lacks a column, and for a figure that is no number."""
+    lines = list(csv.DictReader(read_text(path).splitlines()))
+    missing = [name for name in NEEDED if not lines or name not in lines[0]]
+    if missing:
+        raise InputError([Fault("the column is missing", str(path), 1, name) for name in missing])
+    found = []
+    for number, line in enumerate(lines, start=2):
+        try:
+            published = float(line["published"])
+        except ValueError:
+            raise InputError(Fault(f"{line['published']!r} is no number", str(path), number, "published")) from None
+        arguments = tuple(shlex.split(line["command"])[1:])  # without the program's name
+        found.append(Question(line["id"], line["class"], arguments, line["figure"], published))
+    return tuple(found)
+
+
+def answered(asked: Iterable[Question]) -> Iterator[Answered]:
+    """Ask each question on the command line, one after another."""
+    for question in asked:
+        command = (sys.executable, "-m", "sizing", *question.arguments, "--json")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            yield Answered(question, figure_of(json.loads(done.stdout), question.figure))
+        except (ValueError, LookupError, TypeError, ZeroDivisionError):
+            yield Answered(question, None, (done.stderr.strip() or "no such figure").splitlines()[0])
+
+
+def figure_of(document: object, figure: str) -> float:
+    """The number that a figure names in a document: `1/total_s*1024` is 1,024 over `total_s`.
+
+    Raises LookupError for a path without a value, TypeError for one that is no number.
+    """
+    path, _, factor = figure.partition("*")
+    value = document
+    for key in path.removeprefix("1/").split("."):
+        value = value[int(key)] if isinstance(value, list) else value[key]  # type: ignore[index]
+    number = float(value)  # type: ignore[arg-type]
+    return (1 / number if path.startswith("1/") else number) * float(factor or 1)
+
+
+def tables(found: Iterable[Answered]) -> tuple[Table, Table]:
+    """Every answer with its ratio, and median error and farthest ratio by class."""
+    every = Table("id", "published", "answered", "ratio", title="published deployments")
+    classes = Table("class", "figures", "unanswered", "median error, %", "farthest ratio", title="by class")
+    by_class: dict[str, list[Answered]] = defaultdict(list)
+    for one in found:
+        by_class[one.question.kind].append(one)
+        shown = f"{one.found:.4g}" if one.found is not None else one.why_not or ""
+        every.add_row(one.question.id, f"{one.question.published:g}", shown, f"{one.ratio:.2f}")
+    for kind, ones in by_class.items():
+        ratios = [one.ratio for one in ones if one.found]
+        far = max(ratios, key=lambda ratio: max(ratio, 1 / ratio), default=0.0)
+        median = np.median([PERCENT * abs(one.ratio - 1) for one in ones])
+        classes.add_row(kind, str(len(ones)), str(len(ones) - len(ratios)), f"{median:.0f}", f"{far:.2f}")
+    return every, classes
