@@ -51,6 +51,8 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the files that pages name, and with the command on the path."""
     for name, source in FILES.items():
         shutil.copy(source, tmp_path / name)
+    (tmp_path / "my-model").mkdir()
+    shutil.copy(FILES["config.json"], tmp_path / "my-model" / "config.json")
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "genai.json").write_text("{}", encoding="utf-8")
     command = tmp_path / "bin" / "llmsize"

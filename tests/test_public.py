@@ -6,6 +6,7 @@ import doctest
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from importlib import import_module
@@ -70,22 +71,34 @@ def test_the_package_s_own_example_holds() -> None:
     assert doctest.testmod(sizing).failed == 0
 
 
+SMALL = sizing.ask("chat", gpu="h100-sxm", rps=2)
+
+
 def test_all_faults_come_at_once() -> None:
     with pytest.raises(sizing.InputError) as caught:
         sizing.ask("chat", gpu="h100-smx", precision="fp3", headroom="lots")
     assert len(caught.value.faults) == 3
 
 
-def test_an_unknown_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="no option 'gpuu'; did you mean 'gpu'"):
-        sizing.ask("chat", gpuu="h100-sxm")
+def test_unknown_options_are_told_all_at_once_with_the_nearest_name() -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        sizing.ask("chat", gpuu="h100-sxm", precison="fp8")
+    assert [(fault.field, fault.nearest) for fault in caught.value.faults] == [
+        ("gpuu", "gpu"),
+        ("precison", "precision"),
+    ]
+
+
+def test_a_layout_is_not_asked_for_a_demand() -> None:
+    with pytest.raises(sizing.InputError, match="rps: is no option here"):
+        sizing.ask_layout(model="llama-3.1-8b", gpu="h100-sxm", rps=3)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"spare": -3}, "spare: must be a whole number"),
-        ({"availability": 2.0}, "availability: must be a number"),
+        ({"availability": 2.0}, "availability: '2.0' is above 1: write 2% or 0.02"),
         ({"sparse": 1}, "sparse: is no rule of a plan"),
         ({"growth": "5%", "start": "2027-12", "until": "2026-12"}, "is not after the day of the plan"),
     ],
@@ -134,3 +147,17 @@ def test_money_takes_no_separate_pools() -> None:
         sizing.plan(question, sizing.plan_rules())
     with pytest.raises(sizing.InputError, match="cost takes no separate pools"):
         sizing.cost(question, sizing.Ways())
+
+
+@pytest.mark.parametrize(
+    ("made", "fields"),
+    [
+        (lambda: sizing.Grid(sizing.Layouts((0,), ()), (1, -4), arrivals="steady"), ["layouts.tp", "layouts.pp", "in_flight", "arrivals"]),  # type: ignore[arg-type]
+        (lambda: sizing.scenario(SMALL, sizing.Driving(policies=("inflght",), requests=0, routing="least", seed=-1)), ["policies", "requests", "routing", "seed"]),  # type: ignore[arg-type]
+        (lambda: sizing.cost(SMALL, sizing.Ways(clouds=("aws",), api="deepseek", split=-1.0)), ["clouds", "api", "split"]),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_wrong_values_are_named_by_their_fields(made: Callable[[], object], fields: list[str]) -> None:
+    with pytest.raises(sizing.InputError) as caught:
+        made()
+    assert [fault.field for fault in caught.value.faults] == fields

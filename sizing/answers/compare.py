@@ -8,32 +8,72 @@ from functools import partial
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
 from sizing.answers.estimate import answer
 from sizing.question.question import Question, load_data
+from sizing.replica.replica import Refusal
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
+
+MOST_CONFIRMED = 10  # candidates that are simulated: a screen of them
 
 
 def compare(
     question: Question,
     data: Data | None = None,
     *,
+    sort: Objective | None = None,
     simulated: bool = True,
     each: Each = map,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """What is found of every candidate, each with its first answer alone.
+    """What is found of every candidate, each with its first answer alone; the ten best in the order of `sort` are `simulated`.
+
+    `sort` is the question's objective without one. Where others take no more GPUs than a comparison does by default, those
+    that take more are turned down.
 
     >>> from sizing import ask
     >>> found = compare(ask("chat", gpu=["h100-sxm", "h200-sxm"]), simulated=False)
     >>> [(outcome.question.space.gpu_types[0].id, outcome.best.gpus) for outcome in found]
     [('h100-sxm', 10), ('h200-sxm', 8)]
     """
-    data, candidates = data or load_data(), candidates_of(question)
-    found = []
-    for outcome in each(partial(_first, data=data, simulated=simulated), candidates):
-        found.append(outcome)
-        if progress is not None:
-            progress(len(found), len(candidates))
+    data, by = data or load_data(), sort or question.rules.objective
+    candidates = candidates_of(question)
+    found = [_first(candidate, data, simulated=False) for candidate in candidates]
+    if question.rules.gpu_budget is None:
+        found = _sensible(found, data.defaults.most_gpus_compared)
+    done = 0
+    while simulated:
+        best = sorted(range(len(found)), key=lambda number: place(found[number].answer, by))[:MOST_CONFIRMED]
+        left = [number for number in best if not found[number].tries and found[number].best is not None]
+        if not left:
+            break
+        work = partial(_first, data=data, simulated=True)
+        for number, outcome in zip(left, each(work, [candidates[number] for number in left]), strict=True):
+            found[number], done = outcome, done + 1
+            if progress is not None:
+                progress(done, max(done, len(best)))
     return found
+
+
+def _sensible(found: list[Outcome], most: int) -> list[Outcome]:
+    """What was found, less answers of more than `most` GPUs where others take fewer."""
+    sizes = [outcome.best.gpus for outcome in found if outcome.best is not None]
+    if min(sizes, default=0) > most:
+        return found
+    return [
+        outcome
+        if outcome.best is None or outcome.best.separate or outcome.best.gpus <= most
+        else _too_many(outcome, most)
+        for outcome in found
+    ]
+
+
+def _too_many(outcome: Outcome, most: int) -> Outcome:
+    best = outcome.best
+    assert best is not None
+    replica = best.pool.replica
+    detail = f"takes {best.gpus:,} GPUs; a comparison leaves out more than {most:,} (estimate -g {replica.gpu_type.id} does not)"
+    over = best.gpus / most - 1
+    refused = Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "gpu_budget", detail, over)
+    return replace(outcome, answers=(), refusals=(refused,))
 
 
 def candidates_of(question: Question) -> list[Question]:

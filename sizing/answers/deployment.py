@@ -21,7 +21,7 @@ def memory(question: Question, data: Data | None = None) -> MemoryUse:
     >>> from sizing import ask_layout
     >>> held = memory(ask_layout(model="llama-3.1-8b", gpu="h100-sxm", max_model_len=8192))
     >>> held.fits, round(held.weights_gib, 2)
-    (True, 14.96)
+    (True, 14.99)
     """
     found = deployment(question, data or load_data())
     if found.refused is not None:

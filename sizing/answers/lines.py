@@ -20,6 +20,7 @@ from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
+from sizing.question.checked import Checks
 from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching
 from sizing.replica import step as step_model
@@ -109,6 +110,18 @@ class Grid:
     simulated: bool = True
     seed: int = 0
     metric: Metric | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError with every field that is none of its kind."""
+        checks = Checks()
+        checks.wholes("layouts.tp", self.layouts.tp)
+        checks.wholes("layouts.pp", self.layouts.pp)
+        checks.wholes("in_flight", self.in_flight)
+        checks.wholes("in_flight_of_pools", self.in_flight_of_pools)
+        checks.word("arrivals", self.arrivals, ARRIVALS)
+        checks.word("metric", self.metric, METRICS)
+        checks.whole("seed", self.seed, least=0)
+        checks.check()
 
 
 # --- which lines ---------------------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from sizing.answers.simulate import PrefillPool, Scenario
 from sizing.answers.verify import turns_of
 from sizing.engine import simulation
 from sizing.engine.requests import Arrivals, Lengths, enough_within
-from sizing.engine.rules import of_engine, with_policy
-from sizing.engine.run import Routing
+from sizing.engine.rules import POLICIES, of_engine, with_policy
+from sizing.engine.run import ROUTINGS, Routing
 from sizing.engine.simulation import ReplicaSet, Traffic
+from sizing.question.checked import Checks
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.question.values import Part, check
@@ -38,6 +39,7 @@ WINDOW_S = 0.1  # that a dynamic batch waits at most
 MOST_REQUESTS = 10_000_000  # more would not fit memory
 REQUESTS = 10_000  # of a rate without a number: the 99th percentile rests on a hundred of them
 ROUNDS = 10  # of a closed loop without a number: each place is filled so often
+SECONDS_AND_TOKENS = ("batch_window_s", "limit_s", "isl_std", "osl_std")  # of a driving, above 0
 SPARE_SHARE = 0.1  # of a closed loop that a limit ends: chance in lengths may bring so many more than the mean says
 Shape = Literal["lognormal", "normal"]
 
@@ -76,6 +78,22 @@ class Driving(NamedTuple):
 AS_IT_IS = Driving()
 
 
+def check_driving(driving: Driving) -> None:
+    """Raise InputError with every field of a driving that is none of its kind."""
+    checks, (kind, burstiness) = Checks(), driving.arriving
+    checks.words("policies", driving.policies, (OWN, *POLICIES))
+    for name in ("stated_replicas", "slots", "batch_size", "requests"):
+        checks.whole(name, getattr(driving, name))
+    for name, value in (("arriving.burstiness", burstiness), *((n, getattr(driving, n)) for n in SECONDS_AND_TOKENS)):
+        checks.number(name, value)
+    checks.number("length_ratio", driving.length_ratio, most=1.0)
+    checks.word("arriving.kind", kind, ("poisson", "even", "gamma"))
+    checks.word("length_shape", driving.length_shape, ("lognormal", "normal"))
+    checks.word("routing", driving.routing, ROUTINGS)
+    checks.whole("seed", driving.seed, least=0)
+    checks.check()
+
+
 class Trace(NamedTuple):
     """Arrivals and lengths from a file: its name, and a row for each request."""
 
@@ -105,6 +123,7 @@ def scenario(
     >>> found.gpus, found.traffic.count, found.traffic.rate_per_s
     (1, 50, 2.0)
     """
+    check_driving(driving)
     data, pools = data or load_data(), question.space.pools
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)

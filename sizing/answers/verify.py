@@ -275,8 +275,8 @@ def is_sure(served: Run, limits: Limits) -> bool:
         return True
     holds = True
     for name in LATENCIES:
-        limit, values_s = getattr(limits, name), served.measured_s[name]
-        if limit is None or not values_s.size:
+        limit, values_s = getattr(limits, name), served.measured_s.get(name)
+        if limit is None or values_s is None or not values_s.size:
             continue
         if _excess(values_s, limit, -SURE_TO_MISS) > 0:
             return True  # beyond doubt missed
@@ -319,7 +319,9 @@ def meets(served: Run, limits: Limits) -> bool:
             continue
         if found[limit.statistic] > limit.seconds:
             return False
-        long = served.measured_s[name].size > LONGER * FEWEST_REQUESTS
-        if long and _excess(served.measured_s[name], limit, SURE_ENOUGH, 1 + MISSED) > 0:
+        values_s = served.measured_s.get(name)
+        if values_s is None or values_s.size <= LONGER * FEWEST_REQUESTS:
+            continue
+        if _excess(values_s, limit, SURE_ENOUGH, 1 + MISSED) > 0:
             return False
     return True

@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from io import BufferedReader, TextIOWrapper
@@ -30,7 +31,7 @@ MOST_TOKENS = 10**9  # of a request: beyond any model, and exact in a float
 # Seconds since 1970 are below 2e9 until 2033; a float tells microseconds apart up to here, and steps take milliseconds.
 MOST_ARRIVAL_S = 1e10
 
-Row = tuple[float, float, float]
+COLUMNS = 3  # of a row: arrival, prompt and output tokens
 
 
 def _moment_s(value: Any) -> float:
@@ -80,7 +81,7 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
     file = str(path)
     try:
         with open_bytes(Path(path)) as raw, _text_of(raw) as stream:
-            rows = np.array(_rows(stream, file, most), dtype=float)
+            rows = np.frombuffer(_rows(stream, file, most)).reshape(-1, COLUMNS)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = "it is no UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
         raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
@@ -97,7 +98,7 @@ def _text_of(raw: BufferedReader) -> TextIOWrapper:
     return TextIOWrapper(content, encoding="utf-8-sig", newline="")
 
 
-def _rows(stream: IO[str], file: str, most: int | None) -> list[Row]:
+def _rows(stream: IO[str], file: str, most: int | None) -> array[float]:
     first = stream.readline()
     if not first.strip():
         raise InputError(Fault("is empty, or starts with an empty line", file=file))
@@ -179,9 +180,11 @@ def _known(names: list[str], file: str) -> Columns:
     raise InputError(Fault(message, file=file, line=1, allowed=forms))
 
 
-def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> list[Row]:
-    """The rows as numbers. Raises InputError with the faults of the first wrong ones."""
-    rows: list[Row] = []
+def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> array[float]:
+    """The rows as numbers, one after another, so that millions of them are small. Raises InputError with the faults of the first
+    wrong ones.
+    """
+    rows = array("d")
     faults: list[Fault] = []
     start, before = math.nan, -math.inf
     seconds = columns.seconds
@@ -201,7 +204,7 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
                 ):
                     if not rows:
                         start = at
-                    rows.append((at, prompt, output))
+                    rows.extend((at, prompt, output))
                     before = at
                     continue
             except (ValueError, TypeError, OverflowError):

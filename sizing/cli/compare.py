@@ -74,6 +74,7 @@ def command(
         outcomes = compare(
             asked.question,
             load_data(),
+            sort=asked.sort,
             simulated=not values["no_verify"],
             each=partial(ordered, jobs=most),
             progress=bar,
@@ -144,7 +145,7 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
     """The GPUs to replace, None without any. Raises InputError where they are misspelt, or a demand is stated too."""
     from sizing.cli.reading import Reader
-    from sizing.cli.rules import broken
+    from sizing.question.rules import broken
 
     if values["replace"] is None:
         return None

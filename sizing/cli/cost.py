@@ -47,6 +47,7 @@ def command(
     from sizing.cli.output import chosen_format, complain, write, write_picture
     from sizing.planning.bill import cost
     from sizing.question.ask import question_of
+    from sizing.question.rules import check_rules, of_kind
     from sizing.question.values import Part, options_of
     from sizing.report.cost import document, figure, record
 
@@ -56,6 +57,7 @@ def command(
         Part(lambda: ways_of(values)),
     )
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
+    check_rules(of_kind(asked, rows=False), WORKLOAD_OPTIONS, values)
     check_gpu(asked)
     found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
     write(document(found), output.value)

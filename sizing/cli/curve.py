@@ -10,7 +10,7 @@ import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.cli.output import chosen_format, complain, write, write_picture
-from sizing.cli.rules import broken, check_rules
+from sizing.question.rules import broken, check_rules
 from sizing.question.values import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -329,7 +329,8 @@ def _predicted(
     gpu = Part(lambda: _check_gpu(filled, spec))
     pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
     arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None, measured=known is not None))
-    check(*parts, gpu, *names.parts, asked, pools, arrivals)
+    still = Part(lambda: _check_seed(values, names.workload.value, arrivals.value))
+    check(*parts, gpu, *names.parts, asked, pools, arrivals, still)
     question = with_origin(asked.value, names, read, pools.value)
     stated = own.value
     return question, Grid(
@@ -371,6 +372,14 @@ def _pools(names: Names) -> SeparatePools | None:
     from sizing.question.ask import decodes, separate_pools
 
     return separate_pools(names, (decodes,))
+
+
+def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrivals) -> None:
+    """Raise InputError for a seed of a closed loop of equal lengths, where nothing is drawn."""
+    tokens, asked = workload.tokens, workload.optimisations
+    drawn = tokens.isl_std or tokens.osl_std or asked.speculative is not None or asked.prefix is not None
+    if arrivals == "closed" and not drawn:
+        check_rules(("no chance",), CURVE_OPTIONS, values)
 
 
 def _arrivals(own: _Own, *, pooled: bool, measured: bool) -> Arrivals:

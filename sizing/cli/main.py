@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -34,6 +35,8 @@ COMMANDS = {
 }  # fmt: skip
 
 INFEASIBLE, BAD_INPUT = 1, 2
+MOST_LINES, FIRST_LINES = 40, 10  # of faults: of very many the first are shown, and counted are the others
+ENDLESS, FIRST_CHARACTERS = re.compile(r"\S{400,}"), 60  # words that are no words: longer than any path
 HELP_COLUMNS = 100  # at most, on a terminal that has them
 INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
 
@@ -124,6 +127,10 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _bad_input(lines: Iterable[str]) -> int:
-    for line in dict.fromkeys(lines):
-        complain(line)
+    said = list(dict.fromkeys(lines))
+    shown = said if len(said) <= MOST_LINES else said[:FIRST_LINES]
+    for line in shown:
+        complain(ENDLESS.sub(lambda word: f"{word[0][:FIRST_CHARACTERS]}...", line))
+    if len(shown) < len(said):
+        complain(f"and {len(said) - len(shown):,} more faults")
     return BAD_INPUT

@@ -52,7 +52,7 @@ def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) ->
 
 
 def _check_idle(values: Mapping[str, Any]) -> None:
-    from sizing.cli.rules import is_given
+    from sizing.question.rules import is_given
 
     own = {"no_verify": "--no-verify", "explain": "--explain", "verbose": "--verbose"}
     flags = {field.name: field.flags[0] for field in QUESTION_OPTIONS} | own

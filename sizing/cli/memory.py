@@ -30,14 +30,15 @@ def command(**values: Any) -> None:
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.question import load_data
+    from sizing.question.rules import check_rules
     from sizing.question.values import Part, options_of, positive
     from sizing.report.memory import document, record, shared
 
     output = Part(lambda: chosen_format(values))
-    rules = Part(lambda: check_rules(("one cache",), MEMORY_OPTIONS, values))
+    situations = ("one cache", "a memory", *(() if values["prefix_shared"] is not None else ("nothing is shared",)))
+    rules = Part(lambda: check_rules(situations, MEMORY_OPTIONS, values))
     most = Part(lambda: positive(values["sequences"], "--sequences"))
     members = Part(lambda: _members(values))
     check(output, rules, most, members)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.cli.rules import broken, check_rules, is_given
+from sizing.question.rules import broken, check_rules, is_given
 from sizing.question.values import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,

@@ -1,8 +1,9 @@
-"""A progress bar on stderr for long runs; nothing where stderr is not a terminal."""
+"""Progress on stderr: a bar of long runs on a terminal; and a line now and then from any command that takes long."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -10,7 +11,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+FIRST_S, EVERY_S = 5.0, 15.0  # after which a command says that it is at work, and how often then
 PATIENCE_S = 1.0  # a shorter run needs no bar, and loading one takes a tenth of that
+
+
+class _Work:
+    """What a command is at, for the line that tells of it; `shown` while a bar tells more."""
+
+    text = "Working"
+    shown = False
+
+
+def tell_of_work() -> None:
+    """Tell on stderr what a command is at, from a thread of its own, once it has taken five seconds and then every fifteen."""
+    threading.Thread(target=_tell, daemon=True).start()
+
+
+def _tell() -> None:
+    began, wait_s = time.monotonic(), FIRST_S
+    while True:
+        time.sleep(wait_s)
+        wait_s = EVERY_S
+        if not _Work.shown and sys.stderr is not None:
+            print(f"llmsize: {_Work.text} ({time.monotonic() - began:.0f} s) ...", file=sys.stderr, flush=True)
 
 
 class Bar:
@@ -26,12 +49,14 @@ class Bar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _Work.text, _Work.shown = "Working", False
         if self.shown is not None:
             self.shown[0].stop()
 
     def __call__(self, done: int, total: int | None = None) -> None:
         """Record that `done` of `total` is done."""
         self.total = total or self.total
+        _Work.text = f"{self.text}, {done:,} of {self.total:,}" if self.total else f"{self.text}, {done:,}"
         if self.shown is not None:
             self.shown[0].update(self.shown[1], completed=done)
         elif sys.stderr.isatty() and time.monotonic() - self.began > PATIENCE_S:
@@ -45,4 +70,5 @@ class Bar:
         progress = Progress(console=Console(stderr=True), transient=True, redirect_stdout=False)
         task = progress.add_task(self.text, total=self.total, completed=done)
         progress.start()
+        _Work.shown = True
         return progress, task

@@ -12,7 +12,7 @@ import typer
 from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.cli.rules import is_given
+from sizing.question.rules import is_given
 from sizing.question.values import WORKLOAD_OPTIONS, Part
 
 if TYPE_CHECKING:

@@ -42,9 +42,9 @@ def command(
     It also finds the batch from which on decode is bound by compute, no longer by memory."""
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write, write_picture
-    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.question import load_data
+    from sizing.question.rules import check_rules
     from sizing.question.values import Part, options_of
     from sizing.report.roofline import document, figure, record
 

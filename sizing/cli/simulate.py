@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 import typer
 
 from sizing.cli.options import FILE_OPTIONS, FORMAT_OPTIONS, SIMULATION_OPTIONS, TICK_OPTIONS, for_one_layout, takes
-from sizing.cli.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
+from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
 from sizing.question.values import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -121,7 +121,7 @@ def _real_time(
     from sizing.cli.progress import Bar
     from sizing.report.simulate import document, figures, record
 
-    scenario = scenario_of(workload, values, output, files)
+    scenario = scenario_of(workload, as_estimated(workload, values), output, files)
     runs = simulate(scenario, Bar)
     found = record(scenario, runs)
     write(document(found), output.value)
@@ -157,6 +157,41 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
     from sizing.report.parts.requests import requests_csv
 
     write_file(path, "--requests-out", requests_csv(runs, unit).encode())
+
+
+def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with the layout and replicas that `llmsize estimate` gives a workload's demand, where none are stated.
+
+    What is wrong with the question is told where the rest is read.
+    """
+    from sizing.model.architecture import SIZES
+
+    stated = (*SIZES, "replicas", "concurrency", "trace", "disaggregate")
+    if workload is None or any(values[name] is not None for name in stated):
+        return values
+    if values["arrivals"] is not None and _is_at_once(values["arrivals"]):
+        return values
+    from sizing.answers.estimate import answer
+    from sizing.cli.output import complain
+    from sizing.question.ask import question_of
+    from sizing.question.question import load_data
+    from sizing.question.values import Part, options_of
+
+    found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
+    if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
+        return values
+    if any(getattr(found.value.service.serving, name) is not None for name in SIZES):
+        return values
+    best = answer(found.value, load_data()).answer
+    if best is None:
+        return values
+    layout, count = best.pool.replica.layout, best.pool.count
+    complain(f"no layout is stated: {count:,} x {layout}, as llmsize estimate sizes it")
+    return {
+        **values,
+        **{name: getattr(layout, name) for name in SIZES if getattr(layout, name) != 1},
+        "replicas": count,
+    }
 
 
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
@@ -380,6 +415,18 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
     read.check()
 
 
+def _draws(asked: Workload, driving: Driving, *, closed: bool, traced: bool) -> bool:
+    """Whether anything of a run is left to chance: lengths, arrivals, the router, what is drafted, or the turn of a talk."""
+    tokens, optimised = asked.tokens, asked.optimisations
+    if optimised.speculative is not None or (optimised.prefix is not None and (optimised.prefix.turns or 1) > 1):
+        return True
+    lengths = (driving.isl_std, driving.osl_std, driving.length_ratio, tokens.isl_std, tokens.osl_std)
+    spread = not traced and any(length is not None for length in lengths)
+    comes_at_random = not (closed or traced) and driving.arriving.kind in ("poisson", "gamma")
+    routed = driving.replicas > 1 and driving.routing in ("random", "power-of-two")
+    return spread or comes_at_random or (routed and not closed)
+
+
 def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:
     """Yield the situations of a load that leave options without effect."""
     from sizing.question.demand import OF_YEAR
@@ -395,6 +442,8 @@ def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | N
         yield "no users"
     if not traced and not at_once and (demand is None or closed):
         yield "no rate"
+    if not _draws(asked, driving, closed=closed or demand is None, traced=traced):
+        yield "no chance"
     routed = [driving.replicas] if pools is None else [p.pool.replicas or 1 for p in (pools.prefill, pools.decode)]
     if closed:
         yield "a closed loop"

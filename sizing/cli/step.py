@@ -34,10 +34,10 @@ def command(
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
-    from sizing.cli.rules import check_rules
     from sizing.question.ask import layout_question
     from sizing.question.names import Layers
     from sizing.question.question import load_data
+    from sizing.question.rules import check_rules
     from sizing.question.values import Part, check, options_of
     from sizing.report import step as report
     from sizing.specs.errors import Fault, InputError

@@ -122,10 +122,12 @@ class Resolver:
     def question(self, values: Mapping[str, Any]) -> Question:
         """The question of `values`. Raises InputError where they are wrong."""
         from sizing.question.ask import question_of
+        from sizing.question.rules import check_rules, of_kind
 
-        return question_of(
-            self.workload, options_of(self.options, values), catalog=self.catalog, data=self.data, pooled=True
-        )
+        options = options_of(self.options, values)
+        found = question_of(self.workload, options, catalog=self.catalog, data=self.data, pooled=True)
+        check_rules(of_kind(found, rows=True), self.options, values)
+        return found
 
     def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
         """The faults of `values`."""

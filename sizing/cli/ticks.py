@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sizing.cli.reading import Reader
-from sizing.cli.rules import broken, is_given
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
+from sizing.question.rules import broken, is_given
 from sizing.question.values import Field
 
 # Defaults of the sizing course's simulator.

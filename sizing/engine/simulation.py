@@ -30,6 +30,7 @@ from sizing.specs.model import Model
 from sizing.specs.units import GIB
 from sizing.specs.workload import Limits
 
+AT_ONCE = 2**16  # rows of a trace
 MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
 
 
@@ -155,7 +156,8 @@ class Run:
     last end, or the first arrival of a cool-down, or the limit that cut the run. `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
     `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
     time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
-    used at once. `measured_s` are the latencies of each measured request, in the order of arrival. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    used at once. `measured_s` are the latencies of each
+    measured request of a steady load, in the order of arrival. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
     """
 
     arrived: int
@@ -245,8 +247,9 @@ def longest_of(traffic: Traffic, model: Model) -> int:
 def open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> Iterator[tuple[float, int, int]]:
     """Yield (arrival in s, prompt tokens, output tokens) of each request that is not sent by the end of another."""
     if traffic.trace is not None:
-        for arrival, isl, osl in traffic.trace.tolist():
-            yield arrival, max(1, int(isl)), max(1, int(osl))
+        for start in range(0, len(traffic.trace), AT_ONCE):  # a list of all rows would be many times as large
+            for arrival, isl, osl in traffic.trace[start : start + AT_ONCE].tolist():
+                yield arrival, max(1, int(isl)), max(1, int(osl))
         return
     isl, osl = _drawn(traffic, traffic.count, longest, rng)
     if traffic.rate_per_s is None:
@@ -377,7 +380,7 @@ def measure(
         stable=traffic.in_flight is not None
         or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps),
         wasted=sum(record.wasted(stop) for record in records) / len(watches),
-        measured_s={"ttft": ttft, "itl": itl, "e2e": e2e},
+        measured_s={"ttft": ttft, "itl": itl, "e2e": e2e} if traffic.warm_up else {},
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )

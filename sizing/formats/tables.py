@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sizing.formats.view import Document, Rows, plain
 from sizing.formats.words import stated
 from sizing.specs.units import on_one_line, printable
+
+FORMULAS = ("=", "+", "-", "@")  # with which a spreadsheet's formula begins
+MARKUP = re.compile(r"([\\`*\[\]<>|])")  # of names that would become links, tags or columns
 
 
 def as_json(document: Document[Any]) -> str:
@@ -39,7 +43,18 @@ def csv_lines(rows: Iterable[Sequence[Any]]) -> str:
 def _csv_cell(value: Any) -> Any:
     if value is None:
         return ""
-    return printable(value) if isinstance(value, str) else value
+    return _guarded(printable(value)) if isinstance(value, str) else value
+
+
+def _guarded(text: str) -> str:
+    """Text that a spreadsheet takes as text: what begins like a formula gets a quote before it, a number stays one."""
+    if not text.lstrip().startswith(FORMULAS):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def as_markdown(document: Document[Any]) -> str:
@@ -48,7 +63,7 @@ def as_markdown(document: Document[Any]) -> str:
     kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
     head = [table.columns[i] for i in kept]
     lines = [_markdown_line(head), _markdown_line(["---"] * len(head))]
-    lines += [_markdown_line([_markdown_cell(row[i]) for i in kept]) for row in table.rows]
+    lines += [_markdown_line([markdown_cell(row[i]) for i in kept]) for row in table.rows]
     return "\n".join(lines)
 
 
@@ -56,12 +71,13 @@ def _markdown_line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown_cell(value: Any) -> str:
+def markdown_cell(value: Any) -> str:
+    """A value as a cell of a Markdown table."""
     if value is None:
         return ""
     if isinstance(value, float):
         return stated(value)
-    return on_one_line(str(value)).replace("|", "\\|")
+    return MARKUP.sub(r"\\\1", on_one_line(str(value)))
 
 
 def _rows(document: Document[Any]) -> Rows:

@@ -49,6 +49,24 @@ class Ways(NamedTuple):
     at_price: bool = False
 
 
+def check_ways(ways: Ways) -> None:
+    """Raise InputError with every field of the ways to pay that is none of its kind."""
+    faults = [
+        Fault(f"{pair!r} is not allowed", field="clouds", allowed="(provider, kind), as ('aws', 'on-demand')")
+        for pair in ways.clouds
+        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(word, str) for word in pair))
+    ]
+    for name, kind in (("own", OwnFile), ("api", ApiPrices)):
+        value = getattr(ways, name)
+        if value is not None and not isinstance(value, kind):
+            faults.append(Fault(f"{value!r} is not allowed", field=name, allowed=f"{kind.__name__}, or None"))
+    split = ways.split
+    if split is not None and split != BY_TIME and (isinstance(split, str) or not 0 <= split < float("inf")):
+        faults.append(Fault(f"{split!r} is not allowed", field="split", allowed=f"{BY_TIME}, or a number from 0 on"))
+    if faults:
+        raise InputError(faults)
+
+
 class Rental(NamedTuple):
     """Offers of one provider and kind for one type of GPU, and their title.
 
@@ -157,6 +175,7 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     >>> [option.name for option in bill.options]
     ['Lambda', 'Lambda, following the load']
     """
+    check_ways(ways)
     if question.space.pools is not None:
         raise InputError(unpooled("cost", SEPARATE))
     data = load_data()

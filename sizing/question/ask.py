@@ -28,6 +28,7 @@ from sizing.question.question import (
     target_of,
     undemanded,
 )
+from sizing.question.rules import check_rules, of_question
 from sizing.question.served import (
     as_served,
     check_asked,
@@ -38,7 +39,18 @@ from sizing.question.served import (
     served,
     with_images,
 )
-from sizing.question.values import QUESTION_OPTIONS, Field, Options, Part, check, options_of, positive, unpooled
+from sizing.question.values import (
+    LAYOUT_OPTIONS,
+    QUESTION_OPTIONS,
+    WORKLOAD_OPTIONS,
+    Field,
+    Options,
+    Part,
+    check,
+    options_of,
+    positive,
+    unpooled,
+)
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
@@ -105,17 +117,18 @@ NAMES = ("model", "gpu", "precision", "engine")  # options that are text or a pa
 SEPARATE_PATH = ("optimisations", "disaggregate")
 # A workload needs lengths; the question of one layout has none.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
+NO_OPTION = "is no option here"
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
 def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Question:
     """The question of a workload (file or ready name) and of options over it, by their names on the command line.
 
-    Raises InputError with all faults that can be known, and TypeError for an unknown option.
+    Raises InputError with all faults that can be known, unknown options among them.
 
     >>> question = ask("chat", gpu="h100-sxm", rps=2)
     >>> question.service.model.name, question.target.requests_per_s
-    ('meta-llama/Llama-3.1-70B', 2.0)
+    ('meta-llama/Llama-3.1-70B-Instruct', 2.0)
     """
     named = _text("workload", workload)
     question = question_of(named, options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)), pooled=True)
@@ -123,12 +136,11 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
 
 
 def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by parameter name, lists as comma-separated text. Raises TypeError for an unknown option."""
+    """Options by parameter name, lists as comma-separated text. Raises InputError with every option that is not taken."""
     known = [field.name for field in fields]
-    for name in options:
-        if name not in known:
-            near = nearest(name, known)
-            raise TypeError(f"there is no option {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InputError(Fault(NO_OPTION, field=name, allowed=None, nearest=nearest(name, known)) for name in unknown)
     listed = {
         name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value for name, value in options.items()
     }
@@ -164,7 +176,8 @@ def question_of(
     question = Part(lambda: resolved(names, data, gpu_budget=budget.value), names.layers.by_field)
     checks = (decodes, rated) if pooled else (_unpooled,)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
-    check(*parts, *names.parts, budget, growth, question, pools)
+    idle = Part(lambda: check_rules(of_question(question.value), WORKLOAD_OPTIONS, options.by_name(WORKLOAD_OPTIONS)))
+    check(*parts, *names.parts, budget, growth, question, pools, idle)
     return with_origin(question.value, names, data, pools.value)
 
 
@@ -311,7 +324,7 @@ def ask_layout(**options: Any) -> Question:
     >>> ask_layout(model="llama-3.1-8b", gpu="h100-sxm", tp=2).service.max_model_len
     131072
     """
-    return layout_question(options_of(QUESTION_OPTIONS, _values(QUESTION_OPTIONS, options)))
+    return layout_question(options_of(LAYOUT_OPTIONS, _values(LAYOUT_OPTIONS, options)))
 
 
 def layout_question(options: Options, *parts: Part[Any]) -> Question:

@@ -6,7 +6,7 @@ Every field of a question that a user may set: name, type, spellings, help, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Generic, NamedTuple, NewType, TypeVar
@@ -271,6 +271,12 @@ WORKLOAD_OPTIONS = (
     *PLANNING_OPTIONS,
 )
 QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
+LAYOUT_OPTIONS = (
+    *MODEL_OPTIONS,
+    *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
+    *DISAGGREGATION_OPTIONS,
+)  # of one, without a load
 
 
 def states_demand(option: Field) -> bool:
@@ -293,6 +299,10 @@ class Options:
     provider: str | None = None
     gpus: int | None = None
     faults: tuple[Fault, ...] = ()
+
+    def by_name(self, fields: Iterable[Field]) -> dict[str, Any]:
+        """The stated workload fields by the names of their options."""
+        return {field.name: self.fields[field.field] for field in fields if field.field and field.field in self.fields}
 
 
 _COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")

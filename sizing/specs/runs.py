@@ -16,7 +16,8 @@ from sizing.specs.values import OneFile, PositiveInt, Text
 USUAL, EVEN = 0.9, 0.5  # 9 of 10 published runs of the kind; as likely as not
 LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.95
 TIMES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e", "throughput")
-COLUMNS = ("mode", "vendor", "engine", "architecture", "kind", "group", *TIMES)
+CLASS = ("mode", "vendor", "engine", "architecture", "kind")
+COLUMNS = (*CLASS, "group", *TIMES)
 # What runs must have in common with a question, the narrowest class first; in other classes nothing is known.
 ALIKE: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "kind", "architecture"),

@@ -22,7 +22,7 @@ FEASIBLE = [*ASKED, "--rps", "20"]
 INFEASIBLE = ["estimate", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]  # fmt: skip
 COMMANDS = (
     "estimate", "plan", "cost", "memory", "step", "curve", "compare", "sweep", "roofline", "report", "simulate", "whatif", "explain",
-    "validate", "gpus", "models", "engines", "workloads", "completion",
+    "validate", "gpus", "models", "engines", "workloads", "prices", "import", "completion",
 )  # fmt: skip
 
 

@@ -268,7 +268,7 @@ def test_mistakes_come_out_together(capsys: pytest.CaptureFixture[str], tmp_path
     [
         (("--cloud", "awz"), "did you mean AWS?"),
         (("--cloud", "aws:spt"), "allowed: on-demand"),
-        (("--own", "hgx-h101"), "did you mean hgx-h100"),
+        (("--own", "hgs-h100"), "did you mean hgx-h100"),
         (("--own", "hgx-h200"), "holds h200-sxm GPUs"),
         (("--api", "nan,1"), "is not two prices"),
         (("--api", "0,0"), "is not two prices"),

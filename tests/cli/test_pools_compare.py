@@ -70,7 +70,8 @@ def test_a_row_is_what_estimate_answers_to_the_same(extra: list[str], capsys: Ca
         check_as_estimated(line, alone)
     whole = document(capsys, "compare", *ASKED, *axes)["candidates"]
     assert [line for line in compared["candidates"] if not line["disaggregated"]] == whole
-    assert [line["gpus"] for line in compared["candidates"]] == sorted(line["gpus"] for line in compared["candidates"])
+    asked_first = [line[{"gpus": "gpus", "cost": "usd_per_hour"}[compared["sort"]]] for line in compared["candidates"]]
+    assert asked_first == sorted(asked_first)
 
 
 def test_pools_that_name_their_gpus_are_one_row(capsys: Capsys) -> None:

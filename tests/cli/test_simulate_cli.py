@@ -765,3 +765,13 @@ def test_limits_are_not_met_where_nothing_was_served(capsys: Capture) -> None:
 def test_an_empty_policy_is_a_fault(capsys: Capture) -> None:
     assert run([*OPEN, "--policy", ""]) == 2
     assert "--policy" in capsys.readouterr().err
+
+
+def test_a_workload_without_a_layout_is_driven_as_estimate_sizes_it(capsys: Capture) -> None:
+    assert run(["estimate", "chat", "-g", "h100-sxm", "--json"]) == 0
+    sized = json.loads(capsys.readouterr().out)["deployment"]
+    assert run(["simulate", "chat", "-g", "h100-sxm", "--requests", "4000", "--json"]) == 0
+    told = capsys.readouterr()
+    driven = json.loads(told.out)["inputs"]
+    assert (driven["replicas"], driven["tp"]) == (sized["replicas"], sized["tp"])
+    assert "as llmsize estimate sizes it" in told.err

@@ -83,19 +83,21 @@ def _capacity_words(best: Answer, question: Question) -> str:
 
 
 def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
-    """Write the limit that the last simulated size broke, although the closed form had found it feasible."""
+    """Write the limit that the nearest simulated size broke, although the closed form had found it feasible."""
     served = best.run
-    detail = f"simulation confirmed none of {tries} sizes up to {best.gpus} x {best.pool.replica.gpu_type.name}"
+    detail = f"simulation confirmed none of {tries} sizes; the nearest, {best.gpus} x {best.pool.replica.gpu_type.name}"
     if served is None:
-        return detail
+        return f"{detail}, did not hold"
     if not served.stable:
-        return f"{detail}: its queue keeps growing"
+        return f"{detail}, has a queue that keeps growing"
     for name in ("ttft", "itl", "e2e"):
         limit = getattr(question.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
         if found is not None and found > limit.seconds:
-            return f"{detail}: {at_limit(name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI)}"
-    return detail
+            return (
+                f"{detail}, has {at_limit(name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI)}"
+            )
+    return f"{detail}, did not hold"
 
 
 def unmet(outcome: Outcome) -> Limiting:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.question.values import WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
+
+if TYPE_CHECKING:  # help and faults of options need no question
+    from sizing.question.question import Question
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
@@ -64,6 +67,15 @@ RULES = (
     Rule("one cache", OF_CONVERSATIONS, ONE_CACHE, "--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica", together=True),
     Rule("a step", SPARING, ALL_NEW, "--prefill N --prior M: N tokens to compute of a prompt with M in cache", together=True),
     Rule("a roofline", SPARING, ALL_NEW, "--prefill N: the tokens of a prompt that are computed", together=True),
+    Rule("a step", ("max_model_len",), "bounds sequences, and a step is timed at the context that is given", "--context, --prior"),
+    Rule("a memory", ("all2all_backend", "expert_imbalance", "kv_offload"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
+    Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
+    # what a demand leaves without effect
+    Rule("offline work", ("ttft", "itl", "e2e"), "has no meaning for offline work, which has no limits on latency", "another --mode"),
+    Rule("offline work", ("max_utilisation",), "has no meaning for offline work, which keeps every slot full", "another --mode"),
+    Rule("a closed demand", ("max_utilisation",), "has no meaning in a closed loop, whose clients wait for each other", "without --closed-loop"),
+    Rule("money of no users", ("requests_per_user",), NO_USERS, "with --dau"),
+    Rule("rows of no users", ("requests_per_user", "active_hours", "peak_to_mean"), NO_USERS, "with --dau, or --mean-rps"),
     # how a simulation is driven
     Rule("real time", ("prefill", "prefill_chunks", "rate", "osl_mean"), "counts ticks", "with --ticks"),
     Rule("a trace", (*OF_LOADS, *OF_LENGTHS), "contradicts --trace, which has its own"),
@@ -87,6 +99,7 @@ RULES = (
     # curves
     Rule("no predictions", (*_but((*OF_ROWS, "tp", "pp", "concurrency")), "disaggregate"), UNPREDICTED, PREDICTED),
     Rule("no predictions", OF_PREDICTIONS, UNPREDICTED, PREDICTED),
+    Rule("no chance", ("seed",), "has no meaning where nothing is drawn", "with lengths that spread, or arrivals at random times"),
     Rule("no simulation", ("seed",), "has no meaning without simulation", "without --no-verify"),
     Rule("no measurements", ("measured_only",), "has no meaning without measurements", "with --measured FILE.csv"),
     # plans and comparisons
@@ -116,6 +129,27 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
                 given = [", ".join(given)] if given else []
             faults += [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
     return faults
+
+
+def of_question(question: Question) -> Iterator[str]:
+    """Yield the situations of a question that leave options without effect, whatever the command."""
+    target, demand = question.target, question.origin.workload.demand
+    if target.offline:
+        yield "offline work"
+    elif target.concurrency is not None and demand is not None and demand.closed_loop:
+        yield "a closed demand"
+
+
+def of_kind(question: Question, *, rows: bool) -> Iterator[str]:
+    """Yield the situations of money, or of `rows` without users, where no daily active users bring the load."""
+    from sizing.question.demand import AT_ONCE, OF_PEAK
+
+    demand = question.origin.workload.demand
+    kind = None if demand is None else demand.kind
+    if not rows and kind != "daily_active_users":
+        yield "money of no users"
+    if rows and kind in (None, *OF_PEAK, *AT_ONCE):
+        yield "rows of no users"
 
 
 def check_rules(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> None:

@@ -1,0 +1,26 @@
+"""A comparison is of sensible answers, of which the best are simulated; answers near a limit are decided by long runs."""
+
+from __future__ import annotations
+
+from sizing import ask
+from sizing.answers.compare import compare
+from sizing.answers.estimate import estimate
+
+
+def test_a_comparison_simulates_the_ten_best_and_leaves_out_answers_of_very_many_gpus() -> None:
+    """A demand that a small card serves with thousands of GPUs only, while others take some dozens."""
+    question = ask("chat", gpu="all", rps=300, precision="fp8")
+    closed = compare(question, simulated=False)
+    most = question.origin.defaults.most_gpus_compared
+    assert all(outcome.best is None or outcome.best.gpus <= most for outcome in closed)
+    left_out = [outcome for outcome in closed if any("leaves out" in refusal.detail for refusal in outcome.refusals)]
+    assert left_out and all(outcome.refusals[0].reason == "gpu_budget" for outcome in left_out)
+    alone = estimate(
+        ask("chat", gpu=left_out[0].question.space.gpu_types[0].id, rps=300, precision="fp8"), simulated=False
+    )
+    assert alone.best is not None and alone.best.gpus > most  # asked for alone it is an answer
+
+
+def test_what_a_comparison_ranks_first_is_simulated() -> None:
+    found = compare(ask("chat", gpu="h100-sxm,h200-sxm,l40s"), sort="cost")
+    assert [outcome.verified for outcome in found] == [True, True, True]

@@ -1,0 +1,130 @@
+"""Every option of every command that asks a question changes what is answered, or is refused.
+
+What merely repeats the question (inputs, assumptions, commands to repeat it) is left out of the comparison. An option is tried
+where it has something to act on: `WITH` says where that is not the plain question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sizing.cli.main import run
+from sizing.cli.options import MEMORY_OPTIONS, STEP_OPTIONS
+from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field
+
+ECHOES = frozenset({"inputs", "simulate_command", "command", "assumptions", "explanations", "evidence"})
+MODEL, EXPERTS = ("-m", "llama-3.1-8b"), ("-m", "qwen3-30b-a3b")
+LENGTHS = ("--isl", "1000", "--osl", "200")
+# Commands with what they need, the options that they share, and the demand that they are asked for.
+COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] = {
+    "memory": (("-g", "h100-sxm"), MEMORY_OPTIONS, ()),
+    "step": (("-g", "h100-sxm", "--prefill", "700", "--decode", "8", "--context", "900"), STEP_OPTIONS, ()),
+    "estimate": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), QUESTION_OPTIONS, ("--rps", "300")),
+    "compare": (("-g", "h100-sxm", *LENGTHS, "--no-verify", "--jobs", "1"), QUESTION_OPTIONS, ("--rps", "300")),
+    "plan": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), WORKLOAD_OPTIONS, ("--rps", "300")),
+    "cost": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), WORKLOAD_OPTIONS, ("--rps", "300")),
+    "sweep": (
+        ("-g", "h100-sxm", "--isl", "1000", "--vary", "osl=200", "--jobs", "1"),
+        QUESTION_OPTIONS,
+        ("--rps", "300"),
+    ),
+}
+VALUES = {
+    "task": "embed", "precision": "fp8", "kv_precision": "fp8", "engine": "sglang", "tp": "2", "pp": "2", "ep": "2", "dp": "2",
+    "cp": "2", "dcp": "2", "all2all_backend": "low_latency", "expert_imbalance": "3", "memory_fraction": "50%",
+    "max_model_len": "120000", "max_num_seqs": "2", "max_num_batched_tokens": "300", "cuda_graphs_gib": "9",
+    "speculative": "eagle3:3@0.75", "sparsity": "2:4", "prefix_hit": "50%", "prefix_shared": "100", "prefix_distinct": "9000",
+    "turns": "4", "think_time": "400s", "prefix_routing": "affinity", "lora": "4x64", "images": "1x512x512",
+    "kv_offload": "50%", "isl": "1500", "osl": "300", "isl_max": "110000", "osl_max": "110000", "rps": "9", "users": "5000",
+    "requests_per_session": "3", "session_length": "1min", "concurrency": "30", "dau": "9m", "requests_per_user": "9",
+    "active_hours": "3", "peak_to_mean": "4", "mode": "offline", "gpus": "2", "mean_rps": "700", "profile": "office",
+    "percentile": "95%", "ttft": "60ms", "itl": "9ms", "e2e": "700ms", "max_utilisation": "30%", "headroom": "80%",
+    "price": "9", "provider": "lambda", "confidence": "70%",
+}  # fmt: skip
+WITH: dict[str, tuple[str, ...]] = {
+    "requests_per_session": ("--users", "4000", "--session-length", "5min"),
+    "session_length": ("--users", "4000", "--requests-per-session", "3"),
+    "closed_loop": ("--concurrency", "300"),
+    "think_time": ("--users", "90000"),
+    "peak_to_mean": ("--dau", "9m"),
+    "requests_per_user": ("--dau", "9m"),
+    "active_hours": ("--dau", "9m"),
+    "profile": ("--dau", "9m"),
+    "mean_rps": ("--peak-to-mean", "2"),
+    "prefix_shared": ("--prefix-hit", "0.5"),
+    "prefix_distinct": ("--prefix-hit", "0.5", "--prefix-shared", "100"),
+    "prefix_routing": ("--prefix-hit", "0.5", "--prefix-shared", "300", "--prefix-distinct", "9000"),
+    "all2all_backend": ("--dp", "2", "--ep", "2", "--tp", "1"),
+    "expert_imbalance": ("--ep", "2", "--tp", "2"),
+    "ep": ("--tp", "4"),
+    **dict.fromkeys(("isl_max", "osl_max", "max_model_len"), ("--memory-fraction", "35%")),
+    "dp": ("--tp", "2"),
+}
+OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance")
+# Tested where they have something to act on: several GPU types, runs like the question, layouts of their own, and what engines
+# keep beside the cache (tests/model/test_asked_memory.py); the model and its GPU are the question itself.
+ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate"})
+RARE = frozenset({
+    "kv_cache_bytes", "max_total_tokens", "prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers",
+    "limit_mm_per_prompt", "mamba_full_memory_ratio", "max_mamba_cache_size", "language_model_only",
+})  # fmt: skip
+SAME_BYTES = ("memory", "ep")  # whole experts or parts of each: what a GPU holds of them is the same
+STATES = ("--rps", "--users", "--dau", "--concurrency")
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    for command, (_, options, _) in COMMANDS.items():
+        names = (option.name for option in options if option.name not in ELSEWHERE | RARE)
+        yield from ((command, name) for name in names if (command, name) != SAME_BYTES)
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The answer without what repeats the question; None where it is refused."""
+    code = run([*arguments, "--json"])
+    out = capsys.readouterr().out
+    return None if code == 2 else without_echoes(json.loads(out))
+
+
+def without_echoes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_echoes(inner) for key, inner in value.items() if key not in ECHOES}
+    return [without_echoes(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("command", "name"), list(cases()))
+def test_an_option_changes_the_answer_or_is_refused(
+    command: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needed, options, demand = COMMANDS[command]
+    option = next(option for option in options if option.name == name)
+    context = WITH.get(name, ())
+    if (not demand and any(word in STATES for word in context)) or (command == "step" and name == "max_model_len"):
+        context = ()
+    own = any(word in STATES for word in context) or option.flags[0] in STATES or name == "mean_rps"
+    model = EXPERTS if name in OF_EXPERTS else MODEL
+    stated = (option.flags[0],) if option.type is bool else (option.flags[0], VALUES[name])
+    base = (command, *needed, *model, *(() if own else demand), *context)
+    found = answered(capsys, *base, *stated)
+    assert found is None or found != answered(capsys, *base), f"{command} {' '.join(stated)} changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--mode", "offline", "--ttft", "1us"), "offline work"),
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--concurrency", "5", "--closed-loop", "--max-utilisation", "0.5"), "closed loop"),
+        (("memory", *MODEL, "-g", "h100-sxm", "--prefix-hit", "0.5"), "--prefix-shared"),
+        (("cost", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--requests-per-user", "3"), "with --dau"),
+        (("sweep", *MODEL, "-g", "h100-sxm", "--isl", "9", "--vary", "osl=9", "--rps", "5", "--active-hours", "3"), "with --dau"),
+        (("simulate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--concurrency", "5", "--seed", "3"), "nothing is drawn"),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_says_why(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(list(arguments)) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""Laws that hold between the answers to two questions, asked of random ones: LLMSIZE_METAMORPHIC=500 asks so many."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from sizing import ask
+from sizing.answers.answer import Answer, spent
+from sizing.answers.estimate import answer
+from sizing.question.question import load_data
+from sizing.specs.data import Data
+
+QUESTIONS = int(os.environ.get("LLMSIZE_METAMORPHIC", "40"))
+SIMULATED = max(3, QUESTIONS // 10)  # a simulated answer takes some ten times as long
+DENSE = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mistral-7b-v0.1")
+EXPERTS = ("mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b", "deepseek-v3")
+GPUS = ("h100-sxm", "a100-sxm-80gb", "l40s", "h200-sxm", "h100-pcie", "b200")
+CHANGE = 1e-9  # of dollars an hour, that sums in another order differ by
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return load_data()
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """Options of a random question: a usual service with limits or without, in flight or at a rate."""
+    draw = random.Random(seed)
+    found: dict[str, Any] = {
+        "model": draw.choice(DENSE + EXPERTS),
+        "gpu": draw.choice(GPUS),
+        "isl": int(10 ** draw.uniform(2, 3.8)),
+        "osl": int(10 ** draw.uniform(1, 3)),
+        "rps": round(10 ** draw.uniform(-0.5, 1.7), 2),
+    }
+    statistic = draw.choice(("", "p95:", "p99:"))
+    if draw.random() < 0.7:
+        found["ttft"] = f"{statistic}{draw.choice((0.3, 0.6, 1, 2, 5))}s"
+    if draw.random() < 0.7:
+        found["itl"] = f"{statistic}{draw.choice((20, 40, 80, 150))}ms"
+    return found
+
+
+def best(data: Data, options: dict[str, Any], *, simulated: bool = False, **changes: Any) -> Answer | None:
+    return answer(ask(**{**options, **changes}), data, simulated=simulated).answer
+
+
+def dollars(found: Answer | None, what: str = "gpus") -> float:
+    return float("inf") if found is None else spent(found, "cost" if what == "cost" else "gpus")
+
+
+def layouts(options: dict[str, Any]) -> list[dict[str, int]]:
+    """Layouts that the search may try, as a user gives them."""
+    given = [{"tp": 2**power, "pp": 1} for power in range(4)]
+    if options["model"] in EXPERTS:
+        given += [
+            {"tp": 8, "ep": 8},
+            {"tp": 1, "dp": 8, "ep": 8},
+            {"tp": 4, "dp": 2, "ep": 8},
+            {"tp": 1, "dp": 16, "ep": 16},
+        ]
+    return given
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_metamorphic_free_search_is_no_worse_than_a_given_layout(seed: int, data: Data) -> None:
+    options = drawn(seed)
+    free = dollars(best(data, options))
+    for given in layouts(options):
+        assert free <= dollars(best(data, options, **given)), given
+
+
+@pytest.mark.parametrize("seed", range(SIMULATED))
+def test_metamorphic_a_confirmed_answer_is_no_worse_than_that_of_a_given_layout(seed: int, data: Data) -> None:
+    options = drawn(1000 + seed)
+    free = dollars(best(data, options, simulated=True))
+    for given in layouts(options)[:4]:
+        assert free <= dollars(best(data, options, simulated=True, **given)), given
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_metamorphic_all_layouts_are_no_worse_than_the_usual(seed: int, data: Data) -> None:
+    options = drawn(seed)
+    usual = best(data, options)
+    assert dollars(best(data, options, layouts="all")) <= dollars(usual)
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_metamorphic_another_gpu_type_costs_no_more(seed: int, data: Data) -> None:
+    options = drawn(seed)
+    one = best(data, options, objective="cost")
+    other = random.Random(seed).choice([gpu for gpu in GPUS if gpu != options["gpu"]])
+    both = best(data, options, gpu=f"{options['gpu']},{other}")
+    assert dollars(both, "cost") <= dollars(one, "cost") + CHANGE
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_metamorphic_more_requests_take_no_fewer_gpus(seed: int, data: Data) -> None:
+    options = drawn(seed)
+    assert dollars(best(data, options)) <= dollars(best(data, options, rps=1.3 * options["rps"]))
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_metamorphic_looser_limits_take_no_more_gpus(seed: int, data: Data) -> None:
+    options = drawn(seed)
+    without = {name: value for name, value in options.items() if name not in ("ttft", "itl")}
+    assert dollars(best(data, without)) <= dollars(best(data, options))
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_metamorphic_longer_prompts_take_no_fewer_gpus(seed: int, data: Data) -> None:
+    options = drawn(seed)
+    assert dollars(best(data, options)) <= dollars(best(data, options, isl=int(1.2 * options["isl"])))
