@@ -41,8 +41,10 @@ def command(**values: Any) -> None:
     rules = Part(lambda: check_rules(situations, MEMORY_OPTIONS, values))
     most = Part(lambda: positive(values["sequences"], "--sequences"))
     members = Part(lambda: _members(values))
-    check(output, rules, most, members)
-    questions = [layout_question(options_of(MEMORY_OPTIONS, member)) for member in members.value]
+    if members.faults:
+        check(output, rules, most, members)
+    asked = [options_of(MEMORY_OPTIONS, member) for member in members.value]
+    questions = [layout_question(options, output, rules, most) for options in asked]
     found = [
         record(deployment(question, load_data()), most.value or 1, explained=values["explain"])
         for question in questions
