@@ -623,7 +623,7 @@ def test_a_workload_of_several_gpus_asks_for_one_of_them(tmp_path: Path, capsys:
     )
     (line,) = mistakes(["simulate", str(path)], capsys)
     assert line.startswith(f"llmsize: {path}:2: gpu: ") and "-g with one of h100-sxm, a100-sxm-80gb" in line
-    assert answer(["simulate", str(path), "-g", "h100-sxm", "--requests", "50"], capsys)["completed"] == 50
+    assert answer(["simulate", str(path), "-g", "h100-sxm", "--tp", "1", "--requests", "50"], capsys)["completed"] == 50
 
 
 def test_an_empty_trace_name_is_one_line(capsys: Capture) -> None:
