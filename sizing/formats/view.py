@@ -275,11 +275,6 @@ class Explanation(NamedTuple):
     source: str
 
 
-def kind_of(record: Any) -> str:
-    """The kind of a record, as its schema names it: `estimate` of `llmsize.estimate/1`."""
-    return str(record.schema).removeprefix("llmsize.").partition("/")[0]
-
-
 def plain(value: Any) -> Any:
     """Turn a record into JSON's own types: records to objects, schema and version first, never NaN or infinity.
 

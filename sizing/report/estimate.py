@@ -323,7 +323,7 @@ def _shortfall(limiting: Limiting) -> str:
     """Write the tightest limit and by how much it is missed."""
     value, limit = limiting.value_ms, limiting.limit_ms
     if value is None or limit is None or value <= limit:
-        return f"In the way: {limit_words(limiting.limit)}"
+        return limiting.detail[:1].upper() + limiting.detail[1:]
     return f"{limit_words(limiting.limit)} is {percent(value / limit - 1)} over its limit at the nearest layout"
 
 
@@ -393,7 +393,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield demand_line(i, same=readings(i, record.readings, other) if record.readings and demanded else "")
     yield from replica_lines(i)
     if record.memory is None or not record.feasible:
-        yield from nearest(record).lines
+        said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
+        yield from nearest(record).lines[said:]
         yield from screen.few("Refused", layouts.not_possible(record.rejected, record.limiting.limit), "reason", 2)
         return
     yield screen.memory_line(record.memory, i["serving"]["max_num_seqs"])

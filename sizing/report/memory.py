@@ -100,7 +100,7 @@ def sections(record: MemoryReport) -> Iterator[Section]:
     yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i["layout"])))
     yield screen.memory_bar(m)
     yield Facts(tuple(_figures(record)))
-    helps = screen.few("Would help", record.suggestions, "change")
+    helps = screen.few("Try", record.suggestions, "change")
     yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
 
 

@@ -41,18 +41,11 @@ ITL = Quantity("itl_ms", "ITL", milliseconds, unit="ms", meaning="time between t
 E2E = Quantity("e2e_ms", "E2E", milliseconds, unit="ms", meaning="time to last token, mean")
 LATENCY_QUANTITIES = (TTFT, ITL, E2E)
 REQUESTS_PER_S = Quantity("requests_per_s", "requests/s", unit="1/s", meaning="requests served")
-MAX_REQUESTS_PER_S = Quantity("max_requests_per_s", "most requests/s", unit="1/s", meaning="requests within the limits")
 REQUESTS_PER_S_PER_GPU = Quantity("requests_per_s_per_gpu", "per GPU", unit="1/s", meaning="requests served, of a GPU")
 USD_PER_MILLION_OUTPUT_TOKENS = Quantity(
     "usd_per_million_output_tokens", "$/M output tokens", rounded_usd, unit="$", meaning="around the clock at this load"
 )
-USD_PER_MILLION_TOKENS = Quantity(
-    "usd_per_million_tokens", "$/M tokens in all", rounded_usd, unit="$", meaning="prompts and outputs alike"
-)
 POWER_W = Quantity("power_w", "W (TDP)", number, unit="W", meaning="thermal design power of all GPUs")
-KWH_PER_MILLION_OUTPUT_TOKENS = Quantity(
-    "kwh_per_million_output_tokens", "kWh/M output tokens", unit="kWh", meaning="at the thermal design power"
-)
 US_IN_ALL = Quantity("seconds", "us in all", _us, unit="s", meaning="of all executions")
 SHARE = Quantity("share", "share", percent, meaning="of the time on the GPU")
 WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib, unit="GiB", meaning="weights of one GPU")
