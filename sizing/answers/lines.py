@@ -144,7 +144,7 @@ def line_of(answer: Answer, question: Question, data: Data) -> CurveLine | None:
     replica = answer.pool.replica
     sizes = Layouts((replica.layout.tp,), (replica.layout.pp,))
     alone = question.with_(gpu_types=(replica.gpu_type,), precisions=(replica.precision,))
-    found = lines(alone, Grid(sizes, ()), data)
+    found = lines(alone, Grid(sizes, (1,)), data)
     return next((line for line in found if line.parts and line.layout == replica.layout), None)
 
 
