@@ -40,13 +40,14 @@ NEXT = f"{DERIVED}; llmsize report: a page"
 class Conservative(NamedTuple):
     """The cost of sizing for a confidence, against the answer as predicted; null where infeasible.
 
-    The demand was multiplied by `margin`.
+    The demand was multiplied by `margin`. `factors`, of limits and rates one by one, are null: the margin is joint over all.
     """
 
     gpus_without: int | None
     extra_gpus: int | None
     requests_per_s_without: float | None
     margin: float | None
+    factors: None = None
 
 
 class Simulation(NamedTuple):
