@@ -47,7 +47,7 @@ class LoadCurve:
         return float(self.requests_per_s[-1])
 
 
-class Load(NamedTuple):
+class ReplicaLoad(NamedTuple):
     """One load of a replica: mean requests in flight, requests/s, latencies in s by metric and statistic."""
 
     in_flight: float
@@ -78,16 +78,16 @@ def load_curve(points: Sequence[CurvePoint]) -> LoadCurve | None:
     )
 
 
-def closed_loop(curve: LoadCurve, in_flight: float) -> Load:
+def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
     """The load of `in_flight` requests that are replaced as they end; `in_flight` is at most the heaviest measured."""
-    return Load(
+    return ReplicaLoad(
         in_flight,
         float(_rate(curve, np.array([in_flight]))[0]),
         {name: float(np.interp(in_flight, curve.in_flight, values)) for name, values in curve.latencies_s.items()},
     )
 
 
-def open_loop(curve: LoadCurve, requests_per_s: float) -> Load | None:
+def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
     """The load of Poisson arrivals; None where the replica meets loads that were not measured in more than 1 of 100 moments."""
     states = np.arange(1, int(np.ceil(curve.most_in_flight)) + 1, dtype=float)
     rates = _rate(curve, states)
@@ -109,7 +109,7 @@ def open_loop(curve: LoadCurve, requests_per_s: float) -> Load | None:
     in_flight = float(seen @ np.arange(len(seen)))
     if ("e2e", "mean") in found:
         found["e2e", "mean"] = in_flight / requests_per_s
-    return Load(in_flight, requests_per_s, found)
+    return ReplicaLoad(in_flight, requests_per_s, found)
 
 
 def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float]) -> float:

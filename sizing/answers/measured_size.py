@@ -10,8 +10,8 @@ from typing import NamedTuple
 from sizing.answers.lines import CurveLine
 from sizing.answers.load_curve import (
     TRIES,
-    Load,
     LoadCurve,
+    ReplicaLoad,
     Statistic,
     closed_loop,
     heaviest_measured,
@@ -51,7 +51,7 @@ class MeasuredSize:
     line: CurveLine
     curve: LoadCurve
     replicas: int
-    load: Load
+    load: ReplicaLoad
     most: float
     by_flight: bool
     binds: str
@@ -191,7 +191,7 @@ def _rate(curve: LoadCurve, target: Target, headroom: float, replicas: int, most
     return low
 
 
-def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> Load | None:
+def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> ReplicaLoad | None:
     if not closed:
         return open_loop(curve, requests_per_s)
     # The lightest load at which the rate is reached.

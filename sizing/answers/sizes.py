@@ -28,7 +28,7 @@ MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
 COARSE = 0.02  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
 
 
-class Verdict(NamedTuple):
+class SizeVerdict(NamedTuple):
     """What a simulation says of a size: whether it holds, the largest ratio of a latency to its limit, and whether chance may
     have decided. `measured` is the size with what was measured, `corrected` with the most that it serves corrected by it.
     """
@@ -41,11 +41,11 @@ class Verdict(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sizes:
+class TriedSizes:
     """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
 
     Steps count from the closed form's size. `refuted` are those that a simulation refuted, ascending, `high` is the first that
-    one confirmed. Sizes that a short run decides on are checked by a `thorough` one where the search ends.
+    one confirmed. TriedSizes that a short run decides on are checked by a `thorough` one where the search ends.
     """
 
     first: Answer
@@ -55,13 +55,13 @@ class Sizes:
     next: Answer
     step: int = 0
     thorough: bool = False
-    refuted: dict[int, Verdict] = field(default_factory=dict)
+    refuted: dict[int, SizeVerdict] = field(default_factory=dict)
     high: int = -1
-    confirmed: Verdict | None = None
+    confirmed: SizeVerdict | None = None
     tries: int = 0
 
     @classmethod
-    def of(cls, first: Answer, question: Question, data: Data) -> Sizes:
+    def of(cls, first: Answer, question: Question, data: Data) -> TriedSizes:
         """The sizes of a layout, none of them tried."""
         return cls(first, question, data, first, first)
 
@@ -87,7 +87,7 @@ class Sizes:
             return self.high
         return self.low if self.refuted and not self.refuted[self.low].sure else None
 
-    def judge(self, verdict: Verdict) -> bool:
+    def judge(self, verdict: SizeVerdict) -> bool:
         """Note what a simulation says of the next size, and go on; False where there is no other to try."""
         self.tries += 1
         if verdict.holds:

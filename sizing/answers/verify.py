@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import LATENCIES, Sizes, Verdict, corrected, keeps_headroom
+from sizing.answers.sizes import LATENCIES, SizeVerdict, TriedSizes, corrected, keeps_headroom
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question
@@ -69,7 +69,7 @@ def verify(
     less load. Each GPU type adds its `tries`; where so many have confirmed nothing, the shapes of layouts take turns.
     """
     question = outcome.question
-    left = [_Turn.of(Sizes.of(answer, question, data), order) for answer in outcome.answers]
+    left = [_Turn.of(TriedSizes.of(answer, question, data), order) for answer in outcome.answers]
     types = {turn.sizes.first.decode.replica.gpu_type.id for turn in left}
     done, nearest, turns = 0, None, Counter[object]()
     while left and done < tries * len(types):
@@ -95,18 +95,18 @@ def verify(
 class _Turn:
     """The sizes of one layout, their place in the order, and the shape of the layout on its GPU type."""
 
-    sizes: Sizes
+    sizes: TriedSizes
     rank: tuple[float, ...]
     shape: object
 
     @classmethod
-    def of(cls, sizes: Sizes, order: Order) -> _Turn:
+    def of(cls, sizes: TriedSizes, order: Order) -> _Turn:
         replicas = [pool.replica for pool in sizes.first.pools]
         shape = tuple((of.gpu_type.id, of.plan.weight_format, shape_of(of.layout)) for of in replicas)
         return cls(sizes, order(sizes.first, sizes.question), shape)
 
 
-def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> Verdict:
+def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> SizeVerdict:
     """What a short or a thorough simulation says of a size. Of separate pools, whose sizes do not return, it is thorough."""
     whole = size.separate and not thorough
     measured = (
@@ -120,7 +120,7 @@ def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> 
     assert measured.run is not None
     holds = meets(measured.run, limits) and keeps_headroom(answer, question)
     sure = thorough or whole or is_decided(measured.run, question)
-    return Verdict(holds, _missed(measured.run, limits), sure, measured, answer)
+    return SizeVerdict(holds, _missed(measured.run, limits), sure, measured, answer)
 
 
 def _missed(run: Run, limits: Limits) -> float:
@@ -130,7 +130,7 @@ def _missed(run: Run, limits: Limits) -> float:
     return max((of[limit.statistic] / limit.seconds for limit, of in of_each if limit is not None and of), default=1.0)
 
 
-def _found(outcome: Outcome, left: list[_Turn], nearest: Verdict | None, done: int, order: Order) -> Outcome:
+def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, done: int, order: Order) -> Outcome:
     """The outcome with the best that was confirmed, else with what came nearest."""
     question = outcome.question
     holding = [(turn.sizes.confirmed.corrected, turn) for turn in left if turn.sizes.confirmed is not None]

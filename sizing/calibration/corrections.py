@@ -44,7 +44,7 @@ FITTED: tuple[BandMetric, ...] = ("ttft", "itl", "throughput")
 ROWS_PER_CHUNK, RUNS_PER_LOAD = 16, 4
 
 
-class Timing(NamedTuple):
+class TimeRatio(NamedTuple):
     """A measured time over its prediction (of a rate: predicted over measured), and the share of decode steps in it."""
 
     ratio: float
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
     row: MeasuredRow
     situation: Situation
     group: str
-    timings: dict[BandMetric, Timing]
+    timings: dict[BandMetric, TimeRatio]
     correction: Correction = UNCORRECTED
 
     def ratio(self, metric: BandMetric) -> float | None:
@@ -100,8 +100,8 @@ def _observe(row: MeasuredRow) -> Seen | None:
     return Seen(row, situation, group_of(row), _timings(row, plain, slower))
 
 
-def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[BandMetric, Timing]:
-    found: dict[BandMetric, Timing] = {}
+def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[BandMetric, TimeRatio]:
+    found: dict[BandMetric, TimeRatio] = {}
     for name, measured in row.measured().items():
         predicted, later = plain.values.get(name, 0.0), slower.values.get(name, 0.0)
         if predicted <= 0 or later <= 0 or is_driven(row, name):
@@ -110,7 +110,7 @@ def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[Ba
         ratio, longer = measured / predicted, later / predicted
         if metric == "throughput":
             ratio, longer = 1 / ratio, 1 / longer
-        found[metric] = Timing(ratio, min(1.0, max(0.0, (longer - 1) / (TRIED.decode - 1))))
+        found[metric] = TimeRatio(ratio, min(1.0, max(0.0, (longer - 1) / (TRIED.decode - 1))))
     if "e2e" not in found and {"ttft", "itl"} <= found.keys():  # E2E = TTFT + ITL * (OSL - 1)
         measured, predicted, later = (
             ttft + (row.osl - 1) * itl
@@ -120,7 +120,7 @@ def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[Ba
             )
         )
         share = min(1.0, max(0.0, (later / predicted - 1) / (TRIED.decode - 1)))
-        found["e2e"] = Timing(measured / predicted, share)
+        found["e2e"] = TimeRatio(measured / predicted, share)
     return found
 
 
@@ -128,14 +128,14 @@ def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[Ba
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class CentredErrors:
     """Mean absolute logarithmic errors with every pair of factors: metrics x groups x decode x prefill, NaN without rows."""
 
     groups: tuple[str, ...]
     of: Floats
 
     @classmethod
-    def find(cls, seen: Sequence[Seen]) -> Errors:
+    def find(cls, seen: Sequence[Seen]) -> CentredErrors:
         """The errors of rows."""
         groups = tuple(dict.fromkeys(one.group for one in seen))
         decode, prefill = np.exp(LOG_FACTORS)[:, np.newaxis], np.exp(LOG_FACTORS)[np.newaxis, :]
@@ -205,7 +205,7 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
                 classes.setdefault(key, []).append(number)
         for key, members in sorted(classes.items(), key=str):
             of_class = [seen[number] for number in members]
-            errors = Errors.find(of_class)
+            errors = CentredErrors.find(of_class)
             if len(errors.groups) < rules.least_groups:
                 continue
             whole, without = _judged(errors, FORMS[str(key[0])], rules)
@@ -217,7 +217,9 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
     return found, [one._replace(correction=corrected.get(number, UNCORRECTED)) for number, one in enumerate(seen)]
 
 
-def _judged(errors: Errors, forms: Sequence[Form], rules: CorrectionRules) -> tuple[Correction, dict[str, Correction]]:
+def _judged(
+    errors: CentredErrors, forms: Sequence[Form], rules: CorrectionRules
+) -> tuple[Correction, dict[str, Correction]]:
     """The correction of a class, and for each group that of the others.
 
     Of the forms whose median error of groups left out is not larger in any metric, the one with the least mean.

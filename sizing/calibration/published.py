@@ -26,7 +26,7 @@ NEEDED = ("id", "class", "command", "figure", "published")
 PERCENT = 100
 
 
-class Question(NamedTuple):
+class PublishedFigure(NamedTuple):
     """A published figure with the command that asks for it."""
 
     id: str
@@ -39,7 +39,7 @@ class Question(NamedTuple):
 class Answered(NamedTuple):
     """A question with its answer; None, and why, where there is none."""
 
-    question: Question
+    question: PublishedFigure
     found: float | None
     why_not: str | None = None
 
@@ -49,7 +49,7 @@ class Answered(NamedTuple):
         return (self.found or 0.0) / self.question.published
 
 
-def questions(path: Path) -> tuple[Question, ...]:
+def questions(path: Path) -> tuple[PublishedFigure, ...]:
     """The questions of a file. Raises InputError where it lacks a column, and for a figure that is no number."""
     lines = list(csv.DictReader(read_text(path).splitlines()))
     missing = [name for name in NEEDED if not lines or name not in lines[0]]
@@ -62,11 +62,11 @@ def questions(path: Path) -> tuple[Question, ...]:
         except ValueError:
             raise InputError(Fault(f"{line['published']!r} is no number", str(path), number, "published")) from None
         arguments = tuple(shlex.split(line["command"])[1:])  # without the program's name
-        found.append(Question(line["id"], line["class"], arguments, line["figure"], published))
+        found.append(PublishedFigure(line["id"], line["class"], arguments, line["figure"], published))
     return tuple(found)
 
 
-def answered(asked: Iterable[Question]) -> Iterator[Answered]:
+def answered(asked: Iterable[PublishedFigure]) -> Iterator[Answered]:
     """Ask each question on the command line, one after another."""
     for question in asked:
         command = (sys.executable, "-m", "sizing", *question.arguments, "--json")

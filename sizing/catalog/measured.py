@@ -1,4 +1,4 @@
-"""Measured serving benchmarks as CSV: one row a benchmark point, read into typed rows, a fault for each wrong cell."""
+"""MeasuredRows serving benchmarks as CSV: one row a benchmark point, read into typed rows, a fault for each wrong cell."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Unread(NamedTuple):
         return "; ".join(f"{fault.field}: {fault.message}" if fault.field else fault.message for fault in self.faults)
 
 
-class Measured(NamedTuple):
+class MeasuredRows(NamedTuple):
     """The rows of a file that can be read, and the others."""
 
     rows: tuple[MeasuredRow, ...]
@@ -151,7 +151,7 @@ def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     return found.rows
 
 
-def read_measured(paths: Iterable[Path | str]) -> Measured:
+def read_measured(paths: Iterable[Path | str]) -> MeasuredRows:
     """The rows of several files that can be read, and the others with their reasons.
 
     Raises InputError for files that can't be read, and for wrong cells where no row of any file is right.
@@ -171,10 +171,10 @@ def read_measured(paths: Iterable[Path | str]) -> Measured:
         wrong.append(() if found.rows else tuple(fault for row in found.unread for fault in row.faults)[:MOST_FAULTS])
     if broken or not rows:
         raise InputError([fault for of_file in wrong for fault in of_file])
-    return Measured(tuple(rows), tuple(unread))
+    return MeasuredRows(tuple(rows), tuple(unread))
 
 
-def _read(path: Path | str) -> Measured:
+def _read(path: Path | str) -> MeasuredRows:
     file = str(path)
     reader = csv.DictReader(io.StringIO(read_text(expanded(file)), newline=""), restkey="", strict=True)
     rows: list[MeasuredRow] = []
@@ -199,7 +199,7 @@ def _read(path: Path | str) -> Measured:
         faults.append(Fault("holds no rows", file))
     if faults:
         raise InputError(faults[:MOST_FAULTS])
-    return Measured(tuple(rows), tuple(unread))
+    return MeasuredRows(tuple(rows), tuple(unread))
 
 
 def _wrong_head(names: Any, file: str) -> list[Fault]:

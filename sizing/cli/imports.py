@@ -11,7 +11,8 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 from sizing.question.values import NUMBER, TEXT, WHOLE, Field
 
 if TYPE_CHECKING:
-    from sizing.catalog.imports.rows import Stated
+    from sizing.catalog.imports.rows import StatedRun
+
 
 RAN = "What the files do not record"
 IMPORT_OPTIONS = (
@@ -79,7 +80,7 @@ def _target(out: str | None, files: list[str]) -> Path | None:
     return found
 
 
-def _stated(values: dict[str, Any]) -> Stated:
+def _stated(values: dict[str, Any]) -> StatedRun:
     """What the options say of all runs. Raises InputError for names that are not known and for numbers out of range."""
     from sizing.catalog.imports.rows import stated
 

@@ -85,7 +85,7 @@ class Tiles(NamedTuple):
     tiles: tuple[Tile, ...]
 
 
-class Verdict(NamedTuple):
+class PageVerdict(NamedTuple):
     """A decision in words, good or not; its colour and its icon say the same."""
 
     is_good: bool
@@ -126,7 +126,9 @@ class Chapter(NamedTuple):
 
     id: str
     title: str
-    sections: tuple[Verdict | Tiles | BarChart | Prose | Facts | Text | PageTable | Drawings | Shares | Numbered, ...]
+    sections: tuple[
+        PageVerdict | Tiles | BarChart | Prose | Facts | Text | PageTable | Drawings | Shares | Numbered, ...
+    ]
     link: str = ""
     style: str = ""
 

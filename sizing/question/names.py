@@ -159,21 +159,9 @@ def look_up(
     precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"
-    thinks = given.get(THINK_TIME)
-    if thinks is not None and "demand" not in given and not found.faults and _has_users(found.value):
-        given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
-        if found.value is not None and found.value.spec.optimisations.prefix is None and TURNS not in given:
-            del given[THINK_TIME]
+    _give_users_think_time(given, flags, found)
     layers = Layers(given, flags, _path_of(found))
-
-    def stated(field: str, default: Any = None) -> Any:
-        if field in given:
-            return given[field]
-        file = found.value
-        value: Any = file.spec if file is not None else None
-        for step in field.split("."):
-            value = getattr(value, step, None)
-        return default if value is None else value
+    stated = partial(_stated, given, found)
 
     def model_name() -> str:
         name = stated("model")
@@ -214,6 +202,27 @@ def raised(faults: Sequence[Fault]) -> None:
     """Raise InputError where there are faults."""
     if faults:
         raise InputError(faults)
+
+
+def _stated(given: Mapping[str, Any], found: Part[Found[Workload] | None], field: str, default: Any = None) -> Any:
+    """The value of a field: the option's, else the workload's, else `default`."""
+    if field in given:
+        return given[field]
+    file = found.value
+    value: Any = file.spec if file is not None else None
+    for step in field.split("."):
+        value = getattr(value, step, None)
+    return default if value is None else value
+
+
+def _give_users_think_time(given: dict[str, Any], flags: dict[str, str], found: Part[Found[Workload] | None]) -> None:
+    """A think time beside a workload of users is theirs too; theirs alone where no conversation has turns."""
+    thinks = given.get(THINK_TIME)
+    if thinks is None or "demand" in given or found.faults or not _has_users(found.value):
+        return
+    given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
+    if found.value is not None and found.value.spec.optimisations.prefix is None and TURNS not in given:
+        del given[THINK_TIME]
 
 
 def _has_users(found: Found[Workload] | None) -> bool:

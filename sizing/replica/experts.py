@@ -31,7 +31,7 @@ SHORT_US, LONG_US = 30.0, 300.0  # products that keep their clock, and that lose
 LEAST = 1e-3  # of anything that is counted
 
 
-class Load(NamedTuple):
+class ExpertLoad(NamedTuple):
     """What the busiest rank does: experts hit, pairs of its busiest expert, and experts hit and pairs of each, by class of popularity.
 
     Of the last two the first axis is that of the classes.
@@ -43,17 +43,19 @@ class Load(NamedTuple):
     pairs_each: Array
 
 
-def load(routed: Routed) -> Load:
+def load(routed: Routed) -> ExpertLoad:
     """The load of the rank where experts are unevenly liked: popularity is spread evenly in its logarithm over a stated range."""
     classes = np.power(only(MeasuredKernels).experts.popularity, (np.arange(CLASSES) + 1 / 2) / CLASSES)
     own = routed.experts / routed.ranks
     tokens = np.maximum(routed.pairs * routed.ranks / routed.experts_per_token, LEAST)
     pairs = np.multiply.outer(classes / classes.mean(), np.asarray(routed.pairs / own))
     hit = (1 - np.power(1 - np.minimum(pairs / tokens, 1.0), tokens)) * own / CLASSES
-    return Load(np.maximum(hit.sum(axis=0), LEAST), pairs[-1], hit, pairs * own / CLASSES / np.maximum(hit, LEAST))
+    return ExpertLoad(
+        np.maximum(hit.sum(axis=0), LEAST), pairs[-1], hit, pairs * own / CLASSES / np.maximum(hit, LEAST)
+    )
 
 
-def _tiles(of: Load, rows: int) -> Array:
+def _tiles(of: ExpertLoad, rows: int) -> Array:
     """Tiles of so many rows that the pairs of the rank fill: one an expert hit, and half a tile more than pairs fill of each."""
     filled = of.pairs_each / rows + 1 / 2
     eighth = np.square(
@@ -100,7 +102,7 @@ def _sustained(compute_us: Numeric) -> Numeric:
     return taken
 
 
-def _rows(rule: str, more: float, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
+def _rows(rule: str, more: float, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
     """Rows that are computed: whole tiles, each with some more rows' worth of work, by the rule that the kernel cuts them."""
 
     def computed(sizes: Sequence[int]) -> list[Array]:
@@ -125,7 +127,7 @@ def _between(tables: list[Array], at: Numeric) -> Numeric:
     return blended
 
 
-def _correction(kernel: ExpertKernel, routed: Routed, of: Load, tokens: Numeric) -> Numeric:
+def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
     """The logarithm by which measured times lie above the form."""
     if not kernel.grid:
         return 0.0

@@ -26,29 +26,12 @@ from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.experts import ExpertKernel
-from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu, stand_ins
 from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO, TERA
 
-# Which measured precision stands in where the wanted one has no row: same width first, then wider.
-STAND_INS = {
-    "fp32": ("fp32", "bf16", "fp16"),
-    "fp16": ("fp16", "bf16"),
-    "bf16": ("bf16", "fp16"),
-    "fp8": ("fp8", "fp8_block", "bf16", "fp16"),
-    "fp8_block": ("fp8_block", "fp8", "bf16", "fp16"),
-    "int8": ("int8", "fp8", "bf16", "fp16"),
-    "nvfp4": ("nvfp4", "fp8", "bf16"),
-    "mxfp4_bf16": ("mxfp4_bf16", "int4", "bf16", "fp16"),
-    "mxfp4_fp8": ("mxfp4_fp8", "nvfp4", "fp8", "bf16"),
-}
 ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
-
-
-def stand_ins(precision: str) -> tuple[str, ...]:
-    """The precisions with rows that may time `precision`: itself first, then its substitutes."""
-    return STAND_INS.get(precision, (precision, "bf16"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ def rows(answer: MeasuredAnswer) -> Rows:
     return rows_of(found, MeasuredDeployment._fields, {"model": answer.inputs["model"], "feasible": answer.feasible})
 
 
-class _Shown(NamedTuple):
+class _LatencyRow(NamedTuple):
     name: str
     value: str
     limit: str
@@ -225,7 +225,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
         yield Table(COLUMNS, answer.alternatives, "/alternatives", "Other measured layouts")
 
 
-def _figures(answer: MeasuredAnswer) -> Iterator[_Shown]:
+def _figures(answer: MeasuredAnswer) -> Iterator[_LatencyRow]:
     limits = answer.inputs["limits"]
     for metric, title in TITLES.items():
         stated = answer.latency.get(f"{metric}_ms", {})
@@ -233,7 +233,7 @@ def _figures(answer: MeasuredAnswer) -> Iterator[_Shown]:
         shown = [statistic for statistic in stated if statistic == "mean" or (limit and statistic == limit.statistic)]
         for statistic in shown:
             bound = limit is not None and statistic == limit.statistic
-            yield _Shown(
+            yield _LatencyRow(
                 f"{title} {statistic}",
                 milliseconds(stated[statistic]),
                 milliseconds(limit.ms) if bound else "-",

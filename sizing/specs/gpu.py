@@ -387,6 +387,25 @@ class Assumptions(OneFile):
     date: Text
 
 
+# Which measured precision stands in where the wanted one has no row: same width first, then wider.
+STAND_INS = {
+    "fp32": ("fp32", "bf16", "fp16"),
+    "fp16": ("fp16", "bf16"),
+    "bf16": ("bf16", "fp16"),
+    "fp8": ("fp8", "fp8_block", "bf16", "fp16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16", "fp16"),
+    "int8": ("int8", "fp8", "bf16", "fp16"),
+    "nvfp4": ("nvfp4", "fp8", "bf16"),
+    "mxfp4_bf16": ("mxfp4_bf16", "int4", "bf16", "fp16"),
+    "mxfp4_fp8": ("mxfp4_fp8", "nvfp4", "fp8", "bf16"),
+}
+
+
+def stand_ins(precision: str) -> tuple[str, ...]:
+    """The precisions with rows that may time `precision`: itself first, then its substitutes."""
+    return STAND_INS.get(precision, (precision, "bf16"))
+
+
 @dataclass(frozen=True, slots=True)
 class GpuType:
     """A GPU type under consideration, with the id of its profile and the price to plan with.

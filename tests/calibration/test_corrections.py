@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from sizing.calibration.corrections import Seen, Timing, corrections_of, rendered_corrections, rendered_runs
+from sizing.calibration.corrections import Seen, TimeRatio, corrections_of, rendered_corrections, rendered_runs
 from sizing.catalog.measured import MeasuredRow
 from sizing.specs.bands import Corrections, Situation
 from sizing.specs.calibration import CorrectionRules
@@ -28,7 +28,7 @@ def seen(decode: float, prefill: float, groups: int = 8, noise: float = 0.03) ->
     for group in range(groups):
         own = float(np.exp(rng.normal(0, noise)))
         timings = {
-            name: Timing(own * (prefill * (1 - share) + decode * share), share) for name, share in SHARES.items()
+            name: TimeRatio(own * (prefill * (1 - share) + decode * share), share) for name, share in SHARES.items()
         }
         found += [Seen(ROW, HERE, f"group {group}", timings)] * 3  # type: ignore[arg-type]
     return found
@@ -56,7 +56,7 @@ def test_what_is_centred_or_known_of_too_few_stays() -> None:
 
 def test_a_group_has_no_part_in_its_own_correction() -> None:
     runs = seen(1.4, 1.4)
-    odd = [one._replace(timings={name: Timing(9.0, 0.5) for name in SHARES}) for one in runs[:3]]  # type: ignore[arg-type]
+    odd = [one._replace(timings={name: TimeRatio(9.0, 0.5) for name in SHARES}) for one in runs[:3]]  # type: ignore[arg-type]
     _, with_odd = corrections_of([*odd, *runs[3:]], RULES)
     _, without = corrections_of(runs, RULES)
     assert with_odd[0].correction == without[0].correction

@@ -31,7 +31,7 @@ def test_questions_of_a_file_are_read_and_a_figure_that_is_no_number_is_told(tmp
 
 
 def test_what_is_not_answered_is_listed_and_counts_as_wrong_by_all(tmp_path: Path) -> None:
-    asked = published.Question("a", "AMD", ("step", "--none"), "total_s*1", 1.0)
+    asked = published.PublishedFigure("a", "AMD", ("step", "--none"), "total_s*1", 1.0)
     (one,) = published.answered([asked])
     assert one.found is None and one.why_not and one.ratio == 0
     every, classes = published.tables([one, published.Answered(asked, 1.1)])

@@ -16,8 +16,8 @@ from sizing.catalog.gpus import load_gpu
 from sizing.cli import options
 from sizing.cli.main import run
 from sizing.model import precision, settings
-from sizing.replica.kernels import stand_ins
 from sizing.specs.errors import InputError, UntimedError
+from sizing.specs.gpu import stand_ins
 from sizing.specs.workload import Precision
 
 LLAMA = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sizing.catalog.imports.run import BenchmarkRun, MalformedRunError, Spread, count, number, part, text
+from sizing.catalog.imports.run import BenchmarkRun, LatencyFigures, MalformedRunError, count, number, part, text
 
 TOOL = "guidellm"
 CSV_PERCENTS = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)  # the order of its lists
@@ -71,11 +71,11 @@ def _mean(metrics: Mapping[str, Any], name: str) -> float | None:
     return number(_successful(metrics, name), "mean")
 
 
-def _spread(metrics: Mapping[str, Any], name: str, in_ms: float) -> Spread:
+def _spread(metrics: Mapping[str, Any], name: str, in_ms: float) -> LatencyFigures:
     found = _successful(metrics, name)
     listed = part(found, "percentiles")
     values = {_percent(key): value for key in listed if (value := number(listed, key)) is not None}
-    return Spread(number(found, "mean"), values).scaled(in_ms)
+    return LatencyFigures(number(found, "mean"), values).scaled(in_ms)
 
 
 def _percent(key: str) -> float:
@@ -100,10 +100,14 @@ def from_table(content: str) -> Iterator[BenchmarkRun]:
     for cells in lines[3:]:
         row = dict(zip(heads, cells, strict=False))
 
-        def figures(group: str, name: str, in_ms: float = 1.0, row: Mapping[tuple[str, ...], str] = row) -> Spread:
+        def figures(
+            group: str, name: str, in_ms: float = 1.0, row: Mapping[tuple[str, ...], str] = row
+        ) -> LatencyFigures:
             listed = _json(row.get((group, name, "Percentiles"), ""))
             percentiles = dict(zip(CSV_PERCENTS, listed, strict=False)) if isinstance(listed, list) else {}
-            return Spread(number({"": _json(row.get((group, name, "Mean"), ""))}, ""), percentiles).scaled(in_ms)
+            return LatencyFigures(number({"": _json(row.get((group, name, "Mean"), ""))}, ""), percentiles).scaled(
+                in_ms
+            )
 
         kind, _, value = row.get(("Benchmark", "Strategy", ""), "").partition("@")
         backend = _json(row.get(("Run Info", "Backend", ""), ""))

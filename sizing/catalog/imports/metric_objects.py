@@ -15,8 +15,8 @@ from typing import Any
 from sizing.catalog.imports.run import (
     UNIT_MS,
     BenchmarkRun,
+    LatencyFigures,
     MalformedRunError,
-    Spread,
     count,
     number,
     part,
@@ -96,11 +96,11 @@ def _requests(entry: Mapping[str, Any]) -> int | None:
     return None if found is None else int(found)
 
 
-def _spread(entry: Mapping[str, Any], metric: str) -> Spread:
+def _spread(entry: Mapping[str, Any], metric: str) -> LatencyFigures:
     """The statistics of a metric in ms, by the unit that stands beside them."""
     found = part(entry, metric)
     if not found:
-        return Spread()
+        return LatencyFigures()
     unit = text(found, "unit").lower()
     if unit not in UNIT_MS:
         raise MalformedRunError(f"{metric} has the unit {unit!r}; times have one of {', '.join(UNIT_MS)}")
@@ -109,7 +109,7 @@ def _spread(entry: Mapping[str, Any], metric: str) -> Spread:
         for key in found
         if (matched := STATISTIC.fullmatch(key)) and (value := number(found, key)) is not None
     }
-    return Spread(number(found, "avg"), percentiles).scaled(UNIT_MS[unit])
+    return LatencyFigures(number(found, "avg"), percentiles).scaled(UNIT_MS[unit])
 
 
 def is_table(head: str) -> bool:
@@ -155,14 +155,13 @@ def from_records(entries: Sequence[Mapping[str, Any]]) -> BenchmarkRun:
     kept = [entry for entry in entries if _is_measured(entry)]
     served = [part(entry, "metrics") for entry in kept]
     times = {name: [value for each in served if (value := _time(each, name)) is not None] for name in (TTFT, ITL, E2E)}
-    inputs, outputs = (
-        [value for each in served if (value := number(part(each, name), "value")) is not None] for name in (ISL, OSL)
-    )
+    for name in (ISL, OSL):
+        times[name] = [value for each in served if (value := number(part(each, name), "value")) is not None]
     told = [part(entry, "metadata") for entry in kept]
     starts = [at for each in told if (at := number(each, "request_start_ns")) is not None]
     ends = [at for each in told if (at := number(each, "request_end_ns")) is not None]
     seconds = (max(ends) - min(starts)) * 1e-9 if starts and ends else 0.0
-    return _of_requests(AIPERF, times, inputs, outputs, len(served), len(entries) - len(served), seconds)
+    return _of_requests(AIPERF, times, len(served), len(entries) - len(served), seconds)
 
 
 def _is_measured(entry: Mapping[str, Any]) -> bool:
@@ -186,7 +185,7 @@ def from_raw(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """A run for each experiment: times of requests and of their responses in ns. Tokens are not in it, so ITL is not either."""
     for experiment in _objects(entry["experiments"]):
         requests = _objects(experiment.get("requests"))
-        times: dict[str, list[float]] = {TTFT: [], ITL: [], E2E: []}
+        times: dict[str, list[float]] = {TTFT: [], ITL: [], E2E: [], ISL: [], OSL: []}
         starts, ends = [], []
         for request in requests:
             start, responses = number(request, "timestamp"), request.get("response_timestamps")
@@ -201,7 +200,7 @@ def from_raw(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
         mode = part(experiment, "experiment")
         load = {"concurrency" if mode.get("mode") == "concurrency" else "request_rate": mode.get("value")}
         seconds = (max(ends) - min(starts)) * 1e-9 if starts else 0.0
-        found = _of_requests(GENAI_PERF, times, [], [], len(starts), len(requests) - len(starts), seconds)
+        found = _of_requests(GENAI_PERF, times, len(starts), len(requests) - len(starts), seconds)
         note = "a raw export has no token counts: lengths are those stated"
         yield replace(
             found, concurrency=count(load, "concurrency"), rate_per_s=rate(load, "request_rate"), notes=(note,)
@@ -213,23 +212,19 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _of_requests(
-    tool: str,
-    times: Mapping[str, Sequence[float]],
-    inputs: Sequence[float],
-    outputs: Sequence[float],
-    served: int,
-    left_out: int,
-    seconds: float,
+    tool: str, figures: Mapping[str, Sequence[float]], served: int, left_out: int, seconds: float
 ) -> BenchmarkRun:
+    """The run of single requests, from their figures by metric."""
+    inputs, outputs = figures[ISL], figures[OSL]
     per_s = served / seconds if seconds > 0 else None
     return BenchmarkRun(
         tool,
         isl=sum(inputs) / len(inputs) if inputs else None,
         osl=sum(outputs) / len(outputs) if outputs else None,
         requests=served,
-        ttft=spread_of(times[TTFT]),
-        itl=spread_of(times[ITL]),
-        e2e=spread_of(times[E2E]),
+        ttft=spread_of(figures[TTFT]),
+        itl=spread_of(figures[ITL]),
+        e2e=spread_of(figures[E2E]),
         req_per_s=per_s,
         output_tok_per_s=sum(outputs) / seconds if outputs and seconds > 0 else None,
         notes=(f"{left_out} requests of warm-up, cancelled or failed are left out",) if left_out else (),

@@ -29,7 +29,7 @@ PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl",
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
 
 
-class Stated(NamedTuple):
+class StatedRun(NamedTuple):
     """What the user states of all runs; empty or None where nothing is."""
 
     model: str = ""
@@ -49,8 +49,8 @@ class Stated(NamedTuple):
     rate_per_s: float | None = None
 
 
-def stated(given: Mapping[str, Any]) -> Stated:
-    """What `given` says by the fields of `Stated`, names looked up in the catalogue.
+def stated(given: Mapping[str, Any]) -> StatedRun:
+    """What `given` says by the fields of `StatedRun`, names looked up in the catalogue.
 
     Raises InputError with every unknown name and number out of range.
     """
@@ -85,10 +85,10 @@ def stated(given: Mapping[str, Any]) -> Stated:
                 )
     if faults:
         raise InputError(faults)
-    return Stated(**values)
+    return StatedRun(**values)
 
 
-def import_files(files: Sequence[str], said: Stated) -> tuple[list[dict[str, str | float | None]], list[Fault]]:
+def import_files(files: Sequence[str], said: StatedRun) -> tuple[list[dict[str, str | float | None]], list[Fault]]:
     """The rows of result files by column, and a fault for each run, or file, that gives none."""
     found: list[dict[str, str | float | None]] = []
     faults: list[Fault] = []
@@ -124,7 +124,7 @@ def _value(name: str, text: str) -> str | float | None:
 RECORDED = ("engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
 
 
-def rows(runs: Sequence[BenchmarkRun], stated: Stated, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
+def rows(runs: Sequence[BenchmarkRun], stated: StatedRun, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
     """A row of cells, by column, for each run of a file, and the faults of the runs that give none."""
     found: list[dict[str, str]] = []
     faults: list[Fault] = []
@@ -144,7 +144,7 @@ def rows(runs: Sequence[BenchmarkRun], stated: Stated, file: str) -> tuple[list[
     return found, faults
 
 
-def _contradictions(run: BenchmarkRun, stated: Stated, file: str) -> Iterator[Fault]:
+def _contradictions(run: BenchmarkRun, stated: StatedRun, file: str) -> Iterator[Fault]:
     for name in RECORDED:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and recorded != said:
@@ -156,9 +156,9 @@ def _absent(cells: dict[str, str]) -> list[str]:
     return [name for name in OPTIONS if name != "load" and not cells[name]] + ([] if cells["mode"] else ["load"])
 
 
-def _cells(run: BenchmarkRun, stated: Stated, id_: str) -> dict[str, str]:
+def _cells(run: BenchmarkRun, stated: StatedRun, id_: str) -> dict[str, str]:
     """The cells of a row; empty where neither the file nor the user says anything."""
-    values: dict[str, object] = {name: getattr(stated, name) or getattr(run, name, None) for name in Stated._fields}
+    values: dict[str, object] = {name: getattr(stated, name) or getattr(run, name, None) for name in StatedRun._fields}
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)

@@ -23,16 +23,16 @@ class MalformedRunError(ValueError):
     """A run that cannot be taken; the message says why."""
 
 
-class Spread(NamedTuple):
+class LatencyFigures(NamedTuple):
     """The mean of a latency and its percentiles by percent, in ms; None and empty where the file has none."""
 
     mean: float | None = None
     percentiles: Mapping[float, float] = {}
 
-    def scaled(self, factor: float) -> Spread:
+    def scaled(self, factor: float) -> LatencyFigures:
         """The same in another unit."""
         mean = None if self.mean is None else self.mean * factor
-        return Spread(mean, {percent: value * factor for percent, value in self.percentiles.items()})
+        return LatencyFigures(mean, {percent: value * factor for percent, value in self.percentiles.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class BenchmarkRun:
     rate_per_s: float | None = None
     requests: int | None = None
     failed: int = 0
-    ttft: Spread = field(default_factory=Spread)
-    itl: Spread = field(default_factory=Spread)
-    e2e: Spread = field(default_factory=Spread)
+    ttft: LatencyFigures = field(default_factory=LatencyFigures)
+    itl: LatencyFigures = field(default_factory=LatencyFigures)
+    e2e: LatencyFigures = field(default_factory=LatencyFigures)
     req_per_s: float | None = None
     output_tok_per_s: float | None = None
     notes: tuple[str, ...] = ()
@@ -107,17 +107,17 @@ class BenchmarkRun:
             f"forced, so OSL, ITL and output tokens/s are those of {forced:,g}"
         )
         # Both lengths span the same time, so gaps are longer as tokens are fewer.
-        itl = self.itl.scaled((counted - 1) / (forced - 1)) if forced > 1 and counted > 1 else Spread()
+        itl = self.itl.scaled((counted - 1) / (forced - 1)) if forced > 1 and counted > 1 else LatencyFigures()
         tokens = None if self.req_per_s is None else self.req_per_s * forced
         return replace(self, osl=forced, itl=itl, output_tok_per_s=tokens, notes=(*self.notes, note))
 
 
-def spread_of(values_ms: Sequence[float]) -> Spread:
+def spread_of(values_ms: Sequence[float]) -> LatencyFigures:
     """The mean and the usual percentiles of one value a request."""
     if not values_ms:
-        return Spread()
+        return LatencyFigures()
     found = np.percentile(values_ms, PERCENTS)
-    return Spread(float(np.mean(values_ms)), dict(zip(PERCENTS, map(float, found), strict=True)))
+    return LatencyFigures(float(np.mean(values_ms)), dict(zip(PERCENTS, map(float, found), strict=True)))
 
 
 def number(entry: Mapping[str, Any], key: str) -> float | None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from sizing.catalog.imports.run import (
     BenchmarkRun,
+    LatencyFigures,
     MalformedRunError,
-    Spread,
     count,
     number,
     part,
@@ -69,7 +69,7 @@ def _is_llmperf(entry: Mapping[str, Any]) -> bool:
     return "num_concurrent_requests" in entry and any(key.startswith("results_") for key in entry)
 
 
-def _spread(entry: Mapping[str, Any], metric: str, keys: FlatKeys) -> Spread:
+def _spread(entry: Mapping[str, Any], metric: str, keys: FlatKeys) -> LatencyFigures:
     """The statistics of a metric, in ms."""
     mean = number(entry, f"mean_{metric}{keys.suffix}")
     found = {}
@@ -79,7 +79,7 @@ def _spread(entry: Mapping[str, Any], metric: str, keys: FlatKeys) -> Spread:
             value = number(entry, key)
             if value is not None:
                 found[percent] = value
-    return Spread(mean, found).scaled(keys.in_ms)
+    return LatencyFigures(mean, found).scaled(keys.in_ms)
 
 
 def _percent(statistic: str) -> float | None:
@@ -131,7 +131,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     )
 
 
-def _detailed(entry: Mapping[str, Any]) -> tuple[Spread, Spread, Spread] | None:
+def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures, LatencyFigures] | None:
     """TTFT, ITL and E2E of the lists that `--save-detailed` writes, in seconds a request; None without them."""
     first, gaps = entry.get("ttfts"), entry.get("itls")
     if not (isinstance(first, list) and isinstance(gaps, list) and len(first) == len(gaps) and first):
@@ -152,10 +152,10 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def _joined(summary: Spread, detailed: Spread) -> Spread:
+def _joined(summary: LatencyFigures, detailed: LatencyFigures) -> LatencyFigures:
     """The summary's figures, and those of the requests where it has none."""
     mean = detailed.mean if summary.mean is None else summary.mean
-    return Spread(mean, {**detailed.percentiles, **summary.percentiles})
+    return LatencyFigures(mean, {**detailed.percentiles, **summary.percentiles})
 
 
 def _server_notes(server: Mapping[str, Any]) -> list[str]:
@@ -214,14 +214,14 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
 def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:
     """A summary of LLMPerf, whose inter-token latency is E2E over the tokens and so contains the TTFT; ITL is computed anew."""
 
-    def spread(name: str) -> Spread:
+    def spread(name: str) -> LatencyFigures:
         start = f"results_{name}_s_quantiles_p"
         percentiles = {
             float(key.removeprefix(start)): value
             for key in entry
             if key.startswith(start) and key.removeprefix(start).isdigit() and (value := number(entry, key)) is not None
         }
-        return Spread(number(entry, f"results_{name}_s_mean"), percentiles).scaled(1e3)
+        return LatencyFigures(number(entry, f"results_{name}_s_mean"), percentiles).scaled(1e3)
 
     per_minute = number(entry, "results_num_completed_requests_per_min")
     failed = count(entry, "results_number_errors") or 0

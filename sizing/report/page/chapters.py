@@ -15,9 +15,9 @@ from sizing.formats.page import (
     Drawings,
     Numbered,
     PageTable,
+    PageVerdict,
     Shares,
     Tiles,
-    Verdict,
     figure,
     page_table,
     shares,
@@ -125,7 +125,7 @@ def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose 
             yield section
 
 
-def _answer(report: Report) -> Iterator[Verdict | Tiles | Facts | Prose | Text | PageTable]:
+def _answer(report: Report) -> Iterator[PageVerdict | Tiles | Facts | Prose | Text | PageTable]:
     """Yield the verdict, its figures, and what the terminal says below its headline."""
     yield verdict(report)
     yield tiles(report)

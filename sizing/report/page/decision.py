@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.formats.page import BarChart, Cell, Tile, Tiles, Verdict, bar_chart, figure
+from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
 from sizing.formats.words import milliseconds, money, percent, plural, rounded_usd
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.layouts import layout
@@ -14,17 +14,19 @@ FULL = 0.9  # of a limit: what takes more is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
 
 
-def verdict(report: Report) -> Verdict:
+def verdict(report: Report) -> PageVerdict:
     """The decision in words: what keeps the limits, or what is in the way and the one change that helps."""
     d, deployment, limiting = report.decision, report.estimate.deployment, report.estimate.limiting
     if deployment is not None:
         shape = f"{plural(deployment.replicas, 'replica')} x {layout(deployment)}"
         checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
-        return Verdict(True, f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit", (f"{shape}, {checked}.",))
+        return PageVerdict(
+            True, f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit", (f"{shape}, {checked}.",)
+        )
     helps = "No single change that was tried helps."
     if d.change is not None:
         helps = f"The one change that helps with the fewest GPUs: {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
-    return Verdict(False, "No: this demand cannot be served as asked", (limiting.detail, helps))
+    return PageVerdict(False, "No: this demand cannot be served as asked", (limiting.detail, helps))
 
 
 def tiles(report: Report) -> Tiles:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from places import SHARED
 
 from sizing.catalog.imports.results import read_results
-from sizing.catalog.imports.rows import HEAD, Stated, csv_text, import_files
+from sizing.catalog.imports.rows import HEAD, StatedRun, csv_text, import_files
 from sizing.catalog.measured import load_measured
 from sizing.specs.errors import InputError
 
 # One run: TTFT 50 ms, then 31 gaps of 10 ms, so OSL 32 and E2E 360 ms; 40 requests in 4 s, 4 in flight.
 TTFT_MS, ITL_MS, E2E_MS, ISL, OSL, IN_FLIGHT = 50.0, 10.0, 360.0, 128, 32, 4
 REQUESTS, SECONDS = 40, 4.0
-STATED = Stated(model="llama-3.1-8b", gpu="h100-sxm", engine="vllm", weight_precision="bf16", tp=1)
+STATED = StatedRun(model="llama-3.1-8b", gpu="h100-sxm", engine="vllm", weight_precision="bf16", tp=1)
 
 VLLM = {
     "backend": "openai-chat", "model_id": "m", "request_rate": "inf", "max_concurrency": IN_FLIGHT, "duration": SECONDS,
@@ -200,12 +200,12 @@ def test_a_csv_export_reads_as_its_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (Stated(), "model, engine, gpu, tp, weight_precision"),
+        (StatedRun(), "model, engine, gpu, tp, weight_precision"),
         (STATED._replace(gpu=""), "--gpu"),
         (STATED._replace(tp=None), "--tp"),
     ],
 )
-def test_what_a_file_does_not_record_is_asked_for_in_one_line(tmp_path: Path, stated: Stated, expected: str) -> None:
+def test_what_a_file_does_not_record_is_asked_for_in_one_line(tmp_path: Path, stated: StatedRun, expected: str) -> None:
     unnamed = {**VLLM, "model_id": ""}
     rows, faults = import_files([written(tmp_path, unnamed)], stated)
     assert rows == []
