@@ -61,7 +61,11 @@ def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Foun
         return PriceRule(checked_price(options.price))
     parts = [Part(partial(_price_of, item, considered, look_up)) for item in comma_separated(options.price)]
     check(*parts)
-    return PriceRule(by_id=dict(part.value for part in parts))
+    by_id: dict[str, float] = {}
+    for id_, price in (part.value for part in parts):
+        if by_id.setdefault(id_, price) != price:
+            raise InputError(Fault(f"states two prices of {id_}", field="--price", allowed="one"))
+    return PriceRule(by_id=by_id)
 
 
 def _of_provider(text: str, price: float | str | None, considered: Gpus) -> PriceRule:
