@@ -15,7 +15,7 @@ KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rest
 LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own
 MOST_ROWS = 60  # of a list; JSON and CSV have them all
 USD = "usd_"
-DIGITS = 4
+DIGITS, CELL_DIGITS, MOST_DIGITS = 4, 3, 9  # of a line, of a table, of a share near 1
 WRITERS: dict[str, Callable[[float], str]] = {
     "_ms": milliseconds,
     "_gib": lambda value: f"{gib(value)} GiB",
@@ -95,7 +95,12 @@ def _said(name: str, value: object, label: str) -> str:
     for ending, write in WRITERS.items():
         if name.endswith(ending) or label.endswith(ending):
             return f"{_words(name.removesuffix(ending))} {write(value)}"
-    return f"{_words(name)} {number(value, DIGITS)}"
+    return f"{_words(name)} {_written(value, DIGITS)}"
+
+
+def _written(value: float, digits: int) -> str:
+    """Write a number; a share near 1 has the digits that tell it from 1: 0.99999, not 1.000."""
+    return f"{value:.{MOST_DIGITS}g}" if value < 1 <= float(f"{value:.{digits}g}") else number(value, digits)
 
 
 def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
@@ -131,7 +136,7 @@ def _cell(value: object) -> str:
         return "; ".join(map(str, value)) or NOTHING
     if isinstance(value, int):
         return f"{value:,}"
-    return number(value) if isinstance(value, float) else str(value)
+    return _written(value, CELL_DIGITS) if isinstance(value, float) else str(value)
 
 
 def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:
