@@ -27,10 +27,12 @@ def details(record: object) -> Iterator[Section]:
     """Yield every figure of a record, its lists, the derivation of its numbers, and what it rests on."""
     fields = {name: _listed(value) for name, value in _fields(record) if name not in LEFT_OUT}
     lists = {name: found for name, value in fields.items() if (found := _records(value))}
-    single = {name: found[0] for name, found in lists.items() if len(found) == 1}
-    yield Facts(tuple(_lines({**fields, **single}, "")))
+    yield Facts(tuple(_lines(fields, "")))
     for name, found in lists.items():
         yield from _table(_words(name), found)
+    for name, value in fields.items():
+        if _is_nested(value):
+            yield from _tables_in(value, _words(name))
     explanations = getattr(record, "explanations", ())
     yield from explained(explanations)
     yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
@@ -67,6 +69,7 @@ def _words(name: str) -> str:
 
 def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     """Yield plain values on one line, and a line for each record in them, labelled with its path."""
+    fields = {name: found[0] if len(found := _records(value)) == 1 else value for name, value in fields.items()}
     plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _records(value)}
     said = [text for name, value in plain.items() if (text := _said(name, value, label))]
     if said:
@@ -127,6 +130,14 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
     for number_, record in enumerate(records, start=1):
         for name, value in _fields(record):
             yield from _table(f"{title} {number_}: {_words(name)}", _records(value))
+
+
+def _tables_in(record: object, title: str) -> Iterator[Table]:
+    """Yield the lists in a record and in the records in it."""
+    for name, value in _fields(record):
+        yield from _table(f"{title}: {_words(name)}", _records(value))
+        if _is_nested(value):
+            yield from _tables_in(value, f"{title} {_words(name)}")
 
 
 def _cell(value: object) -> str:

@@ -489,7 +489,9 @@ def test_what_moves_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> No
     drawn = (*asked, "--no-verify", "--uncertain", "--price-uncertainty", "0")
     text = " ".join(out_of(capsys, *drawn).split())
     assert "GPUs 1, 1 and 1 at P10, P50 and P90 of 10,000 draws" in text and "Matters most" not in text
-    assert "price (--price-uncertainty 0)" in " ".join(out_of(capsys, *drawn, "--verbose").split())
+    verbose = " ".join(out_of(capsys, *drawn, "--verbose").split())
+    assert "price (--price-uncertainty 0)" in verbose
+    assert "influences input model error, " in verbose and "rank correlation 0, of GPUs" in verbose
     (influence,) = json_of(capsys, *drawn)["uncertainty"]["influences"]
     assert (influence["input"], influence["rank_correlation"], influence["of"]) == ("model error", 0, "GPUs")
 
