@@ -205,6 +205,9 @@ def _packed(flow: Batching, pace: _Pace) -> Array:
 def _rates(curves: Curves, flow: Batching, decoding: Array) -> _Rates:
     step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, flow, decoding)
     full_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), flow.most_together))
+    # Launches that no graph holds cover the first prompts of a step: one more adds less to few than to many.
+    more = np.minimum(together + 1.0, flow.most_together)
+    more_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), more))
     steps_per_s = requests_per_s * flow.chunks / flow.stages
     return _Rates(
         step_s=step_s,
@@ -212,7 +215,7 @@ def _rates(curves: Curves, flow: Batching, decoding: Array) -> _Rates:
         chunk_s=chunk_s,
         prompt_s=flow.passes * chunk_s,
         hit_s=hit_s,
-        another_s=(full_s - chunk_s) / np.maximum(flow.most_together - together, 1.0),
+        another_s=more_s - chunk_s,
         hits=steps_per_s / together * flow.decode_steps * step_s,
         requests_per_s=requests_per_s,
         in_prefill=steps_per_s * chunk_s / together,

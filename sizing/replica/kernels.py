@@ -252,12 +252,13 @@ class Kernels:
         routed = operation.routed
         measured = self._expert_kernel(routed) if routed is not None else None
         if routed is not None and measured is not None:
-            return experts.seconds(
-                measured,
-                routed,
-                peak_flops=self.peak(self.plan.product_of("expert")) * self._gain(operation),
-                bytes_per_s=self.bandwidth_bytes_per_s,
-            )
+            peak_flops = self.peak(self.plan.product_of("expert")) * self._gain(operation)
+            bandwidth = self.bandwidth_bytes_per_s
+            measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth)
+            # Corrections of other shapes than were measured may lead above the roof.
+            least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
+            within: Numeric = np.maximum(measured_s, least_s)
+            return within
         return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:

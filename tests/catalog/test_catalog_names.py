@@ -51,14 +51,22 @@ def test_a_name_finds_its_entry(query: str, entry: CatalogEntry) -> None:
     [
         ("A100", "a100-sxm-40gb, a100-sxm-80gb"),  # "A100 40GB" and "A100 80GB" are equally near: no guess
         ("nvidia", "a100-sxm-80gb, h100-sxm"),
-        ("l", "l40s, l4; did you mean l4?"),  # of 2 letters one is shared, of 4 one
         ("h10", "h100-sxm, h100-nvl; did you mean h100-sxm?"),  # by its alias H100
+        ("a10", "a100-sxm-40gb, a100-sxm-80gb"),
     ],
 )
 def test_the_beginning_of_several_names_lists_them(query: str, listed: str) -> None:
     with pytest.raises(InputError) as caught:
         match(query, KNOWN, SHELF)
     assert str(caught.value) == f"GPU {query!r} fits several; allowed: {listed}"
+
+
+def test_fewer_than_three_letters_are_no_beginning() -> None:
+    """Of two letters `l4` would be the beginning of the L40S too; one is an entry's whole name, or nothing."""
+    for query in ("l", "h1"):
+        with pytest.raises(InputError, match=f"unknown GPU '{query}'; allowed: a name that `llmsize gpus` shows"):
+            match(query, KNOWN, SHELF)
+    assert match("l4", KNOWN, SHELF) is L4
 
 
 def test_an_alias_of_two_entries_is_ambiguous() -> None:

@@ -258,7 +258,8 @@ def test_what_does_not_fit_is_a_miss_and_not_skipped() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"engine": "TGI"}, "unknown engine"),
+        ({"engine": "TGI"}, "'TGI' is not modelled (this engine)"),
+        ({"engine": "vlm"}, "unknown engine 'vlm'"),
         ({"model": "no/such-model"}, "unknown model"),
         ({"gpu": "abacus"}, "unknown GPU"),
         ({"notes": "prefill-decode disaggregated 1P1D"}, "separate GPUs"),

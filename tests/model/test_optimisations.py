@@ -70,18 +70,19 @@ def test_short_forms_mean_what_the_long_ones_say(text: dict[str, Any], meant: di
     [
         ("--speculative", "eagle9", "no method of speculative decoding"),
         ("--speculative", "eagle3:x", "is not a whole number"),
-        ("--speculative", "eagle3:3@2", "not between 0 and 1"),
+        ("--speculative", "eagle3:3@2", "'2' is above 1: write 2% or 0.02"),
         ("--speculative", "draft", "needs its name"),
         ("--speculative", "draft:no-such-model", "no-such-model"),
         ("--speculative", "ngram", "no published acceptance"),
         ("--sparsity", "3:4", "allowed: 2:4"),
-        ("--prefix-hit", "2", "not between 0 and 1"),
+        ("--prefix-hit", "2", "'2' is above 1: write 2% or 0.02"),
+        ("--prefix-hit", "200%", "not between 0 and 1"),
         ("--lora", "16", "SLOTSxRANK"),
         ("--images", "2x2", "NxHxW"),
         ("--kv-offload", "0.5@x", "GB/s"),
         ("--kv-offload", "0.5@\u0664\u0660", "GB/s"),  # 40 in Arabic digits
-        ("--speculative", "eagle3@\u0660.\u0665", "not between 0 and 1"),
-        ("--prefix-hit", "\u0665\u0660%", "not between 0 and 1"),
+        ("--speculative", "eagle3@\u0660.\u0665", "not a share above zero, as 0.2 or 20%"),
+        ("--prefix-hit", "\u0665\u0660%", "not a share above zero, as 0.2 or 20%"),
         ("--prefix-shared", "100", "needs the hit rate too"),
         ("--prefix-distinct", "2", "needs the hit rate too"),
     ],
@@ -164,7 +165,7 @@ def test_the_page_of_a_report_names_them(capsys: pytest.CaptureFixture[str], tmp
     page = tmp_path / "r.html"
     asked = ("--speculative", "eagle3", "--prefix-hit", "0.5", "--lora", "1x16")
     assert run(["report", "chat", "-g", "h100-sxm", *asked, "--no-verify", "-o", str(page)]) == 0
-    text = "speculative decoding (eagle3); 50 % of a prompt in the prefix cache; 1 LoRA adapter of rank 16"
+    text = "speculative (method eagle3); prefix (hit 0.5); lora (slots 1, rank 16)"
     answered, told = page.read_text().split("What was asked", 1)
     assert text in answered  # once below the answer, once with what was asked
     assert text in told
@@ -184,12 +185,16 @@ def test_every_command_takes_them_and_repeats_them(
     capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     asked = ("--speculative", "eagle3:3@0.75", "--sparsity", "2:4", "--lora", "4x16")
-    of_prompts = ("--prefix-hit", "0.5") if command[0] != "step" else ()  # a step's tokens are all computed
+    found: dict[str, float] = {} if command[0] == "step" else {"hit": 0.5}  # a step's tokens are all computed
+    if command[0] == "memory":  # what requests find in cache changes memory only where they share it
+        found["shared_tokens"] = 100
+    options = {"hit": "--prefix-hit", "shared_tokens": "--prefix-shared"}
+    of_prompts = [text for name, value in found.items() for text in (options[name], str(value))]
     assert answer(capsys, *command, *asked, *of_prompts)["inputs"]["optimisations"] == {
         "speculative": {"method": "eagle3", "tokens": 3, "acceptance": 0.75},
         "sparsity": "2:4",
         "lora": {"slots": 4, "rank": 16},
-        **({"prefix": {"hit": 0.5}} if of_prompts else {}),
+        **({"prefix": found} if found else {}),
     }
     assert answer(capsys, *command)["inputs"]["optimisations"] == {}
 

@@ -21,6 +21,7 @@ from sizing.engine.requests import Requests, arrival_times
 from sizing.engine.scheduler import Scheduler
 from sizing.model import operations
 from sizing.model.architecture import Layout
+from sizing.question.question import load_data
 from sizing.replica import batching
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
@@ -247,7 +248,9 @@ def document(capsys: pytest.CaptureFixture[str], *asked: str) -> dict[str, Any]:
 
 def test_step_and_estimate_agree_on_a_lone_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     alone_ms = document(capsys, "step", *DP4, "--prefill", "2000")["total_s"] * 1000
-    _, load = candidate_of("vllm:0.33.0", 2000, 300)
+    candidate, bare = candidate_of("vllm:0.33.0", 2000, 300)
+    load = timed(candidate, load_data())  # with the correction of steps that the commands read
+    assert load.curves.front_end_s == pytest.approx(bare.curves.front_end_s * load.kernels.correction.prefill)
     outside_ms = load.curves.front_end_s * 1000
     load_of = ["--isl", "2000", "--osl", "300", "--rps", "1", "--no-verify"]
     found = document(capsys, "estimate", *DP4, *load_of)

@@ -203,15 +203,17 @@ def test_wrong_values_are_one_line(capsys: pytest.CaptureFixture[str], option: s
 
 def test_what_is_said_of_experts_is_refused_where_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--expert-imbalance", "1.3", "--all2all-backend", "low_latency")
-    for command in (
-        ["estimate", "--isl", "9", "--osl", "9", "--rps", "1"],
-        ["step", "--decode", "1", "--context", "9"],
-        ["memory"],
+    both = ["--all2all-backend", "--expert-imbalance"]
+    for command, without_effect in (
+        (["estimate", "--isl", "9", "--osl", "9", "--rps", "1"], []),
+        (["step", "--decode", "1", "--context", "9"], []),
+        (["memory"], both),  # which neither changes, whatever the model
     ):
         assert run([*command, "-m", "llama-3.1-8b", "-g", "h100-sxm", *asked]) == 2
         lines = capsys.readouterr().err.strip().splitlines()
-        assert [line.split(":")[1].strip() for line in lines] == ["--all2all-backend", "--expert-imbalance"]
-        assert all("has no experts" in line for line in lines)
+        assert [line.split(":")[1].strip() for line in lines] == [*without_effect, *both]
+        assert all("changes times, not what a GPU's memory holds" in line for line in lines[: len(without_effect)])
+        assert all("has no experts" in line for line in lines[len(without_effect) :])
 
 
 def test_a_rank_moves_the_tokens_that_come_to_it() -> None:

@@ -63,6 +63,7 @@ def test_a_roof_is_a_slope_and_then_flat() -> None:
         LLAMA,
         [*LLAMA, "--precision", "fp8", "--kv-precision", "fp8"],
         ["roofline", "-m", "deepseek-ai/DeepSeek-V3", "-g", "h200-sxm", "--tp", "8"],
+        ["roofline", "-m", "deepseek-ai/DeepSeek-V3", "-g", "b200-sxm", "--tp", "1"],
         ["roofline", "-m", "openai/gpt-oss-120b", "-g", "h100-sxm"],
         ["roofline", "-m", "llama-3.1-8b", "-g", "l40s", "--precision", "int4"],
     ],
@@ -81,7 +82,14 @@ def test_no_operation_is_above_its_roof(arguments: list[str], capsys: pytest.Cap
         if o["share_of_roof"] is not None:
             # Efficiencies measured on these cards stay below the datasheet's peaks.
             assert 0 < o["share_of_roof"] <= 1 + 1e-9, o
-        assert (o["share_of_roof"] is None) == (o["flops"] == 0 == o["bytes"])
+        if o["name"] == "route" and o["seconds"] == 0:
+            # The measured kernel of the experts routes too: the work of both fits in its time, the little of routing to 1e-4.
+            (both,) = points(
+                document, phase=o["phase"], batch=o["batch"], prompt_tokens=o["prompt_tokens"], name="experts"
+            )
+            assert both["seconds"] * bandwidth >= (1 - 1e-4) * (both["bytes"] + o["bytes"])
+        else:
+            assert (o["share_of_roof"] is None) == (o["flops"] == 0 == o["bytes"])
         assert (o["bound"] == "link") == (o["message_bytes"] > 0)
 
 
