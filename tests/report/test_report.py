@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +24,7 @@ from sizing.formats.tables import as_csv, as_json, as_markdown
 from sizing.formats.text import LABEL_WIDTH, Block, render
 from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Line
-from sizing.formats.words import milliseconds, money, number, stated
+from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
 from sizing.question.ask import question_of
 from sizing.question.question import load_data
 from sizing.question.values import WORKLOAD_OPTIONS, options_of
@@ -411,3 +413,28 @@ def test_a_layout_that_fits_is_the_nearest_miss(capsys: pytest.CaptureFixture[st
     found = json.loads(capsys.readouterr().out)
     assert found["limiting"]["limit"] == "ttft"
     assert any(change.startswith("TTFT limit") for change in found["limiting"]["suggestions"])
+
+
+@pytest.mark.parametrize("write", [number, milliseconds, money, rounded_usd, percent, gib])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_figure_without_end_is_written_as_none(write: Callable[[float], str], value: float) -> None:
+    assert write(value) == "-"
+
+
+def test_what_an_api_serves_has_no_end_and_breaks_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (
+        "cost",
+        "chat",
+        "-g",
+        "h100-sxm",
+        "--own",
+        "hgx-h100",
+        "--cloud",
+        "lambda",
+        "--api",
+        "1.0,3.0",
+        "--no-verify",
+    )
+    assert run([*asked, "--verbose"]) == 0
+    out = capsys.readouterr().out
+    assert "API at $1" in out and not re.search(r"\b(inf|nan|infinity)\b", out.lower())
