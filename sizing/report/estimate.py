@@ -348,7 +348,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     """Yield whether the limits are kept, the share of the GPUs that is used, and what sizing with caution costs."""
     d, load = record.deployment, record.load
     assert d and load
-    parts = [screen.kept(any(record.inputs["limits"].values()), record.simulation is not None)]
+    parts = [screen.kept(_is_limited(record), record.simulation is not None)]
     if is_demanded(record.inputs):
         parts.append(screen.used(load.headroom, d.gpus))
     if d.nodes_per_replica > 1:
@@ -357,6 +357,10 @@ def _verdict(record: Estimate) -> Iterator[Line]:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=True)
     yield from _evident(record)
+
+
+def _is_limited(record: Estimate) -> bool:
+    return any(record.inputs["limits"].values())
 
 
 def _evident(record: Estimate) -> Iterator[Line]:
@@ -368,9 +372,8 @@ def _evident(record: Estimate) -> Iterator[Line]:
         served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
         yield Line(f"The rate is kept in {percent(confidence)} of published runs like this; {served}")
         return
-    keeps = screen.kept_by_runs(
-        any(record.inputs["limits"].values()), record.inputs["demand"]["requests_per_s"] is not None
-    )
+    by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
+    keeps = screen.kept_by_runs(_is_limited(record), by_rate)
     known = Sure(d.gpus_sure, confidence, found.groups, found.chance, found.why_not)
     yield screen.sure(d.gpus, known, keeps, "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
     if found.gpus_as_predicted is not None:
