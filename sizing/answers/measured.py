@@ -62,7 +62,15 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
     Raises InputError for a file that can't be read, where no rows are left or rows of several models or shapes, and for
     rows whose GPUs are no layout.
     """
-    closed = [row for row in load_measured(file) if row.mode == MODE and row.concurrency is not None]
+    closed = [row for row in load_measured(file) if row.mode == MODE]
+    without = [row.id for row in closed if row.concurrency is None]
+    if without:
+        raise InputError(
+            [
+                Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency")
+                for id_ in without[:MOST_LISTED]
+            ]
+        )
     if not closed:
         raise InputError(Fault(f"holds no rows of mode {MODE} with a concurrency", file, field=option))
     taken = closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 TAKEN = ("model", "gpu", "precision", "tp", "pp", "isl", "osl", "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
          "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
          "requests_per_user", "active_hours", "peak_to_mean", "percentile")  # fmt: skip
+RESULT_ENDINGS = (".json", ".jsonl")
+COUNTED = re.compile(r"\d+x")
 NO_EFFECT = "has no effect with --from: measured rows say what a replica serves"
 
 
@@ -68,6 +71,20 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
     from sizing.answers.measured import Filter, measured
     from sizing.question.values import comma_separated, whole_numbers
 
+    if file.lower().endswith(RESULT_ENDINGS):
+        raise InputError(
+            Fault(
+                "is a tool's result file",
+                file,
+                field="--from",
+                allowed="measured rows: llmsize import FILE -o rows.csv",
+            )
+        )
+    counted = [name for name in comma_separated(values["gpu"] or "") if COUNTED.match(name)]
+    if counted:
+        raise InputError(
+            Fault(f"{counted[0]!r} states a number of GPUs, which --from finds", field="--gpu", allowed="a GPU type")
+        )
     spec = None if found is None else found.spec
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
     wanted = Filter(

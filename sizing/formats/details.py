@@ -15,7 +15,7 @@ KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rest
 LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own
 MOST_ROWS = 60  # of a list; JSON and CSV have them all
 USD = "usd_"
-DIGITS = 4
+DIGITS, CELL_DIGITS, MOST_DIGITS = 4, 3, 9  # of a line, of a table, of a share near 1
 WRITERS: dict[str, Callable[[float], str]] = {
     "_ms": milliseconds,
     "_gib": lambda value: f"{gib(value)} GiB",
@@ -27,10 +27,12 @@ def details(record: object) -> Iterator[Section]:
     """Yield every figure of a record, its lists, the derivation of its numbers, and what it rests on."""
     fields = {name: _listed(value) for name, value in _fields(record) if name not in LEFT_OUT}
     lists = {name: found for name, value in fields.items() if (found := _records(value))}
-    single = {name: found[0] for name, found in lists.items() if len(found) == 1}
-    yield Facts(tuple(_lines({**fields, **single}, "")))
+    yield Facts(tuple(_lines(fields, "")))
     for name, found in lists.items():
         yield from _table(_words(name), found)
+    for name, value in fields.items():
+        if _is_nested(value):
+            yield from _tables_in(value, _words(name))
     explanations = getattr(record, "explanations", ())
     yield from explained(explanations)
     yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
@@ -67,6 +69,7 @@ def _words(name: str) -> str:
 
 def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     """Yield plain values on one line, and a line for each record in them, labelled with its path."""
+    fields = {name: found[0] if len(found := _records(value)) == 1 else value for name, value in fields.items()}
     plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _records(value)}
     said = [text for name, value in plain.items() if (text := _said(name, value, label))]
     if said:
@@ -95,7 +98,12 @@ def _said(name: str, value: object, label: str) -> str:
     for ending, write in WRITERS.items():
         if name.endswith(ending) or label.endswith(ending):
             return f"{_words(name.removesuffix(ending))} {write(value)}"
-    return f"{_words(name)} {number(value, DIGITS)}"
+    return f"{_words(name)} {_written(value, DIGITS)}"
+
+
+def _written(value: float, digits: int) -> str:
+    """Write a number; a share near 1 has the digits that tell it from 1: 0.99999, not 1.000."""
+    return f"{value:.{MOST_DIGITS}g}" if value < 1 <= float(f"{value:.{digits}g}") else number(value, digits)
 
 
 def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
@@ -124,6 +132,14 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
             yield from _table(f"{title} {number_}: {_words(name)}", _records(value))
 
 
+def _tables_in(record: object, title: str) -> Iterator[Table]:
+    """Yield the lists in a record and in the records in it."""
+    for name, value in _fields(record):
+        yield from _table(f"{title}: {_words(name)}", _records(value))
+        if _is_nested(value):
+            yield from _tables_in(value, f"{title} {_words(name)}")
+
+
 def _cell(value: object) -> str:
     if value is None or isinstance(value, bool):
         return NOTHING if value is None else "yes" if value else "no"
@@ -131,7 +147,7 @@ def _cell(value: object) -> str:
         return "; ".join(map(str, value)) or NOTHING
     if isinstance(value, int):
         return f"{value:,}"
-    return number(value) if isinstance(value, float) else str(value)
+    return _written(value, CELL_DIGITS) if isinstance(value, float) else str(value)
 
 
 def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:

@@ -351,13 +351,16 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
     if serving.kv_cache_bytes is not None:
         pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
-    pool = min(pool, visible - weights - non_torch - elsewhere)
+    card = visible - weights - non_torch - elsewhere
+    beyond, pool = max(0.0, (serving.kv_cache_bytes or 0.0) - max(0.0, card)), min(pool, card)
     room = _room(shard, stage, pool, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + lost_bytes(shard, stage)))
     needed = sequence_bytes(shard, stage, tokens)
     free = room.tokens - lost_bytes(shard, stage) - needs.shared
+    if beyond > 0:  # a stated cache that the card cannot hold: the engine does not start
+        free = -beyond
     usable = max(0.0, free)
     clamped = room.sequences is not None and settings.states.rule == "split"  # the engine runs fewer, and starts
     fits = free >= needed and not (clamped and room.sequences == 0)
@@ -384,7 +387,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         sequence_gib=needed / GIB,
         max_model_len=tokens,
         fits=fits,
-        deficit_gib=0.0 if fits else max(0.0, needed + needs.shared - room.tokens) / GIB,
+        deficit_gib=0.0 if fits else max(0.0, beyond, needed + needs.shared - room.tokens) / GIB,
         beside_gib=needs.extras / GIB,
         shared_prefix_gib=needs.shared / GIB,
         resident_gib=_resident_bytes(shard, stage, tokens) / GIB,

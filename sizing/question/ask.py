@@ -241,6 +241,8 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
     if confidence is None and not conservative:
         return question
     share, field, target = _confidence(confidence), "--confidence", question.target
+    if conservative and share != USUAL:
+        raise InputError(Fault(f"{share:.0%} contradicts --conservative", field=field, allowed="one of them"))
     if target.offline and target.amount is None:
         raise InputError(
             Fault(

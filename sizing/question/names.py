@@ -188,7 +188,7 @@ def look_up(
         workload=Part(whole),
         model=Part(lambda: served_as(named.value, stated("task")), layers.at(("model",))),
         gpus=found_gpus,
-        price=Part(lambda: price_rule(options, found_gpus.value, catalog.gpu)),
+        price=Part(lambda: price_rule(options, found_gpus, catalog.gpu)),
         engine=Part(
             lambda: catalog.engine(stated("serving.engine", Serving.model_fields["engine"].default)),
             layers.at(("serving", "engine")),

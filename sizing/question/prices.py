@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from sizing.specs.units import parse_number
 from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 
 ALLOWED = "a price for all (2.5), or one of each GPU type (h100-sxm=2.5,h200-sxm=3.1)"
-Gpus = Sequence[Found[Gpu]]
+Gpus = Part[tuple[Found[Gpu], ...]]  # read where a price needs it: a fault of it hides none of a price
 
 
 class PriceRule(NamedTuple):
@@ -61,7 +61,11 @@ def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Foun
         return PriceRule(checked_price(options.price))
     parts = [Part(partial(_price_of, item, considered, look_up)) for item in comma_separated(options.price)]
     check(*parts)
-    return PriceRule(by_id=dict(part.value for part in parts))
+    by_id: dict[str, float] = {}
+    for id_, price in (part.value for part in parts):
+        if by_id.setdefault(id_, price) != price:
+            raise InputError(Fault(f"states two prices of {id_}", field="--price", allowed="one"))
+    return PriceRule(by_id=by_id)
 
 
 def _of_provider(text: str, price: float | str | None, considered: Gpus) -> PriceRule:
@@ -70,8 +74,8 @@ def _of_provider(text: str, price: float | str | None, considered: Gpus) -> Pric
         raise InputError(Fault(message, field="--provider", allowed="one of them"))
     name, _, kind = (part.strip() for part in text.partition(":"))
     rule = PriceRule(provider=name, kind=kind or ON_DEMAND)
-    if not any(map(rule.offers, considered)):
-        gpus.offers_of(considered[0].spec, name, rule.kind, field="--provider")
+    if not any(map(rule.offers, considered.value)):
+        gpus.offers_of(considered.value[0].spec, name, rule.kind, field="--provider")
     return rule
 
 
@@ -87,7 +91,7 @@ def _price_of(item: str, considered: Gpus, look_up: Callable[[str], Found[Gpu]])
         found = look_up(name)
     except InputError as error:
         raise InputError([replace(fault, field="--price") for fault in error.faults]) from None
-    ids = [each.id for each in considered]
+    ids = [each.id for each in considered.value]
     if found.id not in ids:
         raise InputError(
             Fault(f"{found.id} is none of the GPU types asked for", field="--price", allowed=", ".join(ids))

@@ -36,7 +36,7 @@ def rows(record: Imported) -> Rows:
 
 
 def _text(key: str, heading: str) -> Quantity:
-    return in_words(key, heading, lambda row: row[key])
+    return in_words(key, heading, lambda row: row[key], shown="differs")
 
 
 def _figure(key: str, heading: str) -> Quantity:
@@ -51,7 +51,7 @@ COLUMNS = (
     _text("source", "tool"),
     _text("model", "model"),
     _text("gpu", "GPU"),
-    _figure("n_gpus", "GPUs"),
+    _figure("n_gpus", "GPUs")._replace(shown="differs"),
     in_words("mode", "load", lambda row: _load(row)),  # C=16: requests in flight; 5/s: arrivals; all: at once
     _figure("isl", "ISL"),
     _figure("osl", "OSL"),
@@ -69,9 +69,20 @@ def _load(row: Mapping[str, Cell]) -> str:
     return str(row["notes"]).partition(";")[0].replace("rate=", "") + "/s" if row["mode"] == "open_loop" else "all"
 
 
+def _by_load(row: Mapping[str, Cell]) -> tuple[str, str, str, float]:
+    load = row["concurrency"]
+    return str(row["source"]), str(row["model"]), str(row["gpu"]), load if isinstance(load, int | float) else 0.0
+
+
 def sections(record: Imported) -> Iterator[Section]:
     """Yield a table of the rows, and what the files say beside their figures."""
-    yield Table(COLUMNS, record.rows, "/rows", f"{plural(len(record.rows), 'measured row')}")
+    same = [
+        str(values.pop())
+        for name in ("source", "model", "gpu")
+        if len(values := {row[name] for row in record.rows}) == 1
+    ]
+    title = ", ".join([plural(len(record.rows), "measured row"), *same])
+    yield Table(COLUMNS, sorted(record.rows, key=_by_load), "/rows", title)
     notes: dict[str, list[str]] = {}
     for row in record.rows:
         for note in filter(None, str(row["notes"] or "").split("; ")):

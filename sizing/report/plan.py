@@ -127,7 +127,7 @@ def _answer(record: PlanReport) -> Iterator[Line]:
     yield verdict("; ".join(record.problems) or holds + single, good=record.feasible)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
     share = record.utilisation_mean
-    busy = "" if share is None else f"; the mean load uses {_share(share)} of the {record.gpus:,} GPUs"
+    busy = "" if share is None else f"; the mean load uses {_share(share)} of the {plural(record.gpus or 0, 'GPU')}"
     yield Line(f"On-premises {nodes}{busy}")
     if record.usd_per_month is not None:
         yield Line(f"{rounded_usd(record.usd_per_month)} a month, {_how_paid(record)}")

@@ -179,8 +179,8 @@ def sections(record: ValidationReport) -> Iterator[Section]:
     for metric, figures in record.metrics.items():
         grouped = [group for group in record.groups if metric in group.metrics]
         found = [Errors({name: group.by[name] or "-" for name in by}, group.metrics[metric]) for group in grouped]
-        of_all = Errors({name: "" if index else f"all, {TITLES[metric]}" for index, name in enumerate(by)}, figures)
-        yield Table((*map(_label, by), *FIGURES), (*found, of_all))
+        of_all = Errors({name: "" if index else "all" for index, name in enumerate(by)}, figures)
+        yield Table((*map(_label, by), *FIGURES), (*found, of_all), title=TITLES[metric])
     yield Facts(tuple(_reasons("Missed", record.missed)))
     yield Facts(tuple(_reasons("Skipped", record.skipped)))
     yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))

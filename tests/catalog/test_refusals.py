@@ -73,3 +73,17 @@ def test_a_misspelt_workload_hides_no_other_fault(capsys: pytest.CaptureFixture[
     err = told(capsys, "estimate", "cht", "-g", "h999", "--ttft", "5", "--headroom", "5")
     for words in ("did you mean chat?", "unknown GPU 'h999'", "--ttft: ", "--headroom: "):
         assert words in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--confidence", "80%", "--conservative"], "80% contradicts --conservative"),
+        (["--price", "h100-sxm=2,h100-sxm=3"], "states two prices of h100-sxm"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert run(["estimate", "chat", "-g", "h100-sxm", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -297,11 +298,18 @@ def test_help_starts_without_numpy_yaml_and_rich() -> None:
     assert process(code=code).stderr.decode().strip() == "[]"
 
 
-def test_output_that_is_no_terminal_is_plain_even_where_colour_is_forced() -> None:
-    found = process(*FEASIBLE, FORCE_COLOR="1", TERM="xterm-256color", COLUMNS="200")
+def test_output_that_is_no_terminal_is_plain_but_where_colour_is_forced() -> None:
+    """Colour that is forced (FORCE_COLOR) changes no word and no line; NO_COLOR wins over it."""
+    capable = {"TERM": "xterm-256color", "COLUMNS": "200", "FORCE_COLOR": "", "NO_COLOR": ""}
+    found = process(*FEASIBLE, **capable)
     assert found.returncode == 0 and found.stderr == b""
     assert b"\x1b" not in found.stdout
     assert max(map(len, found.stdout.decode().splitlines())) <= 80
+    forced = process(*FEASIBLE, **{**capable, "FORCE_COLOR": "1"})
+    assert forced.returncode == 0 and forced.stderr == b""
+    words = re.sub(rb"\x1b\[[0-9;]*m", b"", forced.stdout)
+    assert words != forced.stdout and [line.rstrip() for line in words.splitlines()] == found.stdout.splitlines()
+    assert process(*FEASIBLE, **{**capable, "FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout == found.stdout
 
 
 def test_an_ascii_terminal_gets_ascii() -> None:

@@ -50,6 +50,7 @@ def document(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> 
     ("command", "extra", "more"),
     [
         ("estimate", ["--price", "-1", "--gpus", "0", "--isl", "0"], ["--price", "--gpus", "--isl", "--osl"]),
+        ("estimate", ["--price", "nix=x", "--isl", "9", "--osl", "9", "--rps", "1"], ["--price"]),
         ("memory", ["--tp", "0"], ["--tp"]),
         ("step", ["--prior", "5"], ["--decode, --prefill"]),
         ("simulate", ["--isl", "0", "--policy", "z", "--plot", "/no/where.png"], ["--isl", "--osl", "--policy", "--plot"]),
@@ -341,8 +342,15 @@ def test_all_that_is_refused_in_a_layout_is_said(capsys: pytest.CaptureFixture[s
         (["--decode", "8", "--context", "9", "--prefill", "5"], ["--max-num-seqs", "8"], "9 sequences"),
         (["--prefill", "513"], ["--max-num-batched-tokens", "512"], "513 tokens"),
         (["--decode", "1", "--context", "9", "--prefill", "512"], ["--max-num-batched-tokens", "512"], "513 tokens"),
-        (["--decode", "1", "--context", "1025"], ["--max-model-len", "1024"], "1,025 tokens exceed --max-model-len"),
-        (["--prefill", "25", "--prior", "1000"], ["--max-model-len", "1024"], "1,025 tokens exceed --max-model-len"),
+        (
+            ["--decode", "1", "--context", "131073"],
+            [],
+            "--context: 131,073 tokens exceed the model's 131,072 positions",
+        ),
+        (["--prefill", "73", "--prior", "131000"], [], "131,073 tokens exceed the model's 131,072 positions"),
+        # It bounds sequences, and a step has the context that is given: without effect, so refused.
+        (["--decode", "1", "--context", "1025"], ["--max-model-len", "1024"], "--max-model-len: bounds sequences"),
+        (["--prefill", "25", "--prior", "1000"], ["--max-model-len", "1024"], "--max-model-len: bounds sequences"),
         (["--prefill", "9", "--context", "5"], [], "with --decode"),
         (["--decode", "1", "--context", "9", "--prior", "5"], [], "with --prefill"),
     ],

@@ -111,7 +111,10 @@ def test_the_help_of_single_layout_commands_offers_no_lists(command: str, capsys
 
 def test_the_help_of_estimate_still_offers_lists(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "estimate", "--help")
-    assert "several with commas, a profile's path, or all" in text and "all are tried without it" in text
+    assert (
+        "several with commas, a profile's path, all, or 8xh100 for --gpus 8" in text
+        and "all are tried without it" in text
+    )
 
 
 @pytest.mark.parametrize("gpu", ["all", "h100-sxm,l4", "l4,all"])

@@ -90,6 +90,7 @@ def test_more_demand_never_needs_fewer_and_a_looser_limit_never_more(
         (["--rps", "10", "--max-num-seqs", "8"], 2, "--max-num-seqs: has no effect with --from"),
         (["--rps", "10", "--isl", "999"], 2, "leaves no measured row"),
         ([], 2, "nothing says how much to serve"),
+        (["--rps", "10", "-g", "8xh100"], 2, "'8xh100' states a number of GPUs"),
     ],
 )
 def test_what_measurements_do_not_answer_is_said(
@@ -98,6 +99,21 @@ def test_what_measurements_do_not_answer_is_said(
     assert run(["estimate", "--from", course, *words]) == code
     out, err = capsys.readouterr()
     assert said in " ".join((out + err).split())
+
+
+def test_a_result_file_is_imported_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--from", COURSE[0], "--rps", "10"]) == 2
+    assert "llmsize import FILE -o rows.csv" in capsys.readouterr().err
+
+
+def test_a_closed_loop_without_its_concurrency_is_refused(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Path(course).read_text().splitlines()
+    at = lines[0].split(",").index("concurrency")
+    cells = lines[2].split(",")
+    cells[at] = ""
+    Path(course).write_text("\n".join([*lines[:2], ",".join(cells), *lines[3:]]) + "\n")
+    assert run(["estimate", "--from", course, "--rps", "10"]) == 2
+    assert "a closed loop has a concurrency" in capsys.readouterr().err
 
 
 def test_good_runs_are_written_and_a_bad_file_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,11 +229,13 @@ def test_a_target_that_no_reserve_reaches_is_infeasible(failures: str, capsys: p
 def test_no_more_certainty_is_printed_than_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     sure = ("--availability", "99.9%", "--node-availability", "99.999%")
     text = " ".join(out_of(capsys, *CALLS, *sure, "--spare", "6").split())
-    assert "more than 99.9999999 % of the time" in text and "100.0000" not in text
-    assert "nodes of 99.999 % (target 99.9 %)" in text
+    assert "more than 99.9999999 % where each fails by itself" in text and "100.0000" not in text
+    assert "(target 99.9 %)" in text
+    verbose = " ".join(out_of(capsys, *CALLS, *sure, "--spare", "6", "--verbose").split())
+    assert "availability 0.9990, node availability 0.99999," in verbose and "1.000" not in verbose
     by_node = " ".join(out_of(capsys, *CALLS, *sure, "--failures", "node").split())
     found = json_of(capsys, *CALLS, *sure, "--failures", "node")["availability"][0]
-    assert by_node.partition("Availability ")[2].startswith(f"{found['achieved_by_node'] * 100:.3f}"[:6])
+    assert by_node.partition(" replicas are up ")[2].startswith(f"{found['achieved_by_node'] * 100:.3f}"[:6])
 
 
 def test_an_infeasible_plan_names_the_change_that_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -484,9 +486,14 @@ def test_the_picture_is_the_same_each_time(arguments: tuple[str, ...], tmp_path:
 def test_what_moves_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
     """At 0.01 requests/s one replica does in all draws, so no input has an influence on the GPUs."""
     asked = ("plan", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--rps", "0.01")
-    text = " ".join(out_of(capsys, *asked, "--no-verify", "--uncertain", "--price-uncertainty", "0").split())
-    assert "No matter model error: the GPUs are the same in all draws" in text and "Matters most" not in text
-    assert "price (--price-uncertainty 0)" in text
+    drawn = (*asked, "--no-verify", "--uncertain", "--price-uncertainty", "0")
+    text = " ".join(out_of(capsys, *drawn).split())
+    assert "GPUs 1, 1 and 1 at P10, P50 and P90 of 10,000 draws" in text and "Matters most" not in text
+    verbose = " ".join(out_of(capsys, *drawn, "--verbose").split())
+    assert "price (--price-uncertainty 0)" in verbose
+    assert "influences input model error, " in verbose and "rank correlation 0, of GPUs" in verbose
+    (influence,) = json_of(capsys, *drawn)["uncertainty"]["influences"]
+    assert (influence["input"], influence["rank_correlation"], influence["of"]) == ("model error", 0, "GPUs")
 
 
 def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -494,14 +501,14 @@ def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]
     found = json_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2")
     assert 0 < found["utilisation_mean"] < 0.005
     text = " ".join(out_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2").split())
-    assert f"the mean load is {found['utilisation_mean'] * 100:.2f} % of what the GPUs asked for serve" in text
+    assert f"the mean load uses {found['utilisation_mean'] * 100:.2f} % of the 1 GPU $" in text
 
 
 def test_requests_in_flight_of_a_fleet_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text("fleet: [{workload: agentic, gpu: h100-sxm}]\n")
-    assert "agentic: " in (text := " ".join(out_of(capsys, "plan", str(path), "--no-verify").split()))
-    assert "requests in flight (as stated), " in text
+    text = " ".join(out_of(capsys, "plan", str(path), "--no-verify", "--verbose").split())
+    assert "inputs workloads agentic demand stated concurrency 64 " in text
 
 
 def test_a_shared_pool_never_takes_more_than_its_workloads_apart(

@@ -116,9 +116,9 @@ def test_pools_take_the_place_of_gpus_that_serve_as_one(capsys: Capsys) -> None:
 
 def test_pools_are_in_every_form(capsys: Capsys) -> None:
     asked = ["compare", *ASKED, "-g", "h100-sxm", "--no-verify", "--disaggregate"]
-    shape = "prefill 2 x TP4 PP2 + decode 1 x TP8"
+    shape = "prefill 10 x TP2 + decode 2 x TP4"
     (line,) = pooled(document(capsys, *asked))
-    assert (line["pools"]["prefill"]["replicas"], line["pools"]["decode"]["tp"]) == (2, 8)
+    assert (line["pools"]["prefill"]["replicas"], line["pools"]["decode"]["tp"]) == (10, 4)
     assert run([*asked, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["disaggregated"], row["pools"], row["tp"]) for row in rows] == [
@@ -127,7 +127,9 @@ def test_pools_are_in_every_form(capsys: Capsys) -> None:
     ]
     assert run(asked) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"24 x H100 SXM 80GB BF16, pools = {shape}") and max(map(len, out.splitlines())) <= 80
+    assert out.startswith(f"28 x H100 SXM 80GB BF16, pools = {shape}") and max(map(len, out.splitlines())) <= 80
+    (piped,) = pooled(document(capsys, *asked, "--layouts", "pipelines"))  # beyond the layouts that people run
+    assert piped["pools"]["prefill"]["pp"] > 1 and piped["gpus"] == 24
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,8 @@ def test_the_report_accounts_for_every_row(capsys: pytest.CaptureFixture[str], t
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "llmsize.validation/1"
     assert document["rows"] == len(load_measured(SAMPLE)) == document["predicted"] + len(document["skipped"])
-    assert [entry["reason"].startswith("unknown engine 'TGI'") for entry in document["skipped"]] == [True]
+    (skipped,) = document["skipped"]
+    assert skipped["reason"].startswith("'TGI' is not modelled") and "nearest: vllm" in skipped["reason"]
     assert {group["by"]["mode"] for group in document["groups"]} == {
         "static_batch",
         "closed_loop",
@@ -129,12 +130,13 @@ def test_the_report_accounts_for_every_row(capsys: pytest.CaptureFixture[str], t
     assert document["groups"][0].keys() == {"by", "rows", "metrics"}
     assert all(entry.keys() == {"id", "reason"} for entry in document["skipped"])
     for figures in (found for part in (document, *document["groups"]) for found in part["metrics"].values()):
-        assert set(figures) == {"n", "median_ape", "p90_ape", "bias", "band_coverage"}
+        corrected = {"corrected_median_ape", "corrected_bias"}
+        assert set(figures) == {"n", "median_ape", "p90_ape", "bias", "band_coverage"} | corrected
         assert figures["band_coverage"] is None or 0 <= figures["band_coverage"] <= 1
         assert abs(figures["bias"]) <= figures["p90_ape"]
     with per_row.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == ["id", "metric", "measured", "predicted", "low", "high"]
+    assert list(rows[0]) == ["id", "metric", "measured", "predicted", "low", "high", "corrected"]
     assert len(rows) == sum(figures["n"] for figures in document["metrics"].values())
     stated = {(row.id, name): value for row in load_measured(SAMPLE) for name, value in row.measured().items()}
     assert {(row["id"], row["metric"]): float(row["measured"]) for row in rows}.items() <= stated.items()

@@ -33,7 +33,10 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_a_stated_cache_is_the_pool_whatever_the_fraction() -> None:
     for fraction in (0.5, 0.9):
         assert deployed(kv_cache_bytes="20G", memory_fraction=fraction).memory.kv_cache_gib == 20
-    assert deployed(kv_cache_bytes="200G").memory.kv_cache_gib < 80
+    beyond = deployed(kv_cache_bytes="200G").memory  # more than the card: the engine does not start
+    assert beyond.kv_cache_gib < 80
+    assert not beyond.fits
+    assert beyond.kv_cache_gib + beyond.deficit_gib == pytest.approx(200)
 
 
 def test_most_tokens_cap_the_cache() -> None:

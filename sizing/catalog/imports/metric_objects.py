@@ -87,8 +87,16 @@ def _forced_length(asked: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
     return mean if exact and mean and not number(asked, "output_tokens_stddev") else 0.0
 
 
+def _metric(entry: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
+    """The statistics of a metric; empty without it. Raises MalformedRunError for anything else."""
+    found = entry.get(metric)
+    if found is not None and not isinstance(found, Mapping):
+        raise MalformedRunError(f"{metric} is no object of statistics with a unit")
+    return found or {}
+
+
 def _mean_of(entry: Mapping[str, Any], metric: str) -> float | None:
-    return number(part(entry, metric), "avg")
+    return number(_metric(entry, metric), "avg")
 
 
 def _requests(entry: Mapping[str, Any]) -> int | None:
@@ -98,7 +106,7 @@ def _requests(entry: Mapping[str, Any]) -> int | None:
 
 def _spread(entry: Mapping[str, Any], metric: str) -> LatencyFigures:
     """The statistics of a metric in ms, by the unit that stands beside them."""
-    found = part(entry, metric)
+    found = _metric(entry, metric)
     if not found:
         return LatencyFigures()
     unit = text(found, "unit").lower()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import engines, gpus, models
 from sizing.catalog.imports.results import read_results
-from sizing.catalog.imports.run import BenchmarkRun
+from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun
 from sizing.catalog.measured import BOUNDS, COLUMNS, checked_cells, read_number
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import KvPrecision, Precision
@@ -122,6 +122,7 @@ def _value(name: str, text: str) -> str | float | None:
 
 # What a file's own structure records, so that a statement against it is a mistake. Names of models and GPUs are free text.
 RECORDED = ("engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
+LENGTHS = ("isl", "osl")  # which differ where what is said is not what was measured, to within COUNT_TOLERANCE
 
 
 def rows(runs: Sequence[BenchmarkRun], stated: StatedRun, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
@@ -150,6 +151,10 @@ def _contradictions(run: BenchmarkRun, stated: StatedRun, file: str) -> Iterator
         if recorded and said and recorded != said:
             option = OPTIONS.get(name, f"--{name.replace('attention_', '').replace('_', '-')}")
             yield Fault(f"the file records {recorded}, {option} says {said}", file, run.line)
+    for name in LENGTHS:
+        recorded, said = getattr(run, name), getattr(stated, name)
+        if recorded and said and abs(said / recorded - 1) > COUNT_TOLERANCE:
+            yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
 
 
 def _absent(cells: dict[str, str]) -> list[str]:

@@ -13,10 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizing.specs.units import MILLI
+
 PERCENTS = (50.0, 90.0, 95.0, 99.0)
 UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 # Token counts of one file that differ by more than this come from different tokenizers, not from rounding.
 COUNT_TOLERANCE = 0.02
+# More requests in flight than clients by Little's law, by more than start and end of a run explain.
+MOST_OVER_CLIENTS = 1.2
+SHOWN = 40  # characters of a wrong value in a fault
+TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
 
 class MalformedRunError(ValueError):
@@ -90,12 +96,26 @@ class BenchmarkRun:
             run = replace(run, itl=run.itl._replace(mean=(run.e2e.mean - run.ttft.mean) / (osl - 1)))
         if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
             by_requests = run.req_per_s * osl
-            if abs(run.output_tok_per_s / by_requests - 1) > COUNT_TOLERANCE:
+            if by_requests > 0 and abs(run.output_tok_per_s / by_requests - 1) > COUNT_TOLERANCE:
                 note = (
                     f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
                 )
                 run = replace(run, notes=(*run.notes, note))
-        return run
+        run._check_in_flight()
+        absent = [title for name, title in TITLES.items() if getattr(run, name) == LatencyFigures()]
+        notes = (f"latencies that the file does not state: {', '.join(absent)}",) if absent else ()
+        return replace(run, notes=(*run.notes, *notes))
+
+    def _check_in_flight(self) -> None:
+        """Raise MalformedRunError where more requests are in flight, by Little's law, than clients send."""
+        if self.concurrency is None or self.req_per_s is None or self.e2e.mean is None:
+            return
+        in_flight = self.req_per_s * self.e2e.mean * MILLI
+        if in_flight > MOST_OVER_CLIENTS * self.concurrency:
+            raise MalformedRunError(
+                f"{self.req_per_s:,.3g} requests/s x {self.e2e.mean:,.4g} ms are {in_flight:,.0f} requests in flight, "
+                f"and the file has {self.concurrency:,}"
+            )
 
     def _with_forced_length(self) -> BenchmarkRun:
         """Lengths as they were forced on the engine, where the tool counted tokens of another tokenizer."""
@@ -121,10 +141,12 @@ def spread_of(values_ms: Sequence[float]) -> LatencyFigures:
 
 
 def number(entry: Mapping[str, Any], key: str) -> float | None:
-    """The number at `key`; None where it is missing, null or no number. Raises MalformedRunError for one below zero or not finite."""
+    """The number at `key`; None where it is missing or null. Raises MalformedRunError for anything but a finite number from zero on."""
     value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if value is None:
         return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MalformedRunError(f"{key or 'a cell'} is no number: {str(value)[:SHOWN]!r}")
     if not math.isfinite(value):
         raise MalformedRunError(f"{key} is {value}")
     if value < 0:

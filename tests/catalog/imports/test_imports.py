@@ -131,9 +131,9 @@ def test_one_run_means_the_same_in_every_form(tmp_path: Path, form: str) -> None
 
 
 def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
-    lines = "\n".join(json.dumps({**VLLM, "max_concurrency": in_flight}) for in_flight in (1, 2, 8))
+    lines = "\n".join(json.dumps({**VLLM, "max_concurrency": in_flight}) for in_flight in (4, 8, 16))
     rows, faults = import_files([written(tmp_path, lines)], STATED)
-    assert ([row["concurrency"] for row in rows], faults) == ([1, 2, 8], [])
+    assert ([row["concurrency"] for row in rows], faults) == ([4, 8, 16], [])
 
 
 def test_lists_of_single_requests_give_percentiles(tmp_path: Path) -> None:
@@ -218,6 +218,18 @@ def test_a_statement_against_the_file_is_refused(tmp_path: Path) -> None:
     assert "the file records bf16, --precision says fp8" in str(fault)
 
 
+def test_lengths_that_were_not_measured_are_refused(tmp_path: Path) -> None:
+    rows, (fault,) = import_files([written(tmp_path, VLLM)], STATED._replace(isl=500))
+    assert rows == []
+    assert "the file records a mean of 128, --isl says 500" in str(fault)
+
+
+def test_latencies_that_a_file_leaves_out_are_named(tmp_path: Path) -> None:
+    run = {key: value for key, value in VLLM.items() if "ttft" not in key and "tpot" not in key}
+    (row,), _ = import_files([written(tmp_path, run)], STATED)
+    assert "does not state: TTFT, ITL, E2E" in str(row["notes"])
+
+
 def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
     files = [
         written(tmp_path, {**SGLANG, "accept_length": 2.4}, "drafts.json"),
@@ -240,6 +252,9 @@ def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
         (json.dumps({**VLLM, "mean_ttft_ms": -1.0}), "mean_ttft_ms is below zero"),
         (json.dumps({**VLLM, "mean_ttft_ms": float("nan")}), "mean_ttft_ms is nan"),
         (json.dumps({**GENAI_PERF, "request_latency": metric(3.0, "fortnights")}), "unit 'fortnights'"),
+        (json.dumps({**GENAI_PERF, "time_to_first_token": [1]}), "time_to_first_token is no object"),
+        (json.dumps({**GENAI_PERF, "time_to_first_token": {"avg": "883", "unit": "ms"}}), "avg is no number: '883'"),
+        (json.dumps({**VLLM, "request_throughput": 500.0}), "180 requests in flight, and the file has 4"),
     ],
 )
 def test_a_file_that_cannot_be_taken_is_named_with_its_reason(tmp_path: Path, content: str, words: str) -> None:
