@@ -241,8 +241,8 @@ class Outcome:
     confirmed: the first answer is then the last that was tried. `pairing` says of separate pools what was turned down.
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
-    answer as predicted where a confidence was asked; what separate pools take for the
-    same, where they are asked for; and how many GPUs are sure to do. `even` says that it was searched for with even odds.
+    answer as predicted where a confidence was asked, or even odds took another; what separate pools take for the same, where
+    they are asked for; and how many GPUs are sure to do. `even` says that it was searched for with even odds.
     """
 
     question: Question = field(repr=False)

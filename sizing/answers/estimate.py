@@ -35,7 +35,9 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         outcome,
         relaxation=advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
         suggestions=() if feasible else advice.suggestions(asked, data, simulated=simulated),
-        predicted=_predicted(outcome, whole, data, simulated) if question.target.confidence is not None else None,
+        predicted=_predicted(outcome, whole, data, simulated)
+        if question.target.confidence is not None
+        else outcome.predicted,
         separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
     )
 
@@ -58,7 +60,8 @@ def with_odds(question: Question, data: Data, answered: Callable[[Question], Out
     if data.runs is None or said.sure is None or said.sure.chance is None or said.sure.chance >= EVEN:
         return said
     even = answered(_evenly(question, data))
-    return _surely(replace(even, question=even.question.with_(confidence=None), even=True), data)
+    as_predicted = replace(even, question=even.question.with_(confidence=None), even=True, predicted=found.answer)
+    return _surely(as_predicted, data)
 
 
 def _evenly(question: Question, data: Data) -> Question:

@@ -126,7 +126,7 @@ def _margin(load: Timed, question: Question) -> float | str:
     margin = found.of(asked.share)
     if math.isfinite(margin):
         return margin
-    return f"no load keeps the limits in {asked.share:.0%} of published runs like this ({found.groups} groups)"
+    return f"no load keeps {sure.asked_of(question)} in {asked.share:.0%} of published runs like this ({found.groups} groups)"
 
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:

@@ -23,6 +23,7 @@ from sizing.specs.bands import Sure
 from sizing.specs.demand import ROUNDING_SLACK, replicas_for
 from sizing.specs.runs import USUAL, Alike, PublishedRuns
 
+NONE_ALIKE = "no published runs like this"
 MOST_MARGIN = 10.0  # beyond it a limit is so near to what a lone request takes that GPUs do not help
 
 
@@ -58,10 +59,16 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
     chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
     if math.isinf(margin):
-        why = f"{MOST_MARGIN:g} times as many do not keep the limits in {confidence:.0%} of published runs like this"
+        kept_not = f"do not keep {asked_of(question)} in {confidence:.0%} of published runs like this"
+        why = f"{MOST_MARGIN:g} times as many {kept_not}"
         return Sure(None, confidence, found.groups, chance, why)
     count = max(pool.count, replicas_for(demand * margin, most))
     return Sure(count * pool.replica.layout.gpus, confidence, found.groups, chance)
+
+
+def asked_of(question: Question) -> str:
+    """Write what runs are to keep: the limits; without any the demand."""
+    return "the limits" if bounded(question.target.limits) else "the demand"
 
 
 def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Margins | str:
@@ -94,4 +101,4 @@ def _alike(load: Timed, question: Question, runs: PublishedRuns | None) -> Alike
         return "no published runs with these optimisations"
     situation = question.service.situation(load.replica.gpu_type.gpu)
     found = None if runs is None else runs.like(situation, question.target.decisive)
-    return "no published runs like this" if found is None else found
+    return NONE_ALIKE if found is None else found

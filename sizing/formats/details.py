@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from sizing.formats.view import NOTHING, Assumption, Explanation, Facts, Line, Quantity, Section, Table
-from sizing.formats.words import gib, milliseconds, number, plural, rounded_usd, stated
+from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
+from sizing.formats.words import NOTHING, gib, milliseconds, number, plural, rounded_usd, stated
 
 KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rests on, the least sure first
 LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own

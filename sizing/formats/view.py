@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from sizing import __version__
-from sizing.formats.words import number
+from sizing.formats.words import NOTHING, number
 
 if TYPE_CHECKING:
     from sizing.specs.values import Kind
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 N = TypeVar("N", bound=NamedTuple)
 
-NOTHING = "-"  # stands for a figure that there is none of
 Shown = Literal["said", "always", "differs"]  # a column: where any row has a value, always, or where rows differ
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TypeGuard
+
+NOTHING = "-"  # stands for a figure that there is none of, or no end to, as of what an API serves
+
+
+def is_figure(value: float | None) -> TypeGuard[float]:
+    """Whether a value can be written in digits: it is there, and finite."""
+    return value is not None and math.isfinite(value)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Write a number with `digits` significant digits and thousands separators; `-` for None."""
-    if value is None:
-        return "-"
+    """Write a number with `digits` significant digits and thousands separators; `-` for none, or one without end."""
+    if not is_figure(value):
+        return NOTHING
     if value == 0:
         return "0"
     rounded = float(f"{value:.{digits}g}")
@@ -29,30 +37,32 @@ def stated(value: float | str, digits: int = 4) -> str:
 
 def milliseconds(value_ms: float | None) -> str:
     """Write a latency with its unit: ms below one second, s above."""
-    if value_ms is None:
-        return "-"
+    if not is_figure(value_ms):
+        return NOTHING
     return f"{number(value_ms)} ms" if float(f"{value_ms:.3g}") < 1000 else f"{number(value_ms / 1000)} s"
 
 
 def money(usd: float | None) -> str:
     """Write dollars: cents below a hundred, whole dollars above."""
-    if usd is None:
-        return "-"
+    if not is_figure(usd):
+        return NOTHING
     return f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
 
 
 def rounded_usd(usd: float | None) -> str:
     """Write predicted dollars with three significant digits."""
-    return "-" if usd is None else f"${number(usd)}"
+    return f"${number(usd)}" if is_figure(usd) else NOTHING
 
 
 def percent(share: float | None) -> str:
     """Write a share as a percentage."""
-    return "-" if share is None else f"{share * 100:.0f} %"
+    return f"{share * 100:.0f} %" if is_figure(share) else NOTHING
 
 
 def gib(value: float) -> str:
     """Write GiB with one decimal, two below ten."""
+    if not is_figure(value):
+        return NOTHING
     return f"{value:,.1f}" if abs(value) >= 9.995 else f"{value:,.2f}"
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
+from sizing.answers.sure import NONE_ALIKE
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat, screen
+from sizing.report.parts.bands import Predicted
 from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
     Cost,
@@ -28,7 +30,7 @@ from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout,
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
 from sizing.report.parts.question import LABELS, demand_line, inputs, readings, replica_lines
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
-from sizing.specs.bands import ErrorBand
+from sizing.specs.bands import ErrorBand, Sure
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.report.parts.disaggregated import Disaggregated
@@ -80,13 +82,16 @@ class StepFactors(NamedTuple):
 class Evidence(NamedTuple):
     """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
 
-    `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without.
+    `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without. So are
+    `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds.
     """
 
     groups: int
     chance: float | None
     why_not: str | None
     correction: StepFactors | None
+    gpus_as_predicted: int | None = None
+    gpu_as_predicted: str | None = None
 
 
 class Estimate(NamedTuple):
@@ -154,19 +159,30 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         idle_conversations=conversations.idle(pool, question),
         readings=readings_of(found.load, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
-        evidence=_evidence(outcome),
+        evidence=_evidence(outcome, predicted),
     )
     if not explained:
         return served
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
 
 
-def _evidence(outcome: Outcome) -> Evidence | None:
+def _evidence(outcome: Outcome, predicted: Iterable[Predicted]) -> Evidence | None:
     sure, by = outcome.sure, outcome.correction
     if sure is None:
         return None
     factors = StepFactors(by.decode, by.prefill, by.groups, by.source) if by.groups else None
-    return Evidence(sure.groups, sure.chance, sure.why_not, factors)
+    ranges = bands.whose(predicted) if sure.why_not == NONE_ALIKE else ""
+    why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
+    return Evidence(sure.groups, sure.chance, why_not, factors, *_as_predicted(outcome))
+
+
+def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
+    """The GPUs that the prediction alone needs and their type, where the answer takes others for even odds."""
+    best, without = outcome.answer, outcome.predicted
+    if not outcome.even or best is None or without is None:
+        return None, None
+    size, own = ((each.gpus, each.pool.replica.gpu_type.name) for each in (without, best))
+    return (None, None) if size == own else size
 
 
 def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
@@ -332,7 +348,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     """Yield whether the limits are kept, the share of the GPUs that is used, and what sizing with caution costs."""
     d, load = record.deployment, record.load
     assert d and load
-    parts = [screen.kept(any(record.inputs["limits"].values()), record.simulation is not None)]
+    parts = [screen.kept(_is_limited(record), record.simulation is not None)]
     if is_demanded(record.inputs):
         parts.append(screen.used(load.headroom, d.gpus))
     if d.nodes_per_replica > 1:
@@ -340,16 +356,30 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     if d.replicas == 1:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=True)
-    if record.evidence is not None and record.confidence is not None:
-        yield screen.sure(d.gpus, d.gpus_sure, record.confidence, record.evidence.chance, record.evidence.why_not)
-    c = record.conservative
-    if c is not None and c.gpus_without is not None and c.requests_per_s_without is not None:
-        without = (
-            plural(c.gpus_without, "GPU")
-            if is_demanded(record.inputs)
-            else f"{number(c.requests_per_s_without)} requests/s"
-        )
-        yield Line(f"For {record.confidence or 0:.0%} of published runs like it; as predicted: {without}")
+    yield from _evident(record)
+
+
+def _is_limited(record: Estimate) -> bool:
+    return any(record.inputs["limits"].values())
+
+
+def _evident(record: Estimate) -> Iterator[Line]:
+    """Yield what published runs say of the GPUs: how many are sure, and how many would do as predicted."""
+    d, found, confidence, c = record.deployment, record.evidence, record.confidence, record.conservative
+    if d is None or found is None or confidence is None:
+        return
+    if not is_demanded(record.inputs) and c is not None and c.requests_per_s_without is not None:
+        served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
+        yield Line(f"The rate is kept in {percent(confidence)} of published runs like this; {served}")
+        return
+    by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
+    keeps = screen.kept_by_runs(_is_limited(record), by_rate)
+    known = Sure(d.gpus_sure, confidence, found.groups, found.chance, found.why_not)
+    yield screen.sure(d.gpus, known, keeps, "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
+    if found.gpus_as_predicted is not None:
+        other = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
+        even = f"{d.gpus:,} for even odds among published runs like it"
+        yield Line(f"{found.gpus_as_predicted:,}{other} as predicted; {even}")
 
 
 def nearest(record: Estimate) -> Facts:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -22,7 +24,7 @@ from sizing.formats.tables import as_csv, as_json, as_markdown
 from sizing.formats.text import LABEL_WIDTH, Block, render
 from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Line
-from sizing.formats.words import milliseconds, money, number, stated
+from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
 from sizing.question.ask import question_of
 from sizing.question.question import load_data
 from sizing.question.values import WORKLOAD_OPTIONS, options_of
@@ -160,7 +162,9 @@ def test_the_answer_comes_first(name: str) -> None:
     assert found.deployment is not None
     first, *others = terminal(found).splitlines()
     assert first.startswith(f"{found.deployment.gpus} x {found.deployment.gpu} = ")
-    order = ["TTFT ", "Demand ", "Replica ", "Memory ", "Binds ", "Assumed ", "Rests on ", "Next "]
+    # An answer of one token has one latency: its first token is its end.
+    first_latency = "latency " if name == "osl_1" else "TTFT "
+    order = [first_latency, "Demand ", "Replica ", "Memory ", "Binds ", "Assumed ", "Rests on ", "Next "]
     at = [next(i for i, line in enumerate(others) if line.startswith(start)) for start in order]
     assert at == sorted(at)
 
@@ -386,11 +390,11 @@ def test_markdown_is_a_table_of_equal_rows(name: str) -> None:
     "asked",
     [
         ("-m", "llama-3.1-70b", "--precision", "fp8", "--isl", "2000", "--osl", "300", "--rps", "20", "--ttft", "p95:800ms", "--itl", "25ms"),
-        ("-m", "llama-3.1-70b", "--precision", "fp8", "--isl", "1155", "--osl", "211", "--rps", "21", "--ttft", "p95:1s", "--itl", "50ms"),
+        ("-m", "llama-3.1-70b", "--precision", "fp8", "--isl", "1155", "--osl", "211", "--rps", "20.8", "--ttft", "p95:1s", "--itl", "50ms"),
     ],
 )  # fmt: skip
 def test_a_promised_limit_keeps_its_promise(asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """`A limit from X on takes N GPUs`: asked with X, the answer takes N."""
+    """`A limit from X on takes N GPUs`: asked with X, the answer takes N. At both rates the limit alone costs a replica."""
     assert run(["estimate", "-g", "h100-sxm", *asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     limiting = found["limiting"]
@@ -409,3 +413,28 @@ def test_a_layout_that_fits_is_the_nearest_miss(capsys: pytest.CaptureFixture[st
     found = json.loads(capsys.readouterr().out)
     assert found["limiting"]["limit"] == "ttft"
     assert any(change.startswith("TTFT limit") for change in found["limiting"]["suggestions"])
+
+
+@pytest.mark.parametrize("write", [number, milliseconds, money, rounded_usd, percent, gib])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_figure_without_end_is_written_as_none(write: Callable[[float], str], value: float) -> None:
+    assert write(value) == "-"
+
+
+def test_what_an_api_serves_has_no_end_and_breaks_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (
+        "cost",
+        "chat",
+        "-g",
+        "h100-sxm",
+        "--own",
+        "hgx-h100",
+        "--cloud",
+        "lambda",
+        "--api",
+        "1.0,3.0",
+        "--no-verify",
+    )
+    assert run([*asked, "--verbose"]) == 0
+    out = capsys.readouterr().out
+    assert "API at $1" in out and not re.search(r"\b(inf|nan|infinity)\b", out.lower())

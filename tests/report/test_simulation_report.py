@@ -85,7 +85,8 @@ def test_ticks_say_which_requests_a_mean_is_over_and_where_the_run_ends(capsys: 
 
 def test_osl_1_has_no_inter_token_latency(capsys: Capture) -> None:
     out = printed([*OPEN, "--osl", "1"], capsys)
-    assert "\nTTFT " in out and "\nITL" not in out
+    # The first token is the end: one latency, from request to result.
+    assert "\nlatency mean " in out and not any(f"\n{name} " in out for name in ("TTFT", "ITL", "E2E"))
 
 
 # --- the timeline as text --------------------------------------------------------------------------------------

@@ -297,6 +297,10 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
             "all requests start together and stay grouped",
             "closed loop: requests in flight that wait for each other",
         )
+    demand, turns = workload.demand, workload.optimisations.prefix
+    stated_s = (demand and demand.think_time_s, turns and turns.think_time_s)
+    if question.target.think_time_s > 0 and all(seconds is None for seconds in stated_s):
+        yield Assumption("think time", question.target.think_time_s, "s", "assumed", defaults.source)
     for name in _habits_assumed(workload):
         if getattr(workload.planning, name) is None:
             yield taken(name.replace("_", " "), getattr(defaults, name), defaults.source)

@@ -69,6 +69,7 @@ STATISTICS = (
 )  # all of one class: percentiles were published too rarely for their own
 
 
+WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
 
 
@@ -142,6 +143,15 @@ def of_load(
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
+
+
+def whose(numbers: Iterable[Predicted]) -> str:
+    """Write whose runs the ranges of latencies and rates are of, where they are of a wider class; empty where they are not."""
+    found = known()
+    used = (find(found, n.metric, n.situation) for n in numbers if n.value and n.metric in (*LATENCIES, "throughput"))
+    wider = {name for band in used if band is not None for name in WIDER if getattr(band, name) is None}
+    others = " or ".join(dict.fromkeys(WIDER[name] for name in WIDER if name in wider))
+    return f"ranges: runs of other {others}" if others else ""
 
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:

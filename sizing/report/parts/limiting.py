@@ -8,6 +8,7 @@ from sizing.answers.advice import MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
+from sizing.replica.capacity import bounded
 from sizing.specs.runs import EVEN
 from sizing.specs.units import MILLI
 
@@ -106,7 +107,8 @@ def unmet(outcome: Outcome) -> Limiting:
     if without is None:
         return nearest
     size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
-    return nearest._replace(detail=f"{nearest.detail}; as predicted, without --confidence, {size} serve it")
+    how = "as predicted" if outcome.even else "as predicted, without --confidence"
+    return nearest._replace(detail=f"{nearest.detail}; {how}, {size} serve it")
 
 
 def _unmet(outcome: Outcome) -> Limiting:
@@ -139,7 +141,8 @@ def _for_runs(best: Answer, question: Question) -> str:
     if best.pool.margin == 1.0:
         return ""
     share = EVEN if question.target.confidence is None else question.target.confidence.share
-    return f", for the limits to hold in {share:.0%} of published runs like this"
+    keeps = "the limits to hold" if bounded(question.target.limits) else "the demand to be served"
+    return f", for {keeps} in {share:.0%} of published runs like this"
 
 
 def suggested(change: Suggestion) -> str:

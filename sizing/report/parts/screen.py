@@ -15,17 +15,20 @@ from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.question import LimitsInMs
-from sizing.specs.bands import ErrorBand
+from sizing.specs.bands import ErrorBand, Sure
 
 KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
 MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
 SINGLE = "one replica: no redundancy"
+LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
+THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
 MOST_LINES = 3  # of changes that would help, of alternatives, of what is not possible
 PRICE = "price"
 ASKABLE = {  # assumptions that a user could have stated, as options name them
+    "think time": "think time {} s",
     "requests per user per day": "{} requests/user/day",
     "active hours": "{} h/day",
     "peak to mean": "peak {} x mean",
@@ -68,7 +71,7 @@ def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = 
     unknown = banded and not any(row.span for row in found)
     name, value, *others = JUDGED
     columns = (name, value._replace(heading=known), *others)
-    return Table(columns, found, notes=(Line(UNKNOWN, style=DIM, spare=1),) if unknown else ())
+    return Table(columns, found, notes=(Line(UNKNOWN, style=DIM),) if unknown else ())
 
 
 def latencies(
@@ -132,19 +135,27 @@ def kept(limited: bool, verified: bool) -> str:
     return f"Every limit is kept, {how}" if limited else f"No limit is set, {how}"
 
 
-def sure(gpus: int, enough: int | None, confidence: float, chance: float | None, why_not: str | None) -> Line:
-    """The count that keeps the limits in most published runs beside the expected one; or that it is not known."""
-    if enough is None:
-        return Line(f"{gpus:,} expected; to be sure: not known, {why_not or 'no published runs like this'}")
-    share = percent(confidence)
-    if enough <= gpus:
-        return Line(
-            f"{plural(gpus, 'GPU')} {'is' if gpus == 1 else 'are'} sure: the limits hold in {share} of published runs like this"
-        )
-    odds = "" if chance is None or chance >= LIKELY else f", with {gpus:,} in {percent(chance)}"
+def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
+    """The count with which most published runs keep what is asked beside the expected one; or that it is not known.
+
+    `keeps` is what they keep, of `kept_by_runs`; `without` is what would do without the confidence that was asked for.
+    """
+    more = f"; {without} without --confidence" if without else ""
+    if found.gpus is None:
+        return Line(f"{gpus:,} expected; to be sure: not known, {found.why_not or 'no published runs like this'}{more}")
+    share = percent(found.confidence)
+    if found.gpus <= gpus:
+        count = f"{plural(gpus, 'GPU')} {'is' if gpus == 1 else 'are'}"
+        return Line(f"{count} sure: {keeps} in {share} of published runs like this{more}")
+    odds = "" if found.chance is None or found.chance >= LIKELY else f", with {gpus:,} in {percent(found.chance)}"
     return Line(
-        f"{plural(gpus, 'GPU')}, {enough:,} to be sure: limits then hold in {share} of published runs like this{odds}"
+        f"{plural(gpus, 'GPU')}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of published runs like this{odds}{more}"
     )
+
+
+def kept_by_runs(limited: bool, by_rate: bool) -> str:
+    """Write what published runs keep: the limits; without any (`limited`) the rate, or what else is asked for."""
+    return LIMITS_HOLD if limited else RATE_KEPT if by_rate else SERVED
 
 
 def dollars(usd_per_hour: float | None) -> str:
