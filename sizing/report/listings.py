@@ -10,7 +10,12 @@ from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Se
 from sizing.formats.words import percent, stated
 
 UNLISTED = ("aliases",)  # wide, and in the entry itself and in JSON
+SPARE = ("product", "sure")  # which give way first where a terminal is narrow
 HEADINGS = {
+    "usd_per_gpu_hour": "$/GPU-h",
+    "usd_per_million_input": "$/M in",
+    "usd_per_million_output": "$/M out",
+    "confidence": "sure",
     "memory_gib": "GiB",
     "bandwidth_gb_per_s": "GB/s",
     "bf16_tflops": "BF16 TFLOPS",
@@ -98,7 +103,7 @@ def _listed(record: Listing) -> Iterator[Section]:
         return Quantity(name, heading, _cell, itemgetter(index), is_number=numeric, shown="always")
 
     columns = tuple(column(index, name) for index, name in enumerate(record.columns) if name not in UNLISTED)
-    yield Table(columns, record.rows, "/rows")
+    yield Table(columns, record.rows, "/rows", spare=SPARE)
 
 
 def _explained(record: TopicReport) -> Iterator[Section]:
