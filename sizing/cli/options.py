@@ -167,9 +167,9 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
                 inspect.Parameter.KEYWORD_ONLY,
                 default=False if option.type is bool else None,
                 annotation=Annotated[
-                    option.type,
+                    _kind(option),
                     typer.Option(
-                        *option.flags, help=option.help, rich_help_panel=option.panel, **_reading(option.type)
+                        *option.flags, help=option.help, rich_help_panel=option.panel, **_reading(_kind(option))
                     ),
                 ],
             )
@@ -180,6 +180,11 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
         return command
 
     return decorate
+
+
+def _kind(option: Field) -> Any:
+    """The type that typer reads; a share of a workload's field is text, so that a wrong one is told with all other faults."""
+    return TEXT if option.type == SHARE and option.field else option.type
 
 
 def _reading(kind: Any) -> dict[str, Any]:
