@@ -188,8 +188,8 @@ def _cells(run: BenchmarkRun, stated: StatedRun, id_: str) -> dict[str, str]:
     for name in ("ttft", "itl", "e2e"):
         for percent, value in getattr(run, name).percentiles.items():
             values[f"{name}_p{percent:g}_ms"] = value
-    gpus = [values[name] or 1 for name in ("tp", "pp", "attention_dp")]
-    values["n_gpus"] = values["n_gpus"] or (math.prod(gpus) if values["tp"] else None)  # type: ignore[arg-type]
+    tp, pp, dp = (getattr(stated, name) or getattr(run, name) for name in ("tp", "pp", "attention_dp"))
+    values["n_gpus"] = values["n_gpus"] or (tp * (pp or 1) * (dp or 1) if tp else None)
     return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
 
 
