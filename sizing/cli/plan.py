@@ -19,6 +19,7 @@ from sizing.question.values import (
     PEAK_OPTIONS,
     PLANNING_OPTIONS,
     SERVING_OPTIONS,
+    SET_OPTIONS,
     comma_separated,
 )
 from sizing.specs.errors import Fault, InputError, nearest
@@ -48,6 +49,7 @@ WORKLOAD_OPTIONS = (
         option for option in PLANNING_OPTIONS if option.name not in ("confidence", "conservative")
     ),  # --uncertain says how sure it is
     *(option for option in PLAN_OPTIONS if option.field),
+    *SET_OPTIONS,
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
 SEED = 0

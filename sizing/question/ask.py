@@ -142,7 +142,8 @@ def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, An
     if unknown:
         raise InputError(Fault(NO_OPTION, field=name, allowed=None, nearest=nearest(name, known)) for name in unknown)
     listed = {
-        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else value for name, value in options.items()
+        name: ",".join(map(str, value)) if isinstance(value, list | tuple) and name != "set" else value
+        for name, value in options.items()
     }
     return {name: _text(name, value) if name in NAMES else value for name, value in listed.items()}
 

@@ -170,7 +170,7 @@ SESSION = "sessions."  # below it stand the fields of a demand in sessions
 Share = NewType("Share", float)
 Prices = NewType("Prices", str)  # or one number
 TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
-PRICE = Prices | None
+PRICE, LISTED = Prices | None, list[str] | None
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
@@ -261,6 +261,9 @@ PLANNING_OPTIONS = (
     Field("price", PRICE, ("--price",), "$ per GPU-hour in place of the profile's: 2.5, or of each GPU type h100-sxm=2.5,h200-sxm=3.1.", PLANNING),
     Field("provider", TEXT, ("--provider",), "Provider whose price counts, on demand or of a kind: aws, nebius:spot (llmsize prices); GPU types that it does not offer are left out.", PLANNING),
 )  # fmt: skip
+SET_OPTIONS = (
+    Field("set", LISTED, ("--set",), "PATH=VALUE for any field of a workload, as demand.requests_per_s=80; again for others.", PLANNING),
+)  # fmt: skip
 WORKLOAD_OPTIONS = (
     *MODEL_OPTIONS,
     *DEMAND_OPTIONS,
@@ -269,6 +272,7 @@ WORKLOAD_OPTIONS = (
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
     *PLANNING_OPTIONS,
+    *SET_OPTIONS,
 )
 QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
 LAYOUT_OPTIONS = (
@@ -344,19 +348,55 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     stated: dict[str, Any] = {
         path: values[field.name] for path, field in of_workload.items() if is_stated(field, values.get(field.name))
     }
+    flags = {path: field.flags[0] for path, field in of_workload.items()}
+    by_path, twice = _by_path(values.get("set") or (), stated, flags)
+    stated |= by_path
+    flags |= {path: f"--set {path}" for path in by_path}
     given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
     gpus, faults = values.get("gpus"), tuple[Fault, ...]()
     if "gpu" in given:
         budgets = any(field.name == "gpus" for field in fields)
-        given["gpu"], gpus, faults = _counted(comma_separated(given["gpu"]), gpus, budgets=budgets)
+        named = given["gpu"]
+        names = comma_separated(named) if isinstance(named, str) else named
+        given["gpu"], gpus, faults = _counted(names, gpus, budgets=budgets)
     demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
-    flags = {path: field.flags[0] for path, field in of_workload.items()}
     flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
-    if set(demand) - {"closed_loop"}:
+    if set(demand) - OF_ITS_OWN:
         given["demand"] = _demand(demand, given, flags)
-    elif demand:  # of the workload's own requests in flight
-        given["demand.closed_loop"] = True
+    else:  # of the workload's own requests in flight, or users
+        given |= {f"demand.{name}": value for name, value in demand.items()}
+    faults += twice
     return Options(given, flags, values.get("precision"), values.get("price"), values.get("provider"), gpus, faults)
+
+
+OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # what says more of a workload's demand, and is none by itself
+_PATH = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\s*=(.*)", re.DOTALL)
+_BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
+
+
+def _by_path(
+    texts: Sequence[str], stated: Mapping[str, Any], flags: Mapping[str, str]
+) -> tuple[dict[str, Any], tuple[Fault, ...]]:
+    """The fields that --set states by path, read as a workload's file reads them; and the faults of what is none."""
+    found: dict[str, Any] = {}
+    faults: list[Fault] = []
+    if texts:
+        from sizing.catalog.yaml import parse  # loaded where a field is set
+    for text in texts:
+        match = _PATH.fullmatch(text.strip())
+        if match is None:
+            faults.append(Fault(f"{text!r} sets no field", field="--set", allowed=_BY_PATH))
+            continue
+        path = match[1]
+        if path in stated or path in found:
+            other = flags[path] if path in stated else "another --set"
+            faults.append(Fault(f"contradicts {other}", field=f"--set {path}", allowed="one of them"))
+            continue
+        try:
+            found[path] = parse(match[2].strip(), f"--set {path}")
+        except InputError as error:
+            faults += error.faults
+    return found, tuple(faults)
 
 
 THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"

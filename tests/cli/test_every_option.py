@@ -67,7 +67,7 @@ WITH: dict[str, tuple[str, ...]] = {
 OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance")
 # Tested where they have something to act on: several GPU types, runs like the question, layouts of their own, and what engines
 # keep beside the cache (tests/model/test_asked_memory.py); the model and its GPU are the question itself.
-ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate"})
+ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "set"})
 RARE = frozenset({
     "kv_cache_bytes", "max_total_tokens", "prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers",
     "limit_mm_per_prompt", "mamba_full_memory_ratio", "max_mamba_cache_size", "language_model_only",
