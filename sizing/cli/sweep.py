@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ ROW_FORMATS = (
 AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
 LENGTHS = ("isl", "osl")
 SHORT = 2  # tokens that stand in for a length that is varied: something decodes
+SHARD = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 NEEDED = ("model", *LENGTHS)  # for any question
 FEW = 64  # combinations that are answered before another process has started
 
@@ -49,6 +51,17 @@ def command(
         bool, typer.Option("--verify", help="Check every answer by simulation, as estimate does.")
     ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            help="K/N: the K-th of N equal parts of the rows, as 3/16 (job arrays); in order they are the whole.",
+        ),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", help="ADDRESS of a Dask scheduler whose workers compute the rows (llmsize[dask])."),
+    ] = None,
     **values: Any,
 ) -> None:
     """Estimate every combination of the inputs that vary.
@@ -59,7 +72,9 @@ def command(
 
     Exit codes: 0 at least one combination is feasible, 1 none is, 2 bad input.
     """
-    feasible = _written(_ask(workload, {**values, "vary": vary, "verify": verify, "jobs": jobs}))
+    feasible = _written(
+        _ask(workload, {**values, "vary": vary, "verify": verify, "jobs": jobs, "shard": shard, "dask": dask})
+    )
     if not feasible:
         raise typer.Exit(1)
 
@@ -90,8 +105,19 @@ def _written(asked: Sweeping) -> int:
     return feasible
 
 
+class Shard(NamedTuple):
+    """The `part`-th of `parts` equal parts of a sweep, from 1."""
+
+    part: int
+    parts: int
+
+    def numbers(self, total: int) -> range:
+        """The numbers of its combinations out of `total`; all parts in order are all numbers."""
+        return range((self.part - 1) * total // self.parts, self.part * total // self.parts)
+
+
 class Sweeping(NamedTuple):
-    """The combinations of a sweep, and the output format."""
+    """The combinations of a sweep, those of them to answer, where, and the output format."""
 
     workload: Found[Workload] | None
     values: Mapping[str, Any]
@@ -99,6 +125,8 @@ class Sweeping(NamedTuple):
     verified: bool
     format: str
     jobs: int
+    shard: Shard
+    dask: str | None
 
     @property
     def slow(self) -> bool:
@@ -165,6 +193,7 @@ class Combinations:
 
 def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     """Resolve the sweep. Raises InputError for faults of the options, not for those of a combination."""
+    from sizing.answers.sweep import size
     from sizing.catalog import workloads
     from sizing.cli import axes as reading
     from sizing.cli.output import FORMATS, chosen_format
@@ -174,11 +203,29 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
     found = Part(lambda: None if workload is None else workloads.load_workload(workload))
     axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, values, FILES))
-    check(output, found, axes)
+    shard = Part(lambda: _shard(values["shard"]))
+    check(output, found, axes, shard)
+    if shard.value.parts > (total := size(axes.value)):
+        message = f"makes empty parts of {total:,} rows"
+        raise InputError(Fault(message, field="--shard", allowed=f"at most {total:,} parts"))
+    if values["dask"] is not None and values["jobs"] is not None:
+        raise InputError(Fault("has no effect: the cluster's workers compute the rows", field="--jobs with --dask"))
     wrong = _always_wrong(_resolver(found.value, axes.value), axes.value, values)
     if wrong:
         raise InputError(wrong)
-    return Sweeping(found.value, values, axes.value, values["verify"], output.value, values["jobs"] or cores())
+    jobs = values["jobs"] or cores()
+    return Sweeping(found.value, values, axes.value, values["verify"], output.value, jobs, shard.value, values["dask"])
+
+
+def _shard(text: str | None) -> Shard:
+    """The part that K/N names; the whole without one. Raises InputError."""
+    if text is None:
+        return Shard(1, 1)
+    stated = SHARD.fullmatch(text.strip())
+    shard = Shard(*map(int, stated.groups())) if stated else Shard(0, 0)
+    if not 1 <= shard.part <= shard.parts:
+        raise InputError(Fault(f"{text!r} is no part", field="--shard", allowed="K/N with K from 1 to N, as 3/16"))
+    return shard
 
 
 def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
@@ -207,18 +254,25 @@ def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
     """Yield the rows in the order of the combinations, in batches."""
     from sizing.answers.sweep import size
     from sizing.cli.progress import Bar
-    from sizing.cli.workers import collect, ordered
+    from sizing.cli.workers import collect, on_cluster, ordered
 
-    total = size(asking.axes)
+    numbers = asking.shard.numbers(size(asking.axes))
+    total = len(numbers)
     each = 1 if asking.slow else AT_ONCE
-    tasks = (range(start, min(start + each, total)) for start in range(0, total, each))
+    tasks = (numbers[start : start + each] for start in range(0, total, each))
     jobs = asking.jobs if total > (1 if asking.slow else FEW) else 1
-    if jobs == 1:
+    if jobs == 1 and asking.dask is None:
         collect()
+    work = Combinations(asking)
+    found = (
+        ordered(work, tasks, min(jobs, -(-total // each)))
+        if asking.dask is None
+        else on_cluster(work, tasks, asking.dask)
+    )
     done = 0
     hidden = streams and sys.stdout.isatty()  # a bar would stand among the rows
     with Bar("Sweeping", total) as bar:
-        for rows in ordered(Combinations(asking), tasks, min(jobs, -(-total // each))):
+        for rows in found:
             done += len(rows)
             yield rows
             if not hidden:
@@ -230,7 +284,8 @@ def _record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
 
     questions = list(_each_varied(asking))
     varied = {axis.name: axis.values for axis in asking.axes}
-    return report.record(rows, varied, questions, verified=asking.verified)
+    shard = asking.values["shard"] and f"{asking.shard.part}/{asking.shard.parts}"
+    return report.record(rows, varied, questions, verified=asking.verified, shard=shard)
 
 
 def _each_varied(asking: Sweeping) -> Iterator[Question]:

@@ -1,25 +1,45 @@
-"""Work in processes, with results in the order of the tasks; the end of the command ends the processes too."""
+"""Work in processes, of this machine or of a cluster, with results in the order of the tasks.
+
+The end of the command ends the processes of this machine, and cancels what a cluster still has to do.
+"""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import printable
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 AHEAD = 3  # tasks a process that are handed out before their turn: none idles, little is lost where the reader leaves
 
+REACHED_S = 10  # in which a cluster must answer
+MISSING = Fault(
+    "needs dask.distributed, which is not installed", field="--dask", allowed="after pip install 'llmsize[dask]'"
+)
+
 _work: list[Callable[[Any], Any]] = []  # of a process that works: what it does, given to it once
+_of_thread = threading.local()  # of a cluster's worker: what this thread does, and the bytes that it was read from
+
+
+class Promise(Protocol):
+    """The result of a task that may still be at work."""
+
+    def result(self) -> Any:
+        """Wait for it."""
 
 
 def cores() -> int:
@@ -41,7 +61,7 @@ def ordered(work: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) ->
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, initializer=_prepare, initargs=(work,))
     try:
-        yield from _in_turn(pool, iter(tasks), AHEAD * jobs)
+        yield from _in_turn(lambda task: pool.submit(_do, task), iter(tasks), AHEAD * jobs)
     except BaseException:
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
@@ -50,11 +70,35 @@ def ordered(work: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) ->
         pool.shutdown(cancel_futures=True)
 
 
-def _in_turn(pool: ProcessPoolExecutor, tasks: Iterator[Any], ahead: int) -> Iterator[Any]:
-    waiting: deque[Future[Any]] = deque(pool.submit(_do, task) for task in islice(tasks, ahead))
+def on_cluster(work: Callable[[Task], Result], tasks: Iterable[Task], address: str) -> Iterator[Result]:
+    """Yield `work(task)` of each task, in order, computed by the workers of the Dask cluster at `address`.
+
+    Each thread of a worker keeps its own copy of `work`, with its state. The cluster repeats the tasks of a worker that
+    it loses. Raises InputError where there is no cluster, or no dask.distributed here.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError(MISSING) from None
+    try:
+        client = Client(address, timeout=REACHED_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(Fault(f"no cluster answers at {address!r}: {printable(str(error))}", field="--dask")) from None
+    with client:
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise InputError(Fault(f"the cluster at {address!r} has no workers", field="--dask"))
+        packed = pickle.dumps(work)
+        yield from _in_turn(
+            lambda task: client.submit(_do_packed, packed, task, pure=False), iter(tasks), AHEAD * threads
+        )
+
+
+def _in_turn(submit: Callable[[Any], Promise], tasks: Iterator[Any], ahead: int) -> Iterator[Any]:
+    waiting = deque(map(submit, islice(tasks, ahead)))
     while waiting:
         result = waiting.popleft().result()
-        waiting.extend(pool.submit(_do, task) for task in islice(tasks, 1))
+        waiting.extend(map(submit, islice(tasks, 1)))
         yield result
 
 
@@ -82,3 +126,9 @@ def _end_with_parent() -> None:
 
 def _do(task: Any) -> Any:
     return _work[0](task)
+
+
+def _do_packed(packed: bytes, task: Any) -> Any:
+    if getattr(_of_thread, "packed", None) != packed:
+        _of_thread.packed, _of_thread.work = packed, pickle.loads(packed)
+    return _of_thread.work(task)

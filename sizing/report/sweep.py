@@ -83,7 +83,10 @@ NUMBERS = FIGURES[1:-2]  # what is null where nothing serves a combination
 
 
 class Sweep(NamedTuple):
-    """The record of `llmsize sweep`: `inputs` and `assumptions` are common to all rows; `feasible` if one row is."""
+    """The record of `llmsize sweep`: `inputs` and `assumptions` are common to all rows; `feasible` if one row is.
+
+    `shard` names the part (`3/16`) whose rows these are; null for all.
+    """
 
     feasible: bool
     inputs: dict[str, Any]
@@ -92,6 +95,7 @@ class Sweep(NamedTuple):
     feasible_rows: int
     rows: tuple[dict[str, Any], ...]
     assumptions: tuple[Assumption, ...]
+    shard: str | None = None
     schema: str = SCHEMA
 
 
@@ -136,7 +140,12 @@ def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str
 
 
 def record(
-    found: Sequence[SweepRow], varied: Mapping[str, tuple[Any, ...]], questions: Sequence[Question], *, verified: bool
+    found: Sequence[SweepRow],
+    varied: Mapping[str, tuple[Any, ...]],
+    questions: Sequence[Question],
+    *,
+    verified: bool,
+    shard: str | None = None,
 ) -> Sweep:
     """The record of all rows; `questions` are combinations in which each input differs once."""
     feasible = sum(row.feasible for row in found)
@@ -151,6 +160,7 @@ def record(
         assumptions=tuple(entry for entry in rests_on[0] if all(entry in other for other in rests_on))
         if rests_on
         else (),
+        shard=shard,
     )
 
 
@@ -220,7 +230,8 @@ ANSWER = (
 
 def sections(record: Sweep) -> Iterator[Section]:
     """Yield the number of feasible combinations, the first of them, and why others are infeasible."""
-    served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')} can be served"
+    part = f" of part {record.shard}" if record.shard else ""
+    served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')}{part} can be served"
     how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"
     yield Facts((verdict(f"{served}, {how}", good=record.feasible), *_asked(record)))
     shown = record.rows[:MOST_ROWS]

@@ -27,6 +27,7 @@ from sizing.answers.answer import Answer
 from sizing.answers.search import search, tabulated
 from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.cli.main import run
+from sizing.cli.sweep import Shard
 from sizing.cli.workers import AHEAD, ordered
 from sizing.model.extras import Cached, Extras
 from sizing.specs.workload import Limit, Limits
@@ -100,6 +101,55 @@ def test_with_verify_rows_are_what_estimate_simulates(capsys: Capsys) -> None:
     found = rows(capsys, *SMALL, "--vary", "isl=500,2000", "--vary", "rps=20,90", "--verify")
     for row, (isl, rps) in zip(found, itertools.product((500, 2000), (20, 90)), strict=True):
         check_as_estimated(row, estimate(capsys, *SMALL, "--isl", str(isl), "--rps", str(rps)))
+
+
+# Parts of a sweep, and clusters
+
+SHARDED = ["sweep", *SMALL, "--vary", "isl=100..1000:100", "--vary", "rps=1..10", "--format", "csv"]
+
+
+@pytest.mark.parametrize("parts", [1, 3, 16, 100])
+def test_the_parts_of_a_sweep_are_equal_and_in_order_the_whole(parts: int, capsys: Capsys) -> None:
+    def lines(*words: str) -> list[str]:
+        assert run([*SHARDED, *words, "--jobs", "1"]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    head, *whole = lines()
+    found = [lines("--shard", f"{part}/{parts}") for part in range(1, parts + 1)] if parts < 100 else []
+    assert [line for part in found for line in part[1:]] == (whole if found else [])
+    assert all(part[0] == head for part in found)
+    counts = [len(Shard(part, parts).numbers(100)) for part in range(1, parts + 1)]
+    assert sum(counts) == 100 and max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--shard", "0/3"), "--shard: '0/3' is no part; allowed: K/N with K from 1 to N, as 3/16"),
+        (("--shard", "4/3"), "--shard: '4/3' is no part"),
+        (("--shard", "3"), "--shard: '3' is no part"),
+        (("--shard", "1/101"), "--shard: makes empty parts of 100 rows; allowed: at most 100 parts"),
+        (("--dask", "tcp://x", "--jobs", "2"), "--jobs with --dask: has no effect"),
+        (("--dask", "nonsense://x"), "--dask: no cluster answers at 'nonsense://x'"),
+    ],
+)
+def test_a_wrong_part_or_cluster_is_a_fault(words: tuple[str, ...], told: str, capsys: Capsys) -> None:
+    assert run([*SHARDED, *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_rows_of_one_process(capsys: Capsys) -> None:
+    distributed = pytest.importorskip("distributed")
+    asked = [*SHARDED[:-2], "--format", "csv"]
+    assert run([*asked, "--jobs", "1"]) == 0
+    alone = capsys.readouterr().out
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        victim = next(iter(cluster.workers.values())).pid
+        threading.Timer(0.3, lambda: os.kill(victim, signal.SIGKILL)).start()
+        assert run([*asked, "--dask", cluster.scheduler_address]) == 0
+    assert capsys.readouterr().out == alone
 
 
 # The library
