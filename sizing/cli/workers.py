@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from itertools import islice
 from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
@@ -77,11 +78,11 @@ def on_cluster(work: Callable[[Task], Result], tasks: Iterable[Task], address: s
     it loses. Raises InputError where there is no cluster, or no dask.distributed here.
     """
     try:
-        from distributed import Client
+        distributed = import_module("distributed")  # an extra, without types
     except ImportError:
         raise InputError(MISSING) from None
     try:
-        client = Client(address, timeout=REACHED_S, set_as_default=False)
+        client = distributed.Client(address, timeout=REACHED_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(Fault(f"no cluster answers at {address!r}: {printable(str(error))}", field="--dask")) from None
     with client:
