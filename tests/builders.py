@@ -7,12 +7,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sizing.catalog import engines, gpus, models, shelf
+from sizing.catalog import models, profiles, shelf
 from sizing.model import architecture, memory, precision
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
-from sizing.model.shard import Shard
 from sizing.question import question
 from sizing.question.question import Question
 from sizing.replica import replica
@@ -27,12 +26,12 @@ from sizing.specs.workload import Defaults, Formats, Workload
 @cache
 def data() -> Data:
     """The data files that every evaluation reads."""
-    return Data(shelf.only(Assumptions), gpus.borrowed, shelf.only(Formats), shelf.only(Defaults))
+    return Data(shelf.only(Assumptions), profiles.borrowed, shelf.only(Formats), shelf.only(Defaults))
 
 
 @cache
 def real_gpu(name: str) -> Gpu:
-    return gpus.load_gpu(name).spec
+    return profiles.load_gpu(name).spec
 
 
 @cache
@@ -47,7 +46,7 @@ def real_model(name: str) -> Model:
 @cache
 def engine_of(name: str) -> tuple[Engine, str]:
     """An engine and its version, from `vllm:0.19.0`; without a version, the newest."""
-    found, version = engines.load_engine(name)
+    found, version = profiles.load_engine(name)
     return found.spec, version or found.spec.newest
 
 
@@ -141,7 +140,7 @@ def kernels_for(
     return Kernels(
         gpu,
         data().assumptions,
-        gpus.borrowed,
+        profiles.borrowed,
         engine.partition(":")[0],
         Shard(model, layout or Layout(), resolved, plan),
     )

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from builders import ask, data, engine_of, option, real_gpu, real_model
 
-from sizing.catalog import gpus
+from sizing.catalog import profiles
 from sizing.model import memory, precision
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
-from sizing.model.shard import Shard
 from sizing.question.question import Question
 from sizing.question.served import extras_of
 from sizing.replica import replica
@@ -76,7 +75,7 @@ def laid(
         extras=request.service.extras,
     )
     shard = Shard(request.service.model, layout, settings, plan, request.service.extras)
-    kernels = Kernels(gpu, data().assumptions, gpus.borrowed, engine_of(engine)[0].name, shard)
+    kernels = Kernels(gpu, data().assumptions, profiles.borrowed, engine_of(engine)[0].name, shard)
     used = memory.use(shard, gpu, max_model_len)
     return Laid(request, layout, kernels, used)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, preference
+from sizing.answers.counts import sure
 from sizing.answers.search import REACHES, layout_of, search
-from sizing.answers.sure import sure
 from sizing.question.question import Question, load_data
+from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
-from sizing.specs.runs import EVEN, Confidence
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sizing.answers.lines import CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
-from sizing.catalog import gpus, models, shelf
+from sizing.catalog import models, profiles, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.evidence.notes import NoteFacts, facts_of
 from sizing.evidence.rows import layout_of
@@ -155,7 +155,7 @@ def model_key(name: str) -> str:
 def gpu_key(name: str) -> str:
     """The key of a GPU type: the id of its profile, else its name in lower case."""
     try:
-        return gpus.load_gpu(name).id
+        return profiles.load_gpu(name).id
     except InputError:
         return name.strip().lower()
 
@@ -164,7 +164,7 @@ def gpu_key(name: str) -> str:
 def gpu_name(name: str) -> str:
     """The name in a GPU type's profile, else `name`."""
     try:
-        return gpus.load_gpu(name).spec.name
+        return profiles.load_gpu(name).spec.name
     except InputError:
         return name
 

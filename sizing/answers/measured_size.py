@@ -22,8 +22,7 @@ from sizing.answers.load_curve import (
 from sizing.answers.points import METRICS
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.target import Target
-from sizing.specs.workload import Limits
+from sizing.specs.workload import Limits, Target
 
 E2E: Statistic = ("e2e", "mean")
 UTILISATION, MEASURED_END = "utilisation", "measured end"

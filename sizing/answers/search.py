@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-from sizing.answers import counts, sure
+from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool, preference
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
@@ -120,13 +120,13 @@ def _margin(load: Timed, question: Question) -> float | str:
     asked = question.target.confidence
     if asked is None:
         return 1.0
-    found = sure.margins(load, question, asked.runs)
+    found = counts.margins(load, question, asked.runs)
     if isinstance(found, str):
         return f"not known: {found}"
     margin = found.of(asked.share)
     if math.isfinite(margin):
         return margin
-    return f"no load keeps {sure.asked_of(question)} in {asked.share:.0%} of published runs like this ({found.groups} groups)"
+    return f"no load keeps {counts.asked_of(question)} in {asked.share:.0%} of published runs like this ({found.groups} groups)"
 
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:

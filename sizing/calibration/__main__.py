@@ -23,9 +23,9 @@ from sizing.calibration.command import processes
 from sizing.calibration.command import run as run_command
 from sizing.calibration.fit import Constant, Observed, Values, group_of, observe, rules_out
 from sizing.calibration.profiles import NewRow, engine_rewritten
-from sizing.catalog import engines, gpus, shelf
-from sizing.catalog.kernels import expert_kernels
+from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
+from sizing.catalog.profiles import expert_kernels
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import parse_version
@@ -81,7 +81,7 @@ def main() -> None:
 def kernels_left_out() -> Table:
     """Errors of the measured kernels of experts on whole shapes left out: medians over tables, by architecture and engine."""
     table = Table("architecture", "engine", "tables", "rows", "median, %", "p90, %", title="experts, shapes left out")
-    for architecture in sorted({found.spec.architecture for found in map(gpus.load_gpu, gpus.SHELF.ids)}):
+    for architecture in sorted({found.spec.architecture for found in map(profiles.load_gpu, profiles.GPUS.ids)}):
         kernels = expert_kernels(architecture)
         for engine in sorted({kernel.engine for kernel in kernels}):
             own = [kernel for kernel in kernels if kernel.engine == engine]
@@ -194,7 +194,7 @@ def applies(rule: Fitted, constant: Constant) -> bool:
     """Whether a rule applies to a constant: to its field, its engine, and the versions of its row."""
     if (rule.setting, rule.field) != (constant.setting, constant.field) or rule.engine not in (None, constant.engine):
         return False
-    row = engines.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
+    row = profiles.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
     if rule.since is not None and parse_version(row.since) < parse_version(rule.since):
         return False
     if rule.until is None:
@@ -272,7 +272,7 @@ def constants_table(found: Calibrated) -> Table:
     before = {constant: value for seen in found.before for constant, value in seen.constants.items()}
     rows = Counter(constant for seen in found.before for constant in seen.constants)
     for constant, value in found.constants.items():
-        row = engines.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
+        row = profiles.load_engine(constant.engine)[0].spec.settings[constant.setting][constant.row]
         versions = f"{row.since} to {row.until or 'newest'}"
         table.add_row(
             constant.engine, versions, constant.setting, constant.field, f"{before[constant]:.3g}", f"{value:.3g}", str(rows[constant]), "yes" if place_of(constant) in found.kept else ""
@@ -292,7 +292,7 @@ def write(found: Calibrated) -> list[Path]:
         new[engine][setting][row] = refitted(found, (engine, setting, row), values)
     written = []
     for engine, settings in new.items():
-        path = engines.load_engine(engine)[0].path
+        path = profiles.load_engine(engine)[0].path
         text = path.read_text(encoding="utf-8")
         for setting, rows in settings.items():
             text = engine_rewritten(text, setting, rows)

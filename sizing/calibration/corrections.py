@@ -23,10 +23,9 @@ from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.errors import BAND_METRICS, is_driven
 from sizing.evidence.predict import BAND_MODES, Prediction, predict
 from sizing.evidence.rows import resolve
-from sizing.specs.bands import UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
+from sizing.specs.bands import CLASS, COLUMNS, TIMES, UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
 from sizing.specs.errors import InputError
-from sizing.specs.runs import CLASS, COLUMNS, TIMES
 
 Floats = NDArray[np.float64]
 TRIED = Correction(decode=1.25)  # longer decode steps, to see which share of a time they are

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from sizing.catalog import engines, shelf
-from sizing.specs.bands import Bands, Corrections
-from sizing.specs.runs import TIMES, Alike, PublishedRuns
+from sizing.catalog import profiles, shelf
+from sizing.specs.bands import TIMES, Alike, Bands, Corrections, PublishedRuns
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E", "throughput": "rate"}
 MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
@@ -128,7 +127,7 @@ def _ranges() -> Iterator[list[str]]:
 
 def title(engine: str) -> str:
     """The name of an engine as people write it."""
-    return engines.load_engine(engine)[0].spec.title
+    return profiles.load_engine(engine)[0].spec.title
 
 
 def short_table() -> str:

@@ -20,7 +20,7 @@ from sizing.calibration.kernel_points import (
 )
 from sizing.calibration.kernel_tables import Key, Tables
 from sizing.calibration.profiles import Value, gpu_rewritten
-from sizing.catalog import gpus
+from sizing.catalog import profiles
 from sizing.specs.calibration import Calibration
 from sizing.specs.gpu import CollectiveRow, EfficiencyRow, Gpu
 from sizing.specs.units import GIGA
@@ -69,7 +69,7 @@ def refits(tables: Tables, calibration: Calibration) -> KernelRefits:
     found = KernelRefits([], [], [])
     known = set()
     for profile in dict.fromkeys(rules.gpus.values()):
-        gpu = gpus.load_gpu(profile).spec
+        gpu = profiles.load_gpu(profile).spec
         for number, row in enumerate(gpu.efficiency):
             key = key_of(profile, row)
             kept = why_kept(key, rules.kept)
@@ -111,7 +111,7 @@ def write(refitted: Sequence[RefittedRow], calibration: Calibration) -> list[Pat
             new.setdefault(row.key.profile, {})[row.number] = fields_of(row, calibration.kernels.source)
     written = []
     for profile, rows in new.items():
-        path = gpus.load_gpu(profile).path
+        path = profiles.load_gpu(profile).path
         path.write_text(gpu_rewritten(path.read_text(encoding="utf-8"), rows), encoding="utf-8")
         written.append(path)
     return written

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.files import expanded, read_yaml, validate
-from sizing.catalog.gpus import load_gpu
+from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Shelf, is_path, named
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from sizing.catalog.files import DataFile, FieldPath, data_folder, exists, expanded, is_file, read_yaml, validate
-from sizing.catalog.gpus import load_gpu
+from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
 from sizing.specs.demand import Profile
 from sizing.specs.errors import Fault, InputError, nearest

@@ -116,7 +116,7 @@ def _of_own(fault: Fault) -> Fault:
 
 def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
     """(provider, kind) of each `provider` or `provider:kind`, on demand unless a kind is given."""
-    from sizing.catalog.gpus import ON_DEMAND
+    from sizing.catalog.prices import ON_DEMAND
 
     if text is None:
         return ()

@@ -287,7 +287,7 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
 def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
     """The options that make predictions comparable with measurements where neither options nor workload state them."""
     from sizing.answers.measured import gpu_key
-    from sizing.catalog.engines import load_engine
+    from sizing.catalog.profiles import load_engine
     from sizing.specs.workload import Precision
 
     rows = found.rows

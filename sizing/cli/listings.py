@@ -35,10 +35,10 @@ def _stated(spec: BaseModel) -> dict[str, Any]:
 
 def gpus(name: Name = None, json: AsJson = False) -> None:
     """List the GPU types known, or show one with its sources."""
-    from sizing.catalog import gpus as catalogue
+    from sizing.catalog import profiles
 
     if name:
-        found = catalogue.load_gpu(name)
+        found = profiles.load_gpu(name)
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     columns = (
@@ -52,8 +52,8 @@ def gpus(name: Name = None, json: AsJson = False) -> None:
         "aliases",
     )
     rows = []
-    for id_ in catalogue.SHELF.ids:
-        gpu = catalogue.load_gpu(id_).spec
+    for id_ in profiles.GPUS.ids:
+        gpu = profiles.load_gpu(id_).spec
         sheet = gpu.datasheet
         link = f"{sheet.link.kind} x{sheet.link.domain_gpus}" if sheet.link else "PCIe"
         rows.append(
@@ -65,17 +65,17 @@ def gpus(name: Name = None, json: AsJson = False) -> None:
 
 def models(name: Name = None, json: AsJson = False) -> None:
     """List the models known, or show one with its sources."""
-    from sizing.catalog import models as catalogue
+    from sizing.catalog import models
 
     if name:
-        found = catalogue.load_model(name)
+        found = models.load_model(name)
         facts = _stated(found.facts) if found.facts else {"config": str(found.path)}
         _show(found.id, found.path.name, facts, json)
         return
     columns = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
     rows = []
-    for id_ in catalogue.SHELF.ids:
-        facts_ = catalogue.load_model(id_).facts
+    for id_ in models.SHELF.ids:
+        facts_ = models.load_model(id_).facts
         if facts_ is not None:
             rows.append((id_, facts_.parameters_b, facts_.active_parameters_b, facts_.name, ", ".join(facts_.aliases)))
     _list("models", columns, rows, json)
@@ -83,37 +83,37 @@ def models(name: Name = None, json: AsJson = False) -> None:
 
 def engines(name: Name = None, json: AsJson = False) -> None:
     """List the serving engines known, or show one with its settings."""
-    from sizing.catalog import engines as catalogue
+    from sizing.catalog import profiles
 
     if name:
         from sizing.model.settings import check_version
 
-        found, version = catalogue.load_engine(name)
+        found, version = profiles.load_engine(name)
         check_version(found.spec, version)
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows = []
-    for id_ in catalogue.SHELF.ids:
-        engine = catalogue.load_engine(id_)[0].spec
+    for id_ in profiles.ENGINES.ids:
+        engine = profiles.load_engine(id_)[0].spec
         rows.append((id_, engine.oldest, engine.newest, ", ".join(engine.aliases)))
     _list("engines", ("name", "oldest", "newest", "aliases"), rows, json)
 
 
 def workloads(name: Name = None, json: AsJson = False) -> None:
     """List the ready workloads and fleets, or show one."""
-    from sizing.catalog import workloads as catalogue
+    from sizing.catalog import workloads
     from sizing.catalog import workloads as fleets
 
     if name in fleets.FLEETS.ids and (fleet := fleets.find_fleet(name)) is not None:
         _show(fleet.id, f"{fleet.id}.yaml", _stated(fleet.spec), json)
         return
     if name:
-        found = catalogue.load_workload(name)
+        found = workloads.load_workload(name)
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     rows: list[tuple[Any, ...]] = []
-    for id_ in catalogue.SHELF.ids:
-        spec = catalogue.load_workload(id_).spec
+    for id_ in workloads.SHELF.ids:
+        spec = workloads.load_workload(id_).spec
         rows.append((id_, spec.model, spec.tokens.isl, spec.tokens.osl, spec.mode, spec.description or ""))
     for id_ in fleets.FLEETS.ids:
         fleet = fleets.find_fleet(id_)
@@ -139,16 +139,16 @@ def prices(
 
     Each has its date and how sure it is; an API's prices are of a million tokens.
     """
-    from sizing.catalog import gpus as catalogue
-    from sizing.catalog.prices import api_offers
+    from sizing.catalog import profiles
+    from sizing.catalog.prices import api_offers, offers
     from sizing.catalog.shelf import hyphenated
     from sizing.specs.errors import Fault, InputError
 
     rows: list[tuple[Any, ...]] = []
-    for id_ in catalogue.SHELF.ids:
+    for id_ in profiles.GPUS.ids:
         rows += [
             (id_, o.provider, o.sku, o.kind, o.usd_per_gpu_hour, None, None, o.date, o.confidence, o.source)
-            for o in catalogue.offers(catalogue.load_gpu(id_).spec)
+            for o in offers(profiles.load_gpu(id_).spec)
         ]
     for offer in api_offers():
         of = offer.model

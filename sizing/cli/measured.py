@@ -101,10 +101,10 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
 def _of_rows(measured: Measured) -> dict[str, Any]:
     """The options that the rows state: model, lengths, and the GPU types that have a profile."""
     from sizing.answers.measured import gpu_key
-    from sizing.catalog import gpus
+    from sizing.catalog import profiles
 
     ids = dict.fromkeys(gpu_key(line.gpu) for line in measured.lines)
-    known = [name for name in ids if name in gpus.SHELF.ids]
+    known = [name for name in ids if name in profiles.GPUS.ids]
     return {"model": measured.model, "isl": measured.isl, "osl": measured.osl, "precision": None, "gpu": ",".join(known) or None,
             "tp": None, "pp": None}  # fmt: skip
 

@@ -216,7 +216,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 
     Raises InputError where it offers none of them.
     """
-    from sizing.catalog.gpus import price_of
+    from sizing.catalog.prices import price_of
     from sizing.question.ask import question_of
     from sizing.question.values import Part, options_of
 

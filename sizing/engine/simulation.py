@@ -20,9 +20,9 @@ from sizing.engine.requests import Arrivals, Lengths, Requests, arrival_times
 from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler, Watch
+from sizing.model.architecture import Shard
 from sizing.model.extras import NOTHING
 from sizing.model.memory import ONE_BY_ONE, MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
-from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed
 from sizing.specs.engine import FrontEnd

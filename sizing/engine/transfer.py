@@ -20,8 +20,8 @@ from sizing.engine.requests import Requests
 from sizing.engine.run import History, Record, Routing
 from sizing.engine.simulation import ReplicaSet, Run, Traffic, longest_of, measure, open_requests, watched
 from sizing.model import memory
+from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
-from sizing.model.shard import Shard
 from sizing.replica import roofline
 from sizing.replica.kernels import Kernels
 from sizing.specs.workload import Limits

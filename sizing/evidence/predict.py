@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.catalog import gpus
+from sizing.catalog import profiles
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine.simulation import Run, simulate
 from sizing.evidence.rows import Case, resolve
@@ -188,4 +188,4 @@ def situation_of(result: Result) -> Situation:
 
 @cache
 def _gpu(name: str) -> Gpu:
-    return gpus.load_gpu(name).spec
+    return profiles.load_gpu(name).spec

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from sizing.catalog import engines, gpus, models, shelf
+from sizing.catalog import models, profiles, shelf
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine import rules as scheduling
 from sizing.engine.requests import Lengths
@@ -28,9 +28,8 @@ from sizing.evidence.notes import (
     version_of,
 )
 from sizing.model import architecture, memory, precision, settings
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.settings import Service
-from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out
 from sizing.specs.engine import Engine, EngineSettings
@@ -148,9 +147,9 @@ def requests_of(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int
 
 WHOLE_POOL = 1.0  # a static session allocates what its batch needs, not a share of memory
 
-_gpu = cache(gpus.load_gpu)
+_gpu = cache(profiles.load_gpu)
 _model = cache(models.load_model)
-_engine = cache(engines.load_engine)
+_engine = cache(profiles.load_engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ def resolve(row: MeasuredRow) -> Case:
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
     shard = replace(replica.shard, model=with_experts_of(row, model, conventions))
-    kernels = Kernels(gpu.spec, shelf.only(Assumptions), gpus.borrowed, engine.name, shard)
+    kernels = Kernels(gpu.spec, shelf.only(Assumptions), profiles.borrowed, engine.name, shard)
     notes = (version_note, length_note, kv_note, size_note, rules_note)
     return Case(
         row=row,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from sizing.model import architecture
-from sizing.model.architecture import Layout, Stage
+from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.pages import caches
-from sizing.model.shard import Shard
 from sizing.specs.model import DenseMlp, MlaAttention, Model, MoeMlp
 
 RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled

@@ -1,7 +1,8 @@
 """From a model to its weight matrices and cache, layer by layer, as one GPU of a layout holds them.
 
 Everything that follows (bytes in memory, FLOPs and bytes of a step) is derived from these matrices, so memory and
-time can't disagree about what the model is.
+time can't disagree about what the model is. A `Shard` is what the GPUs of a replica hold and run: a model on a layout, in the
+formats and with the settings of its engine.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Literal
 
 from sizing.model.attention import pick
 from sizing.model.attention.terms import Cache, Matrix
+from sizing.model.extras import NOTHING, Extras
+from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, ExpertPadding
 from sizing.specs.model import DenseMlp, LayerKind, Mlp, Model, MoeMlp, Role
 
@@ -364,3 +367,33 @@ def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> 
     if asked == "must_divide" and layers % layout.pp:
         return f"{layers} layers are not divisible by PP{layout.pp}, as this engine version requires"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A model as a layout splits it: with the engine's settings, the formats of weights and cache, and its extras."""
+
+    model: Model
+    layout: Layout
+    settings: EngineSettings
+    plan: PrecisionPlan
+    extras: Extras = NOTHING
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The pipeline stages, first to last."""
+        return stages(self.model, self.layout.pp, self.settings.pp_remainder)
+
+    @property
+    def draft(self) -> Shard:
+        """The draft of the model, split like the model where possible, else whole on each GPU; never in stages.
+
+        Its own small cache is not cut over the GPUs that hold the same. Heads have no model of their own.
+        """
+        drafts, plan = self.extras.draft, self.plan.draft
+        assert drafts is not None and plan is not None
+        split = replace(self.layout, pp=1, ep=1, dcp=1)
+        model = drafts.model or self.model
+        if drafts.model is not None and split_why_not(model, split, self.settings) is not None:
+            split = replace(split, tp=1)
+        return Shard(model, split, self.settings, plan)

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.activation import activation_bytes
-from sizing.model.architecture import Layout, Stage
+from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.pages import caches, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
-from sizing.model.shard import Shard
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu

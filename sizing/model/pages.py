@@ -12,10 +12,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sizing.model import architecture
-from sizing.model.architecture import Stage
+from sizing.model.architecture import Shard, Stage
 from sizing.model.attention.terms import Cache
 from sizing.model.extras import drafts
-from sizing.model.shard import Shard
 
 
 class Pages(NamedTuple):

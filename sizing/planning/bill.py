@@ -13,7 +13,7 @@ from sizing.answers.advice import nearest_miss, suggestions
 from sizing.answers.answer import Answer, Outcome, Suggestion
 from sizing.answers.estimate import answer
 from sizing.catalog import servers, shelf
-from sizing.catalog.gpus import ON_DEMAND, offers_of, typical_offer
+from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.catalog.gpus import offers, offers_of, source_of, usd_per_gpu_hour
+from sizing.catalog.prices import offers, offers_of, source_of, usd_per_gpu_hour
 from sizing.planning.fleet import GpuPool
 from sizing.specs.demand import Scaling
 from sizing.specs.gpu import Gpu, Price

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sizing.catalog.gpus import source_of, usd_per_gpu_hour
+from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.catalog.servers import CompleteServer
 from sizing.formats.words import plural
 from sizing.planning import cost

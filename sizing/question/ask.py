@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from sizing.catalog import gpus, shelf
+from sizing.catalog import profiles, shelf
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
@@ -51,14 +51,13 @@ from sizing.question.values import (
     positive,
     unpooled,
 )
+from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
-from sizing.specs.runs import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
-from sizing.specs.target import Target
 from sizing.specs.units import parse_share
-from sizing.specs.workload import Serving, Workload
+from sizing.specs.workload import Serving, Target, Workload
 
 Check = Callable[[Workload], Fault | None]
 
@@ -78,7 +77,9 @@ def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | Non
     sides = {}
     for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
         try:
-            sides[phase] = PoolSpace(considered if pool.gpu is None else (names.priced(gpus.load_gpu(pool.gpu)),), pool)
+            sides[phase] = PoolSpace(
+                considered if pool.gpu is None else (names.priced(profiles.load_gpu(pool.gpu)),), pool
+            )
         except InputError as error:
             faults += error.faults
     if faults:

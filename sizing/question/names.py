@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from sizing.catalog import engines, gpus, models, workloads
+from sizing.catalog import models, profiles, workloads
 from sizing.catalog.files import FieldPath, read_yaml, resolved
 from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found, only
@@ -32,7 +32,7 @@ ONE_GPU = "one name (llmsize gpus), or a profile's path"
 
 def engine_of(text: str) -> tuple[Engine, str]:
     """The engine and its version; the newest known version where `text` names none."""
-    found, version = engines.load_engine(text)
+    found, version = profiles.load_engine(text)
     return found.spec, settings.check_version(found.spec, version)
 
 
@@ -40,7 +40,7 @@ class Catalog(NamedTuple):
     """Look-ups by name. A command that looks up the same names repeatedly overrides them to keep results."""
 
     model: Callable[[str], FoundModel] = models.load_model
-    gpu: Callable[[str], Found[Gpu]] = gpus.load_gpu
+    gpu: Callable[[str], Found[Gpu]] = profiles.load_gpu
     engine: Callable[[str], tuple[Engine, str]] = engine_of
 
 
@@ -291,7 +291,7 @@ def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: 
 
 
 def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog) -> tuple[Part[Found[Gpu]], ...]:
-    names = gpus.SHELF.ids if name.strip().lower() == ALL else (name,)
+    names = profiles.GPUS.ids if name.strip().lower() == ALL else (name,)
     return tuple(Part(partial(catalog.gpu, each), placed) for each in names)
 
 

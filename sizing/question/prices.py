@@ -8,9 +8,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sizing.catalog import gpus
-from sizing.catalog.gpus import ON_DEMAND
-from sizing.catalog.prices import age_words, today
+from sizing.catalog import prices
+from sizing.catalog.prices import ON_DEMAND, age_words, today
 from sizing.catalog.shelf import Found
 from sizing.question.values import Options, Part, check, comma_separated
 from sizing.specs.errors import Fault, InputError
@@ -32,7 +31,7 @@ class PriceRule(NamedTuple):
 
     def offers(self, found: Found[Gpu]) -> bool:
         """Whether the provider, where one is stated, offers a GPU type."""
-        return self.provider is None or bool(gpus.offers(found.spec, self.provider, self.kind))
+        return self.provider is None or bool(prices.offers(found.spec, self.provider, self.kind))
 
     def priced(self, found: Found[Gpu]) -> GpuType:
         """A GPU type with the price to plan with; one older than six months says so."""
@@ -49,8 +48,8 @@ class PriceRule(NamedTuple):
         if stated is not None:
             return stated, "as asked"
         if self.provider is not None and self.offers(found):
-            return gpus.price_of(found.spec, self.provider, self.kind, field="--provider")
-        return gpus.typical_price(found.spec)
+            return prices.price_of(found.spec, self.provider, self.kind, field="--provider")
+        return prices.typical_price(found.spec)
 
 
 def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Found[Gpu]]) -> PriceRule:
@@ -75,7 +74,7 @@ def _of_provider(text: str, price: float | str | None, considered: Gpus) -> Pric
     name, _, kind = (part.strip() for part in text.partition(":"))
     rule = PriceRule(provider=name, kind=kind or ON_DEMAND)
     if not any(map(rule.offers, considered.value)):
-        gpus.offers_of(considered.value[0].spec, name, rule.kind, field="--provider")
+        prices.offers_of(considered.value[0].spec, name, rule.kind, field="--provider")
     return rule
 
 

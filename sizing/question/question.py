@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from sizing.catalog import gpus, shelf, workloads
+from sizing.catalog import profiles, shelf, workloads
 from sizing.catalog.files import expanded
 from sizing.model.architecture import SIZES
 from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.specs.bands import Corrections, LoadRegion, Situation
+from sizing.specs.bands import Corrections, LoadRegion, PublishedRuns, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
@@ -21,9 +21,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
-from sizing.specs.runs import PublishedRuns
-from sizing.specs.target import Target
-from sizing.specs.workload import Defaults, Formats, Limits, Objective, Reach, Serving, Workload
+from sizing.specs.workload import Defaults, Formats, Limits, Objective, Reach, Serving, Target, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
 
@@ -153,7 +151,7 @@ def load_data() -> Data:
     """Read the data files that every evaluation needs."""
     return Data(
         shelf.only(Assumptions),
-        gpus.borrowed,
+        profiles.borrowed,
         shelf.only(Formats),
         shelf.only(Defaults),
         shelf.only(Corrections).of,

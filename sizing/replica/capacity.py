@@ -17,8 +17,7 @@ from sizing.replica import batching
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.step import Curves
 from sizing.replica.timing import Timed
-from sizing.specs.target import Target
-from sizing.specs.workload import Limit, Limits
+from sizing.specs.workload import Limit, Limits, Target
 
 LATENCIES = ("ttft", "itl", "e2e")
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from sizing.model.architecture import Shard
 from sizing.model.operations import Operation
-from sizing.model.shard import Shard
 from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch

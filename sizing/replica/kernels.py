@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from sizing.catalog.kernels import expert_kernels
-from sizing.model.architecture import Layout
+from sizing.catalog.profiles import expert_kernels
+from sizing.model.architecture import Layout, Shard
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
-from sizing.model.shard import Shard
 from sizing.replica import experts, roofline
 from sizing.replica.replica import Replica
 from sizing.specs.bands import UNCORRECTED, Correction

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sizing.model import architecture, memory, precision, settings
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Service
-from sizing.model.shard import Shard
 from sizing.specs.bands import MemoryKind
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings

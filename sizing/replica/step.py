@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from sizing.model import architecture, memory, operations
 from sizing.model import operations as exchange
+from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import Operation, unevenly
-from sizing.model.shard import Shard
 from sizing.replica.kernels import Kernels
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine import FrontEnd, HostTime

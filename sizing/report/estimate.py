@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.sure import NONE_ALIKE
+from sizing.answers.counts import NONE_ALIKE
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.demand import Readings
-from sizing.report.parts import assumptions, bands, conversations, explain, layouts, pools, repeat, screen
+from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.conversations import IdleConversations
 from sizing.report.parts.figures import (
     Cost,
     Latency,
@@ -28,7 +27,16 @@ from sizing.report.parts.figures import (
 )
 from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, layout
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
-from sizing.report.parts.question import LABELS, demand_line, inputs, readings, replica_lines
+from sizing.report.parts.question import (
+    LABELS,
+    IdleConversations,
+    demand_line,
+    idle,
+    idle_line,
+    inputs,
+    readings,
+    replica_lines,
+)
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
 from sizing.specs.bands import ErrorBand, Sure
 
@@ -156,7 +164,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
-        idle_conversations=conversations.idle(pool, question),
+        idle_conversations=idle(pool, question),
         readings=readings_of(found.load, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
         evidence=_evidence(outcome, predicted),
@@ -430,7 +438,7 @@ def _around(record: Estimate) -> Iterator[Line]:
         return
     yield screen.memory_line(record.memory, i["serving"]["max_num_seqs"])
     if record.idle_conversations is not None and i.get("conversation") is not None:
-        yield conversations.idle_line(record.idle_conversations)
+        yield idle_line(record.idle_conversations)
     yield Line(_binds(record), "Binds")
     for best in _as_alternative(record):
         yield from layouts.instead(best, record.alternatives)

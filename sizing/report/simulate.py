@@ -39,9 +39,9 @@ from sizing.report.parts.requests import latencies
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.parts.screen import latencies as latency_rows
-from sizing.specs.bands import LATENCIES, ErrorBand, region
+from sizing.specs.bands import ErrorBand, region
 from sizing.specs.units import MILLI
-from sizing.specs.workload import GENERATE
+from sizing.specs.workload import GENERATE, LATENCIES
 
 OWN = "engine"  # the policy that the engine itself has
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sizing.specs.bands import Correction, Situation, uncorrected
+from sizing.specs.bands import Correction, PublishedRuns, Situation, uncorrected
 from sizing.specs.gpu import AssumedEfficiency, Assumptions
-from sizing.specs.runs import PublishedRuns
 from sizing.specs.workload import Defaults, Formats
 
 

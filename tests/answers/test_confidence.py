@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.answers.answer import Outcome
+from sizing.answers.counts import margins, sure
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
-from sizing.answers.sure import margins, sure
 from sizing.cli.main import run
 from sizing.question.question import Question
+from sizing.specs.bands import Confidence, PublishedRuns
 from sizing.specs.data import Data
-from sizing.specs.runs import Confidence, PublishedRuns
 
 SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 TEN = tuple(0.8 + 0.1 * number for number in range(10))  # 0.8 to 1.7

@@ -14,8 +14,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from sizing.catalog.engines import load_engine
 from sizing.catalog.measured import load_measured
+from sizing.catalog.profiles import load_engine
 from sizing.evidence.errors import compare, groups
 from sizing.evidence.predict import predict_rows
 from sizing.specs.errors import InputError

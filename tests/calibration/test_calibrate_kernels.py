@@ -23,7 +23,7 @@ from sizing.calibration.kernel_refits import KernelRefits, RefittedRow, refits, 
 from sizing.calibration.kernel_tables import FILES, Key, load_tables
 from sizing.calibration.kernels import not_read
 from sizing.calibration.profiles import gpu_rewritten, written
-from sizing.catalog import gpus, shelf
+from sizing.catalog import profiles, shelf
 from sizing.catalog.shelf import Found as Loaded
 from sizing.model.operations import Operation
 from sizing.replica import roofline
@@ -286,7 +286,7 @@ def test_published_shares_are_restated_against_the_own_peaks() -> None:
 def test_only_numbers_of_rows_that_help_are_written(
     found: KernelRefits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = gpus.load_gpu(GPU).path
+    original = profiles.load_gpu(GPU).path
     copy = tmp_path / original.name
     shutil.copy(original, copy)
     monkeypatch.setattr(kernel_refits.gpus, "load_gpu", lambda name: Loaded(real_gpu(name), name, copy))

@@ -11,9 +11,8 @@ import yaml
 
 from sizing.calibration.corrections import Seen, TimeRatio, corrections_of, rendered_corrections, rendered_runs
 from sizing.catalog.measured import MeasuredRow
-from sizing.specs.bands import Corrections, Situation
+from sizing.specs.bands import Corrections, PublishedRuns, Situation
 from sizing.specs.calibration import CorrectionRules
-from sizing.specs.runs import PublishedRuns
 
 HERE = Situation("served", "NVIDIA", "vllm", "hopper", "moe", "low")
 RULES = CorrectionRules(least_groups=3, shrink_groups=0.0, least_gain=0.02, most_loss=0.05)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sizing.catalog import engines, gpus, models, shelf, workloads
+from sizing.catalog import models, profiles, shelf, workloads
 from sizing.catalog.files import data_folder, read_yaml
 from sizing.catalog.shelf import CatalogEntry, Shelf, by_stem, entries, match, matched_from
 from sizing.specs.errors import InputError
@@ -105,7 +105,7 @@ def test_what_matched_is_told_only_where_it_differs() -> None:
     assert matched_from("H100", H100) == "H100"
 
 
-SHELVES = [gpus.SHELF, engines.SHELF, models.SHELF, workloads.SHELF]
+SHELVES = [profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF]
 
 
 @pytest.mark.parametrize("shelf", SHELVES, ids=lambda shelf: shelf.label)
@@ -152,11 +152,11 @@ def _same(ours: object, common: object) -> bool:
 
 
 def test_gpus_are_loaded_by_name_alias_and_path(tmp_path: Path) -> None:
-    by_name = gpus.load_gpu("h100-sxm")
-    by_alias = gpus.load_gpu("NVIDIA H100 80GB HBM3")
+    by_name = profiles.load_gpu("h100-sxm")
+    by_alias = profiles.load_gpu("NVIDIA H100 80GB HBM3")
     own = tmp_path / "my-h100.yaml"
     own.write_text(by_name.path.read_text().replace("name: H100 SXM 80GB", "name: Mine"))
-    by_path = gpus.load_gpu(str(own))
+    by_path = profiles.load_gpu(str(own))
     assert by_name.id == by_alias.id == "h100-sxm"
     assert by_name.spec == by_alias.spec
     assert (by_name.matched_from, by_alias.matched_from) == (None, "NVIDIA H100 80GB HBM3")
@@ -197,7 +197,7 @@ def own_gpu(tmp_path: Path, old: str, new: str, more: str = "") -> str:
 
 
 def test_a_plain_profile_of_ones_own_is_read(tmp_path: Path) -> None:
-    assert gpus.load_gpu(own_gpu(tmp_path, "3350", "3350")).spec.datasheet.memory.bandwidth_gb_per_s == 3350
+    assert profiles.load_gpu(own_gpu(tmp_path, "3350", "3350")).spec.datasheet.memory.bandwidth_gb_per_s == 3350
 
 
 # (what a slip turns a value into, the field that the fault names, words of the message)
@@ -227,7 +227,7 @@ SLIPS = {
 def test_a_value_in_another_unit_is_refused_at_its_line(tmp_path: Path, slip: str) -> None:
     old, new, field, words = SLIPS[slip]
     with pytest.raises(InputError) as caught:
-        gpus.load_gpu(own_gpu(tmp_path, old, new))
+        profiles.load_gpu(own_gpu(tmp_path, old, new))
     (fault,) = caught.value.faults
     line = next(number for number, text in enumerate(OWN_GPU.splitlines(), 1) if old in text)
     assert (fault.field, fault.line) == (field, line)
@@ -246,28 +246,28 @@ def test_a_value_in_another_unit_is_refused_at_its_line(tmp_path: Path, slip: st
     ],
 )
 def test_the_bounds_themselves_are_allowed(tmp_path: Path, old: str, new: str) -> None:
-    assert gpus.load_gpu(own_gpu(tmp_path, old, new)).id == "mine"
+    assert profiles.load_gpu(own_gpu(tmp_path, old, new)).id == "mine"
 
 
 def test_an_unknown_architecture_is_refused_unless_the_profile_needs_no_loan(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        gpus.load_gpu(own_gpu(tmp_path, "hopper", "hoper"))
+        profiles.load_gpu(own_gpu(tmp_path, "hopper", "hoper"))
     (fault,) = caught.value.faults
     assert (fault.line, fault.field, fault.nearest) == (3, "architecture", "hopper")
     assert "ampere" in str(fault.allowed) and "decode_attention, gemm, prefill_attention" in str(fault.allowed)
-    assert gpus.load_gpu(own_gpu(tmp_path, "hopper", "mine", OWN_ROWS)).spec.architecture == "mine"
+    assert profiles.load_gpu(own_gpu(tmp_path, "hopper", "mine", OWN_ROWS)).spec.architecture == "mine"
     # Without prefill attention a step can't be timed.
     with pytest.raises(InputError, match="unknown architecture 'mine'"):
-        gpus.load_gpu(own_gpu(tmp_path, "hopper", "mine", OWN_ROWS.partition("  - {operation: prefill")[0]))
+        profiles.load_gpu(own_gpu(tmp_path, "hopper", "mine", OWN_ROWS.partition("  - {operation: prefill")[0]))
 
 
 def test_faults_of_a_users_gpu_name_their_line(tmp_path: Path) -> None:
     own = tmp_path / "my.yaml"
-    text = gpus.load_gpu("h100-sxm").path.read_text()
+    text = profiles.load_gpu("h100-sxm").path.read_text()
     line = next(number for number, row in enumerate(text.splitlines(), 1) if row.strip().startswith("tdp_w:"))
     own.write_text(text.replace("tdp_w:", "tdp_watt:"))
     with pytest.raises(InputError) as caught:
-        gpus.load_gpu(str(own))
+        profiles.load_gpu(str(own))
     unknown = next(fault for fault in caught.value.faults if fault.message == "unknown key")
     assert (unknown.line, unknown.field, unknown.nearest) == (line, "datasheet.tdp_watt", "tdp_w")
 
@@ -277,31 +277,31 @@ def test_faults_of_a_users_gpu_name_their_line(tmp_path: Path) -> None:
     [("vllm", "vllm", None), ("vLLM:0.19.0", "vllm", "0.19.0"), ("NIM", "tensorrt-llm", None)],
 )
 def test_engines_are_loaded_with_or_without_a_version(text: str, engine: str, version: str | None) -> None:
-    found, given = engines.load_engine(text)
+    found, given = profiles.load_engine(text)
     assert (found.id, given) == (engine, version)
 
 
 def test_an_engine_by_path_keeps_its_version(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
-    own.write_text(engines.load_engine("vllm")[0].path.read_text())
-    found, version = engines.load_engine(f"{own}:0.19")
+    own.write_text(profiles.load_engine("vllm")[0].path.read_text())
+    found, version = profiles.load_engine(f"{own}:0.19")
     assert (found.id, version) == ("mine", "0.19")
 
 
 @pytest.mark.parametrize("text", ["vllm:", "", ":0.19"])
 def test_an_engine_without_name_or_version_is_refused(text: str) -> None:
     with pytest.raises(InputError):
-        engines.load_engine(text)
+        profiles.load_engine(text)
 
 
 def test_every_profile_of_the_catalogue_loads() -> None:
-    for name in gpus.SHELF.ids:
-        assert gpus.load_gpu(name).id == name
-    for name in engines.SHELF.ids:
-        assert engines.load_engine(name)[0].id == name
+    for name in profiles.GPUS.ids:
+        assert profiles.load_gpu(name).id == name
+    for name in profiles.ENGINES.ids:
+        assert profiles.load_engine(name)[0].id == name
     for name in models.SHELF.ids:
         assert models.load_model(name).id == name
     assert shelf.only(Assumptions).small_kernels
     assert shelf.only(AssumedEfficiencies).architectures
     assert "bf16" in shelf.only(Formats).formats
-    assert "_assumed" not in gpus.SHELF.ids
+    assert "_assumed" not in profiles.GPUS.ids

@@ -9,8 +9,7 @@ import pytest
 from builders import plan_for, real_gpu, settings_for
 from places import SHARED
 
-from sizing.catalog.checkpoints import names, published
-from sizing.catalog.models import SHELF, load_model
+from sizing.catalog.models import SHELF, load_model, names, published
 from sizing.catalog.shelf import only
 from sizing.model import architecture
 from sizing.specs.errors import InputError

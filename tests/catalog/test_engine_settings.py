@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from sizing.catalog.engines import load_engine
+from sizing.catalog.profiles import load_engine
 from sizing.model.memory import static_fraction
 from sizing.model.settings import SettingsConditions, check_version, is_within, resolve, source_of
 from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve

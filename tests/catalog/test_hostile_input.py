@@ -15,8 +15,8 @@ import yaml
 from sizing.catalog import files
 from sizing.catalog.config.model import read_model
 from sizing.catalog.files import MAX_DIGITS, read_json, read_text, read_yaml, validate
-from sizing.catalog.gpus import load_gpu
 from sizing.catalog.models import load_model
+from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
 from sizing.catalog.traces import load_trace
 from sizing.catalog.workloads import load_workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sizing.catalog.gpus import load_gpu
+from sizing.catalog.profiles import load_gpu
 from sizing.specs.errors import InputError
 
 

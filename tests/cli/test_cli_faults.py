@@ -11,8 +11,7 @@ import yaml
 from builders import data, engine_of, real_gpu, real_model
 from places import ROOT
 
-from sizing.catalog.engines import load_engine
-from sizing.catalog.gpus import load_gpu
+from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.cli import options
 from sizing.cli.main import run
 from sizing.model import precision, settings

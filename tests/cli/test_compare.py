@@ -139,9 +139,9 @@ def test_the_order_is_the_objective_unless_stated(capsys: Capsys) -> None:
 
 def profile_without_price(folder: Path) -> str:
     """A copy of a GPU's profile with no prices."""
-    from sizing.catalog import gpus
+    from sizing.catalog import profiles
 
-    path = gpus.load_gpu("h100-sxm").path
+    path = profiles.load_gpu("h100-sxm").path
     lines = path.read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("prices:"))
     after = (i for i in range(start + 1, len(lines)) if lines[i] and lines[i][0] not in " #-")

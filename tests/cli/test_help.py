@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from sizing.catalog.gpus import SHELF as GPUS
+from sizing.catalog.profiles import GPUS
 from sizing.catalog.shelf import only
 from sizing.cli.help.completion import SCRIPTS, words
 from sizing.cli.help.examples import EXAMPLES, GROUPS

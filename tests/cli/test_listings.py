@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from sizing.catalog.engines import load_engine
-from sizing.catalog.gpus import load_gpu
+from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.cli.main import run
 from sizing.formats.text import blocks_of
 from sizing.report import listings

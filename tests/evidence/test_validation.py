@@ -9,8 +9,8 @@ import pytest
 from places import DATA
 
 from sizing.catalog import shelf
-from sizing.catalog.engines import load_engine
 from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog.profiles import load_engine
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.evidence.notes import NoteFacts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows

@@ -32,10 +32,9 @@ from hypothesis import strategies as st
 
 from sizing.answers import search
 from sizing.answers.answer import Answer, Outcome
-from sizing.catalog import engines, gpus
+from sizing.catalog import profiles
 from sizing.model import architecture, memory, operations, precision
-from sizing.model.architecture import Layout
-from sizing.model.shard import Shard
+from sizing.model.architecture import Layout, Shard
 from sizing.replica import batching, replica, roofline
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
@@ -100,7 +99,7 @@ def test_less_work_is_never_slower(model: str, gpu: str, batch: Batch, field: st
     assert after <= before * HAIR
 
 
-@pytest.mark.parametrize("name", gpus.SHELF.ids)
+@pytest.mark.parametrize("name", profiles.GPUS.ids)
 def test_attention_of_a_longer_prompt_is_never_faster(name: str) -> None:
     """Work grows with length squared, so time is length^2 / share: also between and beyond the points."""
     length = np.geomspace(1.0, 200_000.0, 3000)
@@ -304,8 +303,8 @@ def test_stage_sizes_add_up_and_differ_little(layers: int, pp: int, rule: str) -
 # --- memory is finite -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", engines.SHELF.ids)
-@pytest.mark.parametrize("gpu", gpus.SHELF.ids)
+@pytest.mark.parametrize("engine", profiles.ENGINES.ids)
+@pytest.mark.parametrize("gpu", profiles.GPUS.ids)
 def test_weights_framework_and_cache_never_exceed_the_card(gpu: str, engine: str) -> None:
     spec, newest = engine_of(engine)
     toy = toy_model(layers=16)

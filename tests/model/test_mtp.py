@@ -16,9 +16,8 @@ from sizing.catalog.config.model import read_model
 from sizing.catalog.models import with_modules
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import drafts
-from sizing.model.shard import Shard
 from sizing.replica import replica
 from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp

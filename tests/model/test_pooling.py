@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optimised_builders import load_of
 
-from sizing.catalog import gpus
+from sizing.catalog import profiles
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.activation import forward_bytes
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.memory import MemoryUse
-from sizing.model.shard import Shard
 from sizing.replica import replica
 from sizing.replica.capacity import most_of
 from sizing.replica.kernels import Kernels
@@ -42,7 +41,11 @@ def kernels_of(model: Model, layout: Layout) -> Kernels:
     settings = replica.resolve_settings(request.service, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
     return Kernels(
-        gpu, data().assumptions, gpus.borrowed, engine_of("vllm:0.19.0")[0].name, Shard(model, layout, settings, plan)
+        gpu,
+        data().assumptions,
+        profiles.borrowed,
+        engine_of("vllm:0.19.0")[0].name,
+        Shard(model, layout, settings, plan),
     )
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizing.catalog import gpus, servers
-from sizing.catalog import gpus as prices
+from sizing.catalog import prices, profiles, servers
 from sizing.planning import break_even, cost
 from sizing.planning.bill import compared
 from sizing.planning.break_even import CostCurve, crossing, payback_months
@@ -52,8 +51,8 @@ server_power_w: 10200
 SERVED = Usage("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, ByLoad(0.5, 0.4))
 
 
-def h100() -> tuple[str, gpus.Gpu]:
-    found = gpus.load_gpu("h100-sxm")
+def h100() -> tuple[str, profiles.Gpu]:
+    found = profiles.load_gpu("h100-sxm")
     return found.id, found.spec
 
 
@@ -306,7 +305,7 @@ def test_payback() -> None:
 @pytest.mark.parametrize("name", servers.SHELF.ids)
 def test_every_number_of_a_ready_server_has_its_source(name: str) -> None:
     spec = servers.load_server(name).spec
-    assert spec.gpu in gpus.SHELF.ids
+    assert spec.gpu in profiles.GPUS.ids
     for field in servers.NUMBERS:
         assert (getattr(spec, field) is None) == (field not in spec.sources)
 
@@ -361,7 +360,7 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, told: str) -> None:
 def test_a_server_of_gpus_without_a_known_price_needs_one(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("gpus: 8\n")
-    a100 = gpus.load_gpu("a100-sxm-80gb")
+    a100 = profiles.load_gpu("a100-sxm-80gb")
     with pytest.raises(InputError, match="no price of a server with 8 x A100"):
         servers.resolve(servers.load_server(str(path)), a100.id, a100.spec)
 

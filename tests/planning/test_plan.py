@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, spearmanr
 
-from sizing.catalog.gpus import load_gpu
+from sizing.catalog.profiles import load_gpu
 from sizing.planning import cloud, fleet, growth, uncertainty
 from sizing.planning import size as availability
 from sizing.planning import size as nodes

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from sizing.engine.batch import DecodeBatch, Piece
 from sizing.model import operations
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.operations import busiest
-from sizing.model.shard import Shard
 from sizing.replica import step
 from sizing.replica.step import Batch as StepBatch
 from sizing.specs.engine import EngineSettings, HostTime

@@ -17,7 +17,7 @@ import pytest
 from sizing import __version__
 from sizing.answers import advice
 from sizing.answers.search import search
-from sizing.catalog import gpus, models
+from sizing.catalog import models, profiles
 from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.formats.tables import as_csv, as_json, as_markdown
@@ -221,7 +221,7 @@ def test_explained_assumptions_show_their_sources() -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
-    names = gpus.SHELF.ids
+    names = profiles.GPUS.ids
     columns = ("name", "memory_gib", "fp8_tflops", "link", "aliases")
     listed = Listing("gpus", columns, tuple((n, 79.19, 1978.9, "xGMI (Infinity Fabric) x8", "x") for n in names))
     text = render(document_of_list(listed), width)
@@ -232,7 +232,7 @@ def test_every_gpu_fits_a_line_with_its_name_whole(width: int) -> None:
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_an_entry_shows_its_sources_by_number(width: int) -> None:
-    found = gpus.load_gpu("h100-sxm")
+    found = profiles.load_gpu("h100-sxm")
     text = render(
         document_of_entry(Entry(found.id, found.path.name, found.spec.model_dump(mode="json", exclude_none=True))),
         width,

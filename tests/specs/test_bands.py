@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.catalog import shelf
-from sizing.specs.bands import Band, Bands, Corrections, Situation, find, region
-from sizing.specs.runs import PublishedRuns
+from sizing.specs.bands import Band, Bands, Corrections, PublishedRuns, Situation, find, region
 
 SERVED = Situation(mode="served", vendor="NVIDIA", engine="vllm", architecture="hopper", kind="dense", load="low")
 

@@ -24,7 +24,7 @@ from builders import (
 )
 
 from sizing.answers import search
-from sizing.catalog import gpus, models
+from sizing.catalog import models, profiles
 from sizing.model import architecture, precision
 from sizing.model.architecture import Layout
 from sizing.planning import cost
@@ -346,7 +346,7 @@ def test_peaks_are_dense_tensor_core_peaks(name: str, tflops: float) -> None:
 
 def test_no_profile_states_a_sparse_peak() -> None:
     """FP8 runs at once or twice the 16-bit rate; a sparse figure in one column would show as four times."""
-    for name in gpus.SHELF.ids:
+    for name in profiles.GPUS.ids:
         peaks = real_gpu(name).datasheet.dense_tflops
         if peaks.fp8 is not None and peaks.bf16 is not None:
             assert 0.99 <= peaks.fp8 / peaks.bf16 <= 2.05, name

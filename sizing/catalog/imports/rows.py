@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from sizing.catalog import engines, gpus, models
+from sizing.catalog import models, profiles
 from sizing.catalog.imports.results import read_results
 from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun
 from sizing.catalog.measured import BOUNDS, COLUMNS, checked_cells, read_number
@@ -56,7 +56,7 @@ def stated(given: Mapping[str, Any]) -> StatedRun:
     """
     faults: list[Fault] = []
     values = dict(given)
-    for name, find in (("model", models.load_model), ("gpu", gpus.load_gpu)):
+    for name, find in (("model", models.load_model), ("gpu", profiles.load_gpu)):
         if name in values:
             try:
                 values[name] = find(values[name]).id
@@ -64,7 +64,7 @@ def stated(given: Mapping[str, Any]) -> StatedRun:
                 faults += error.faults
     if "engine" in values:
         try:
-            engine, version = engines.load_engine(values["engine"])
+            engine, version = profiles.load_engine(values["engine"])
             values |= {"engine": engine.id, "engine_version": version or ""}
         except InputError as error:
             faults += error.faults

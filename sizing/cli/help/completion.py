@@ -35,9 +35,9 @@ complete -c llmsize -a '(__llmsize_words)'
 }
 # What is named: the catalogue's module and its shelf.
 SHELVES = {
-    "gpu": ("gpus", "SHELF"),
+    "gpu": ("profiles", "GPUS"),
     "model": ("models", "SHELF"),
-    "engine": ("engines", "SHELF"),
+    "engine": ("profiles", "ENGINES"),
     "workload": ("workloads", "SHELF"),
     "fleet": ("workloads", "FLEETS"),
     "own": ("servers", "SHELF"),

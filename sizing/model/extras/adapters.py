@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sizing.model import architecture
-from sizing.model.architecture import Stage
+from sizing.model.architecture import Shard, Stage
 from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Adapters
 from sizing.model.operations import ACTIVATION_BYTES, Operation, expected_experts
 from sizing.model.precision import LINEAR
-from sizing.model.shard import Shard
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model, MoeMlp
 from sizing.specs.optimisations import Lora

@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sizing.model import architecture, operations
-from sizing.model.architecture import Layout
+from sizing.model.architecture import Layout, Shard
 from sizing.model.attention.terms import KEY_AND_VALUE, Matrix, Numeric
 from sizing.model.extras import Draft, Speculation, expected_tokens
 from sizing.model.operations import Operation, gemm
 from sizing.model.precision import PrecisionPlan
-from sizing.model.shard import Shard
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import (
     DenseMlp,

@@ -18,8 +18,9 @@ from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
 from sizing.replica.replica import Replica
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
-from sizing.specs.bands import LATENCIES, Band, BandMetric, Bands, ErrorBand, Situation, find, region
+from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, Situation, find, region
 from sizing.specs.units import MICRO
+from sizing.specs.workload import LATENCIES
 
 
 def _gib(value: float) -> str:

@@ -9,10 +9,9 @@ from sizing.formats.view import Explanation
 from sizing.question.question import Question
 from sizing.replica import batching
 from sizing.replica.step import Step
-from sizing.report.parts import conversations
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
+from sizing.specs.bands import EVEN
 from sizing.specs.engine import EngineSettings
-from sizing.specs.runs import EVEN
 from sizing.specs.units import MILLI
 
 POOL_FORMULAS = {
@@ -30,7 +29,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
         *of_memory(figures.memory, replica.settings, replica.plan.kv_format),
         *_of_latency(best, outcome.question, figures),
         *_of_money(best, outcome.question, figures),
-        *conversations.explanations(best.pool),
+        *_of_conversations(best.pool),
     )
 
 
@@ -184,3 +183,23 @@ def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Ex
             "$/h / (output tokens/s * 3600) * 1e6",
             f"{cost.usd_per_hour:.4g} $/h, {figures.throughput.output_tokens_per_s:,.4g} output tokens/s", "definition",
         )  # fmt: skip
+
+
+def _of_conversations(pool: Pool) -> Iterator[Explanation]:
+    cached = pool.replica.service.extras.cached
+    conversation = cached.conversation
+    if conversation is None:
+        return
+    lengths = (
+        f"s = {conversation.shared:,}, n = {conversation.adds:,}, o = {conversation.osl:,}, T = {conversation.turns:,}"
+    )
+    yield Explanation(
+        "ISL", conversation.mean_isl, "tokens, mean over turns", "derived", "mean over t = 1..T of s + t*n + (t-1)*o", lengths,
+        "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)",
+    )  # fmt: skip
+    yield Explanation(
+        "prompt tokens in cache", cached.hit, "of all", "derived",
+        "sum of E(t) / sum of prompts, E(1) = s, E(t) = s + k*(H(t) - s), H(t) = held(t-1)/R + (1 - 1/R)*H(t-1), in whole blocks",
+        f"{lengths}, R = {cached.finding.engines:,} caches, k = {cached.kept:.3g} kept, blocks of {cached.block:,} tokens",
+        "the last earlier turn on the same of R caches, each picked with 1/R; R = 1 under affinity",
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.replica.capacity import bounded
-from sizing.specs.runs import EVEN
+from sizing.specs.bands import EVEN
 from sizing.specs.units import MILLI
 
 

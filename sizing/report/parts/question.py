@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sizing.answers import counts
+from sizing.answers.answer import Pool
 from sizing.answers.resolved import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent
@@ -304,3 +306,32 @@ LABELS = ("model", "weight_precision", "isl", "osl", "engine", "engine_version")
 def labels(inputs: dict[str, Any]) -> dict[str, Any]:
     """The labels of every figure: the first columns of CSV."""
     return {key: inputs.get(key) for key in LABELS}
+
+
+class IdleConversations(NamedTuple):
+    """Idle conversations of one replica: those to keep in cache, the room for them, and the assumed share of turns that
+    find their history.
+    """
+
+    needed: float
+    room: float
+    histories_kept: float
+
+
+def idle(pool: Pool, question: Question) -> IdleConversations | None:
+    """The idle conversations of one replica of `pool`; None without a think time."""
+    found = counts.alive(pool.replica, question.target, pool.point, pool.count)
+    if found is None:
+        return None
+    return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)
+
+
+def idle_line(idle: IdleConversations) -> Line:
+    """Write the number of conversations that wait for their next turn, and whether caches have room for them."""
+    text = f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
+    if idle.histories_kept < 1:
+        text += (
+            f": the hit rate of a large enough cache cannot hold, {percent(idle.histories_kept)} of turns are taken to find "
+            "their history"
+        )
+    return Line(text, "Idle caches")

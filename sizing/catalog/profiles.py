@@ -1,0 +1,228 @@
+"""Profiles by name: GPUs with slices of cards and the efficiencies that they borrow, measured kernels, engines by version.
+
+An engine's name has a version or none (`vllm`, `vllm:0.19.0`). The rows of a user's own profile are validated as the settings
+that they resolve to, before any is resolved.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import get_args
+
+from pydantic import ValidationError
+
+from sizing.catalog.faults import faults_of
+from sizing.catalog.files import DataFile, FieldPath, data_folder, read_text
+from sizing.catalog.shelf import Found, Shelf, load, only
+from sizing.specs.engine import Engine, EngineSettings
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.experts import ExpertKernel, ExpertKnots, MeasuredKernels
+from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
+from sizing.specs.units import parse_version
+from sizing.specs.workload import Precision
+
+# Every step needs these; only some models need the others (experts, latent attention, collectives).
+NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
+
+# In which rows of efficiency may be stated: formats, and how products run whose weights are in one of them.
+PRECISIONS = tuple(dict.fromkeys((*get_args(Precision), "int8_weight_only", "mxfp4_bf16", "mxfp4_fp8")))
+
+
+def check_profile(gpu: Gpu, document: DataFile) -> None:
+    """Raise InputError where a user's own profile has rows that no step reads, or lacks rows that every step needs."""
+    _check_precisions(gpu, document)
+    _check_can_be_timed(gpu, document)
+
+
+def _check_precisions(gpu: Gpu, document: DataFile) -> None:
+    """Raise InputError for a row in a precision of neither products nor caches: it would never be read."""
+    faults = []
+    for index, row in enumerate(gpu.efficiency):
+        for key in ("precision", "cache_precision"):
+            given = getattr(row, key, None)
+            if given is not None and given not in PRECISIONS:
+                path, near = ("efficiency", index, key), nearest(given, PRECISIONS)
+                faults.append(document.fault(path, f"is not known: {given!r}", ", ".join(PRECISIONS), near))
+    if faults:
+        raise InputError(faults)
+
+
+def _check_can_be_timed(gpu: Gpu, document: DataFile) -> None:
+    """Raise InputError where a profile neither has nor can borrow the rows that every step needs."""
+    if {row.operation for row in gpu.efficiency} >= NEEDED_ROWS or borrowed(gpu.architecture) is not None:
+        return
+    known = [entry.architecture for entry in only(AssumedEfficiencies).architectures]
+    message = f"unknown architecture {gpu.architecture!r}, from which no efficiency can be borrowed"
+    allowed = f"{', '.join(known)}; or rows of the profile's own for {', '.join(sorted(NEEDED_ROWS))}"
+    raise InputError(document.fault(("architecture",), message, allowed, nearest(gpu.architecture, known)))
+
+
+def borrowed(architecture: str) -> AssumedEfficiency | None:
+    """The rows that GPUs of an architecture borrow where they lack their own; None without such a set."""
+    sets = only(AssumedEfficiencies).architectures
+    return next((entry for entry in sets if entry.architecture == architecture), None)
+
+
+GPUS = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus", check_profile)
+
+
+def load_gpu(name_or_path: str) -> Found[Gpu]:
+    """The profile of a GPU by name (`h100-sxm`, `H100 SXM`, an alias) or by the path of a user's own file.
+
+    `h100-sxm:3g.40gb` is a slice of it (MIG). Raises InputError for an unknown or ambiguous name, for every fault of the
+    file, for an architecture that lends nothing to a profile without measured rows of its own, and for an unknown slice.
+    """
+    sliced = SLICED.fullmatch(name_or_path.strip())
+    if sliced is None:
+        return load(GPUS, name_or_path)
+    whole = load(GPUS, sliced["name"])
+    part = f"{sliced['parts']}g.{sliced['gigabytes']}gb"
+    spec = slice_of(whole.spec, int(sliced["parts"]), int(sliced["gigabytes"]))
+    return replace(whole, spec=spec, id=f"{whole.id}:{part}", matched_from=None)
+
+
+SLICED = re.compile(r"(?P<name>.+):(?P<parts>[0-9])g\.(?P<gigabytes>[0-9]+)gb", re.IGNORECASE)
+EIGHTHS = 8  # of memory; a slice has whole ones
+
+
+def slice_of(gpu: Gpu, parts: int, gigabytes: int) -> Gpu:
+    """A slice of a card, as multi-instance GPUs are cut: its part of multiprocessors, memory and power, alone in its server.
+
+    Raises InputError for a card that is not cut, and for a slice that it does not have.
+    """
+    cuts = only(Slices).slices
+    known = next((each for each in cuts if each.architecture == gpu.architecture and each.name in gpu.name), None)
+    sheet, memory = gpu.datasheet, gpu.datasheet.memory
+    eighths = round(EIGHTHS * gigabytes / memory.marketed_gb)
+    if known is None or str(parts) not in known.of or not parts <= eighths <= EIGHTHS:
+        cards = ", ".join(dict.fromkeys(each.architecture for each in cuts))
+        allowed = (
+            f"cards of {cards}"
+            if known is None
+            else f"{', '.join(known.of)} parts, and at least as many eighths of memory"
+        )
+        raise InputError(Fault(f"{gpu.name} has no slice {parts}g.{gigabytes}gb", field="--gpu", allowed=allowed))
+    compute, held = known.of[str(parts)] / known.multiprocessors, eighths / EIGHTHS
+    sizes = {
+        "marketed_gb": memory.marketed_gb * held,
+        "cuda_visible_gib": memory.cuda_visible_gib * held,
+        "nvidia_smi_mib": memory.nvidia_smi_mib and memory.nvidia_smi_mib * held,
+        "bandwidth_gb_per_s": memory.bandwidth_gb_per_s * held,
+    }
+    peaks = {name: peak and peak * compute for name, peak in sheet.dense_tflops.model_dump().items()}
+    cut = {
+        "memory": memory.model_copy(update=sizes),
+        "dense_tflops": sheet.dense_tflops.model_copy(update=peaks),
+        "link": None,
+        "node": sheet.node.model_copy(update={"gpus": 1, "inter_node_gbit_per_s_per_gpu": None}),
+        "tdp_w": sheet.tdp_w * compute,
+        "sources": (*sheet.sources, only(Slices).source),
+    }
+    name = f"{gpu.name} slice {parts}g.{gigabytes}gb"
+    return gpu.model_copy(update={"name": name, "aliases": (), "datasheet": sheet.model_copy(update=cut), "prices": ()})
+
+
+def check_settings(engine: Engine, document: DataFile) -> None:
+    """Raise InputError with every fault of a profile's rows: a missing, unknown or wrong setting, an invalid version."""
+    faults = dict.fromkeys((*_version_faults(engine, document), *_value_faults(engine, document)))
+    if faults:
+        raise InputError(sorted(faults, key=lambda fault: fault.line or 0))
+
+
+def _version_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
+    stated: dict[FieldPath, str | None] = {("oldest",): engine.oldest, ("newest",): engine.newest}
+    for setting, rows in engine.settings.items():
+        for index, row in enumerate(rows):
+            stated["settings", setting, index, "since"] = row.since
+            stated["settings", setting, index, "until"] = row.until
+    for path, version in stated.items():
+        try:
+            if version is not None:
+                parse_version(version)
+        except ValueError as error:
+            yield document.fault(path, str(error))
+
+
+def _value_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
+    """Yield the faults of all rows: the settings are validated with the first row of each, then the second, and so on."""
+    for number in range(max(map(len, engine.settings.values()), default=1)):
+        yield from _faults_of_rows(
+            {name: min(number, len(rows) - 1) for name, rows in engine.settings.items() if rows}, engine, document
+        )
+
+
+def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: DataFile) -> list[Fault]:
+    values = {name: engine.settings[name][index].value for name, index in chosen.items()}
+
+    def place(path: FieldPath) -> tuple[str | None, int | None, str, str | None]:
+        setting, *inside = path
+        if setting not in values or setting not in EngineSettings.model_fields:
+            return document.place(("settings", setting))
+        return document.place(("settings", setting, chosen[str(setting)], "value", *inside))
+
+    try:
+        EngineSettings.model_validate(values)
+    except ValidationError as error:
+        return faults_of(error, EngineSettings, values, place)
+    return []
+
+
+ENGINES = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings)
+
+# The version follows the last colon; a drive letter's colon is followed by a separator and is none.
+_VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)
+
+
+def load_engine(text: str) -> tuple[Found[Engine], str | None]:
+    """The profile of an engine and the stated version, as written (None: the profile's newest).
+
+    Raises InputError for an unknown or ambiguous name, an empty version, and for every fault of the file.
+    """
+    name, version = _split(text)
+    return load(ENGINES, name), version
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    parts = _VERSIONED.match(text.strip())
+    if parts is None:
+        raise InputError(Fault("the engine has no name", allowed="as vllm or vllm:0.19.0"))
+    version = parts["version"]
+    if version is not None and not version.strip():
+        raise InputError(Fault(f"{text!r} has no version after the colon", allowed="as vllm or vllm:0.19.0"))
+    return parts["name"].strip(), version.strip() if version else None
+
+
+_TEXTS = ("gpu", "engine", "version", "precision", "kernel", "ranks", "rule")
+_PER_THOUSAND = 1e-3
+
+
+@cache
+def expert_kernels(architecture: str) -> tuple[ExpertKernel, ...]:
+    """The measured kernels of experts on GPUs of an architecture; none where nothing was measured."""
+    path = data_folder("hardware_profiles") / "kernels" / f"{architecture}.csv"
+    if not path.is_file():
+        return ()
+    about = only(MeasuredKernels).experts
+    return tuple(_kernel(line, about) for line in csv.DictReader(read_text(path).splitlines()))
+
+
+def _kernel(line: dict[str, str], about: ExpertKnots) -> ExpertKernel:
+    numbers = {
+        name: float(line[name])
+        for name in ExpertKernel.__dataclass_fields__
+        if name not in (*_TEXTS, "gated", "routes", "points", "grid", "source", "date", "operation")
+    }
+    return ExpertKernel(
+        **{name: line[name] for name in _TEXTS},  # type: ignore[arg-type]
+        **numbers,  # type: ignore[arg-type]
+        gated=line["gated"] == "yes",
+        routes=line["routes"] == "yes",
+        points=int(line["points"]),
+        source=about.source,
+        date=about.date,
+        grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
+    )
