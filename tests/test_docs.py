@@ -5,6 +5,7 @@ Figures that a model of time changes are not held: `python tests/write_docs.py` 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from sizing.catalog.workloads import find_fleet, load_workload
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"bash", "yaml", "python", "text"}
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 FOUND = [(path, *found) for path in pages() for found in BLOCK.findall(path.read_text(encoding="utf-8"))]
 BY_LANGUAGE = {
     language: [
@@ -143,8 +145,24 @@ def test_the_readme_is_short_and_has_the_headings_that_are_run() -> None:
     assert "\n## Run it\n" in readme and "\n## Test it\n" in readme
 
 
-@pytest.mark.parametrize("path", [*pages(), ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*pages(), CONTRIBUTING], ids=lambda path: path.stem)
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_the_changes_that_contributors_are_shown_add_what_they_say(tmp_path: Path) -> None:
+    shown = [text for kind, text in BLOCK.findall(CONTRIBUTING.read_text(encoding="utf-8")) if kind == "diff"]
+    assert len(shown) == 3 and all(text.count("+++ ") == 1 for text in shown)  # one file each
+    for name in ("sizing", "hardware_profiles", "workloads"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["git", "apply", "--unidiff-zero", "-"], cwd=tmp_path, input="".join(shown), text=True, check=True)
+    asked = ["memory", "-m", "example/Example-1B", "-g", "example", "--engine", "vllm:0.34.0", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sizing", *asked], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["inputs"]["gpu"] == "Example 64GB" and found["inputs"]["memory_fraction"] == 0.95
