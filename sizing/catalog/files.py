@@ -18,11 +18,12 @@ import os
 import re
 import select
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -244,6 +245,16 @@ def data_folder(kind: str) -> Path:
     return installed if installed.is_dir() else package.parent / kind
 
 
+STDIN = "-"  # in place of a path: what is written to this process
+
+
+@cache
+def _of_stdin(stream: TextIO, most_bytes: int) -> bytes:
+    """What is written to a stream, which can be read only once."""
+    buffer = getattr(stream, "buffer", None)
+    return stream.read(most_bytes + 1).encode() if buffer is None else bytes(buffer.read(most_bytes + 1))
+
+
 def read_yaml(path: Path | str) -> DataFile:
     """Read one YAML file into plain data.
 
@@ -253,7 +264,7 @@ def read_yaml(path: Path | str) -> DataFile:
     """
     from sizing.catalog.yaml import parse
 
-    file = str(path)
+    file = _label(path)
     text = read_text(path)
     data = parse(text, file)
     if data is None:
@@ -303,15 +314,23 @@ def json_value(text: str, file: str, first_line: int = 1) -> Any:
 
 def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no profile or workload is") -> str:
     """The text of a file. Raises InputError where it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
-    file = str(path)
+    file = _label(path)
     try:
-        with open_bytes(Path(path)) as stream:
-            content = stream.read(most_bytes + 1)
+        if str(path) == STDIN and sys.stdin is not None:
+            content = _of_stdin(sys.stdin, most_bytes)
+        else:
+            with open_bytes(Path(path)) as stream:
+                content = stream.read(most_bytes + 1)
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror or error}", file=file)) from None
     if len(content) > most_bytes:
         raise InputError(Fault(f"is larger than {most_bytes // 2**20} MiB; {why}", file=file))
     return _decoded(content, file)
+
+
+def _label(path: Path | str) -> str:
+    """The name of a file in a fault."""
+    return "standard input" if str(path) == STDIN else str(path)
 
 
 def validate(spec_type: type[SpecT], document: DataFile, at: FieldPath = ()) -> SpecT:

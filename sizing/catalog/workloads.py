@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sizing.catalog.files import DataFile, FieldPath, data_folder, exists, expanded, is_file, read_yaml, validate
+from sizing.catalog.files import STDIN, DataFile, FieldPath, data_folder, exists, expanded, is_file, read_yaml, validate
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
 from sizing.specs.demand import Profile
@@ -30,23 +30,30 @@ IS_FLEET = "is a fleet of several workloads"
 
 
 def load_workload(path_or_name: str) -> Found[Workload]:
-    """The workload in a file, or the ready one of that name (`chat`).
+    """The workload in a file, or the ready one of that name (`chat`); that of standard input is `-`.
 
     Raises InputError for an unknown or ambiguous name and
     for every fault of the file.
     """
     path = expanded(path_or_name)
+    if path_or_name == STDIN:
+        return Found(validate(Workload, _no_fleet(read_yaml(path))), "stdin", path)
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
     if bare and not exists(path) and path.stem in SHELF.ids:
         raise InputError(Fault("there is no such file", path_or_name, allowed=f"{path.stem} for the ready workload"))
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
-        document = read_yaml(path)
-        if "fleet" in document.data:
-            raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
+        document = _no_fleet(read_yaml(path))
         return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
         raise InputError(Fault(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan"))
     return named(SHELF, path_or_name)
+
+
+def _no_fleet(document: DataFile) -> DataFile:
+    """The document of one workload. Raises InputError for that of a fleet."""
+    if "fleet" in document.data:
+        raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
+    return document
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
@@ -216,6 +223,8 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
 def _path_of(path_or_name: str) -> Path | None:
     """The file to inspect: an existing path, else a ready fleet; a pipe is left to be read as a workload."""
     path = expanded(path_or_name)
+    if path_or_name == STDIN:
+        return path
     if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
         return path
     stem = path.stem if path.suffix.lower() in YAML_SUFFIXES else path_or_name.strip().lower()

@@ -11,6 +11,7 @@ from sizing.question.names import ALL, Catalog, precisions_of
 from sizing.question.prices import checked_price
 from sizing.question.values import (
     ALLOWED,
+    LISTED,
     NUMBER,
     PRICE,
     SHARE,
@@ -37,7 +38,7 @@ def read(
     texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
 ) -> tuple[Axis, ...]:
     """The axes of `texts`. Raises InputError with a fault for each wrong key or value."""
-    keys = {name: option for option in options if option.type is not bool for name in _spellings(option)}
+    keys = {name: option for option in options if option.type not in (bool, LISTED) for name in _spellings(option)}
     faults: list[Fault] = []
     axes: list[Axis] = []
     for text in texts:

@@ -11,7 +11,7 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, states_demand
+from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ def _replacing(values: Mapping[str, Any]) -> Replacing | None:
         return None
     read = Reader(values, [])
     read.faults.extend(broken(("GPUs to replace",), WORKLOAD_OPTIONS, values))
+    if sets_demand(values):
+        read.fault("states a demand, and the GPUs of --replace say what it is", "--set")
     match = _REPLACE.match(values["replace"])
     if match is None or int(match[1]) < 1:
         read.fault(
@@ -162,7 +164,7 @@ def _replacing(values: Mapping[str, Any]) -> Replacing | None:
 
 
 def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing | None) -> None:
-    stated = any(values[name] is not None for name in DEMANDS)
+    stated = any(values[name] is not None for name in DEMANDS) or sets_demand(values)
     if replacing is None and not stated and (found is None or found.spec.demand is None):
         raise InputError(NO_DEMAND)
 

@@ -18,6 +18,7 @@ from sizing.question.values import (
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
+    SET_OPTIONS,
     Part,
     check,
     comma_separated,
@@ -48,6 +49,7 @@ CURVE_OPTIONS = (
     *(option for option in SERVING_OPTIONS if option.name not in OWN),
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
+    *SET_OPTIONS,
 )
 CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed form, none from simulation."),)
 TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))

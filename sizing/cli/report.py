@@ -13,7 +13,7 @@ from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.question.rules import is_given
-from sizing.question.values import WORKLOAD_OPTIONS, Part
+from sizing.question.values import LISTED, WORKLOAD_OPTIONS, Part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,6 +134,8 @@ def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> st
         value = values[option.name]
         if value is True:
             words.append(option.flags[0])
+        elif option.type == LISTED:
+            words += [word for text in value or () for word in (option.flags[0], text)]
         elif is_given(value):
             words += [option.flags[0], f"{value:.12g}" if isinstance(value, float) else str(value)]
     return shlex.join([*words, "-o", output])

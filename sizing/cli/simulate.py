@@ -17,6 +17,7 @@ from sizing.question.values import (
     MODEL_OPTIONS,
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
+    SET_OPTIONS,
 )
 from sizing.specs.errors import Fault, InputError
 
@@ -59,6 +60,7 @@ SHARED = (
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
+    *SET_OPTIONS,
 )
 OPTIONS = (
     *(option._replace(help=HELP.get(option.name, option.help)) for option in for_one_layout(SHARED)),

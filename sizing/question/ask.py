@@ -178,7 +178,7 @@ def question_of(
     question = Part(lambda: resolved(names, data, gpu_budget=budget.value), names.layers.by_field)
     checks = (decodes, rated) if pooled else (_unpooled,)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
-    idle = Part(lambda: check_rules(of_question(question.value), WORKLOAD_OPTIONS, options.by_name(WORKLOAD_OPTIONS)))
+    idle = Part(lambda: check_rules(of_question(question.value), *options.stated(WORKLOAD_OPTIONS)))
     check(*parts, *names.parts, budget, growth, question, pools, idle)
     return with_origin(question.value, names, data, pools.value)
 

@@ -304,9 +304,11 @@ class Options:
     gpus: int | None = None
     faults: tuple[Fault, ...] = ()
 
-    def by_name(self, fields: Iterable[Field]) -> dict[str, Any]:
-        """The stated workload fields by the names of their options."""
-        return {field.name: self.fields[field.field] for field in fields if field.field and field.field in self.fields}
+    def stated(self, fields: Iterable[Field]) -> tuple[tuple[Field, ...], dict[str, Any]]:
+        """The options of the stated workload fields, spelt as they were stated, and their values by name."""
+        given = [(field, field.field) for field in fields if field.field and field.field in self.fields]
+        spelt = tuple(field._replace(flags=(self.flags[path],)) for field, path in given)
+        return spelt, {field.name: self.fields[path] for field, path in given}
 
 
 _COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")
@@ -393,9 +395,12 @@ def _by_path(
             faults.append(Fault(f"contradicts {other}", field=f"--set {path}", allowed="one of them"))
             continue
         try:
-            found[path] = parse(match[2].strip(), f"--set {path}")
+            found[path] = parse(match[2].strip(), "--set")
         except InputError as error:
-            faults += error.faults
+            faults += [Fault(fault.message, field=f"--set {path}", allowed=fault.allowed) for fault in error.faults]
+            continue
+        if found[path] is None:
+            faults.append(Fault("states no value", field=f"--set {path}", allowed=_BY_PATH))
     return found, tuple(faults)
 
 
@@ -414,6 +419,11 @@ def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]
         flags["demand.think_time"] = flags[THINK_TIME]
         found["think_time"] = given[THINK_TIME] if TURNS in given else given.pop(THINK_TIME)
     return found
+
+
+def sets_demand(values: Mapping[str, Any]) -> bool:
+    """Whether --set states a part of a demand."""
+    return any(text.strip().startswith("demand.") for text in values.get("set") or ())
 
 
 def unpooled(command: str, field: str) -> Fault:

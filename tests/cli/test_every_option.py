@@ -43,7 +43,7 @@ VALUES = {
     "requests_per_session": "3", "session_length": "1min", "concurrency": "30", "dau": "9m", "requests_per_user": "9",
     "active_hours": "3", "peak_to_mean": "4", "mode": "offline", "gpus": "2", "mean_rps": "700", "profile": "office",
     "percentile": "95%", "ttft": "60ms", "itl": "9ms", "e2e": "700ms", "max_utilisation": "30%", "headroom": "80%",
-    "price": "9", "provider": "lambda", "confidence": "70%",
+    "set": "limits.itl=9ms", "price": "9", "provider": "lambda", "confidence": "70%",
 }  # fmt: skip
 WITH: dict[str, tuple[str, ...]] = {
     "requests_per_session": ("--users", "4000", "--session-length", "5min"),
@@ -67,7 +67,7 @@ WITH: dict[str, tuple[str, ...]] = {
 OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance")
 # Tested where they have something to act on: several GPU types, runs like the question, layouts of their own, and what engines
 # keep beside the cache (tests/model/test_asked_memory.py); the model and its GPU are the question itself.
-ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "set"})
+ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate"})
 RARE = frozenset({
     "kv_cache_bytes", "max_total_tokens", "prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers",
     "limit_mm_per_prompt", "mamba_full_memory_ratio", "max_mamba_cache_size", "language_model_only",

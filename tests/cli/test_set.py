@@ -1,0 +1,121 @@
+"""`--set PATH=VALUE` and `-`: a workload changed by path, or written to the command."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from sizing.cli.main import run
+
+CHAT = ROOT / "workloads" / "traffic" / "chat.yaml"
+ESTIMATE = ("estimate", "chat", "-g", "h100-sxm", "--no-verify")
+
+
+def inputs(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) in (0, 1)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["inputs"]
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+def test_a_value_is_what_the_workload_says(capsys: pytest.CaptureFixture[str]) -> None:
+    found = inputs(capsys, *ESTIMATE, "--set", "demand.requests_per_s=80", "--set", "limits.itl=p99:40ms")
+    assert found["demand"]["requests_per_s"] == 80.0  # in place of the 100,000 users of the file
+    assert found["demand"]["kind"] == "requests_per_s"
+    assert found["limits"]["itl_ms"] == {"statistic": "p99", "ms": 40.0}
+    assert found["limits"]["ttft_ms"] == {"statistic": "p95", "ms": 1000.0}
+
+
+def test_what_no_option_says_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    found = inputs(capsys, *ESTIMATE, "--set", "demand.calls_per_year={calls: 1000000, requests_per_call: 10}")
+    assert found["demand"]["kind"] == "calls_per_year"
+
+
+def test_a_range_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    found = inputs(capsys, *ESTIMATE, "--set", "demand.requests_per_s=10..30")
+    assert found["demand"]["requests_per_s"] == 20.0
+    assert found["demand"]["ranges"] == {"demand.requests_per_s": {"low": 10.0, "high": 30.0}}
+
+
+def test_several_gpu_types_are_written_as_for_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    found = inputs(capsys, "estimate", "chat", "--no-verify", "--set", "gpu=[h100-sxm, h200-sxm]")
+    assert found["gpu_ids"] == ["h100-sxm", "h200-sxm"]
+
+
+def test_options_need_no_workload_to_be_set(capsys: pytest.CaptureFixture[str]) -> None:
+    of_options = ("estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--no-verify", "--rps", "3")
+    found = inputs(capsys, *of_options, "--set", "tokens.isl=900", "--set", "tokens.osl=100")
+    assert (found["isl"], found["osl"]) == (900, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tokens.isl", "--set: 'tokens.isl' sets no field; allowed: PATH=VALUE"),
+        ("tokens.isl=", "--set tokens.isl: states no value"),
+        ("tokens.isl=many", "--set tokens.isl: must be a whole number"),
+        ("demand.requsts_per_s=3", "did you mean requests_per_s?"),
+        ("serving.tensor_parallel=3", "--set serving.tensor_parallel: unknown key"),
+        ("model=no-such-model", "--set model: unknown model"),
+        ("gpu=h100-smx", "--set gpu: unknown GPU"),
+        ("limits.ttft=[", "--set limits.ttft: "),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_path(text: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = () if text.startswith("gpu") else ("-g", "h100-sxm")
+    said = refused(capsys, "estimate", "chat", *options, "--set", text)
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_contradictions_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    two = ("--set", "demand.requests_per_s=3", "--set", "demand.concurrency=3")
+    assert "exactly one of" in refused(capsys, *ESTIMATE, *two)
+    twice = ("--set", "mode=offline", "--set", "mode=streaming")
+    assert "--set mode: contradicts another --set" in refused(capsys, *ESTIMATE, *twice)
+    assert "--set tokens.isl: contradicts --isl" in refused(capsys, *ESTIMATE, "--isl", "5", "--set", "tokens.isl=6")
+    assert "exactly one of" in refused(capsys, *ESTIMATE, "--rps", "5", "--set", "demand.concurrency=3")
+    offline = ("--mode", "offline", "--set", "limits.itl=40ms")
+    assert "--set limits.itl: has no meaning for offline work" in refused(capsys, *ESTIMATE, *offline)
+
+
+def test_gpus_to_replace_say_what_the_demand_is(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("compare", "chat", "-g", "h200-sxm", "--no-verify", "--replace", "8xh100-sxm")
+    assert "--set: states a demand" in refused(capsys, *asked, "--set", "demand.requests_per_s=3")
+
+
+def test_a_comparison_takes_the_demand_that_is_set(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "900", "--osl", "100", "--no-verify", "--jobs", "1")
+    assert inputs(capsys, "compare", *model, "--set", "demand.requests_per_s=3")["demand"]["requests_per_s"] == 3.0
+
+
+class Written(io.TextIOWrapper):
+    """Standard input with a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(io.BytesIO(text.encode()), encoding="utf-8")
+
+
+def test_a_workload_comes_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = inputs(capsys, *ESTIMATE)
+    monkeypatch.setattr("sys.stdin", Written(CHAT.read_text(encoding="utf-8")))
+    assert inputs(capsys, "estimate", "-", *ESTIMATE[2:]) == {**plain, "workload": "stdin"}
+
+
+def test_a_fault_on_standard_input_has_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Written("model: llama-3.1-8b\ntokens: {isl: 5, osl: 6}\nmodus: streaming\n"))
+    assert "standard input:3: modus: unknown key" in refused(capsys, "estimate", "-", "-g", "h100-sxm")
+    monkeypatch.setattr("sys.stdin", Written(""))
+    assert "standard input: is empty" in refused(capsys, "estimate", "-", "-g", "h100-sxm")
