@@ -1,6 +1,6 @@
-"""A disaggregated deployment: what is asked of each of its pools, and both of them with the way between them.
+"""A disaggregated deployment: prefill and decode on GPUs of their own, with the way of caches between them.
 
-Prefill and decode on GPUs of their own: the layouts and sizes of both pools, and how they compare with serving as one.
+Its layouts and sizes are searched here, or stand as they are asked for.
 
 A pool is sized as any replicas are, by the same step times: prefill replicas serve requests of one output token, decode
 replicas requests whose prompt is in cache already. The transfer of the cache is time that a request takes outside the steps
@@ -19,18 +19,21 @@ import numpy as np
 
 from sizing.answers import search as searching
 from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
+from sizing.answers.deployment import Resolved, running
 from sizing.answers.search import alone, evaluate, resized, with_count
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Phase
+from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs import demand
 from sizing.specs.data import Data
-from sizing.specs.errors import UntimedError
+from sizing.specs.errors import Fault, InputError, UntimedError
 from sizing.specs.gpu import GpuType
+from sizing.specs.optimisations import HandOver
 from sizing.specs.workload import Limit, Limits
 
 # What lets one pool take the caches of the other.
@@ -361,3 +364,40 @@ def _most_within(pair: Answer, phases: tuple[Question, Question], asked: Separat
     # No more replicas than that rate takes.
     least = [fixed or demand.replicas_for(rate, capacity) for fixed, capacity in zip(given, most, strict=True)]
     return with_counts(pair, least, [phase.with_(requests_per_s=rate) for phase in phases], data)
+
+
+class PairOfLayouts(NamedTuple):
+    """A layout of the prefill pool and one of the decode pool, and how caches go from the one to the other."""
+
+    prefill: Resolved
+    decode: Resolved
+    transfer: Transfer
+    facts: HandOver
+
+
+def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
+    """The layouts of both pools of a question that asks for separate ones. Raises as `way_between` does."""
+    pools = question.space.pools
+    assert pools is not None
+    prefill, decode = (running(question, data, pool) for pool in (pools.prefill, pools.decode))
+    return PairOfLayouts(prefill, decode, way_between(pools, prefill, decode), pools.facts)
+
+
+def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Transfer:
+    """How caches go from one pool to the other.
+
+    Raises InputError for pools whose caches differ or that nothing joins.
+    """
+    apart = unlike(prefill, decode)
+    if apart is not None:
+        raise InputError(Fault(apart, field=SEPARATE, allowed=ALIKE))
+    of_both = ((pools.prefill, prefill), (pools.decode, decode))
+    gpus = sum((space.pool.replicas or 1) * resolved.layout.gpus for space, resolved in of_both)
+    same = prefill.gpu_type.id == decode.gpu_type.id
+    within_node = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus
+    return transfer_of(
+        prefill.kernels(),
+        decode.kernels(),
+        within_node=within_node,
+        by_layer=pools.facts.by_layer,
+    )

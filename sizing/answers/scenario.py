@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from numpy.typing import NDArray
 
 from sizing.answers import counts
-from sizing.answers.deployment import running
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved, running
 from sizing.answers.simulate import PrefillPool, Scenario
 from sizing.answers.verify import turns_of
 from sizing.engine import simulation
@@ -307,7 +306,7 @@ def _check_share(traffic: Traffic, replicas: int) -> None:
 
 def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PrefillPool:
     """The prefill pool before a decode pool. Raises InputError for requests in flight, and as `way_between` does."""
-    from sizing.answers.pair import way_between  # loaded where separate pools are asked for
+    from sizing.answers.pools import way_between  # loaded where separate pools are asked for
 
     if traffic.in_flight is not None:
         allowed = "with --rps, --dau, --trace, or --requests alone"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved
 from sizing.engine import simulation
 from sizing.engine.run import Progress, Routing
 from sizing.engine.simulation import ReplicaSet, Run, Traffic

@@ -7,8 +7,7 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
-from sizing.question.names import ALL, Catalog, precisions_of
-from sizing.question.prices import checked_price
+from sizing.question.names import ALL, Catalog, checked_price, precisions_of
 from sizing.question.values import (
     ALLOWED,
     LISTED,

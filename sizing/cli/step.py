@@ -64,7 +64,7 @@ def command(
     if question.space.pools is None:
         write(report.document(report.record(deployment(question, data), work)), output.value)
         return
-    from sizing.answers.pair import pair_of_layouts
+    from sizing.answers.pools import pair_of_layouts
 
     pair = Part(lambda: pair_of_layouts(question, data), Layers(options.fields, options.flags, None).by_field)
     check(pair)

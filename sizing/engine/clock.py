@@ -283,7 +283,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
     """Build the clock of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences on each rank."""
     shard, settings = kernels.shard, kernels.settings
     layout, extras, grid = shard.layout, shard.extras, token_grid()
-    body, shared = body_tables(kernels, grid, lambda n: operations.body(shard, n))
+    body, shared = body_tables(kernels, grid, operations.body)
     every = grid * layout.dp
     again, joined = again_s(kernels, every), joined_s(kernels, every)
     largest, last = architecture.stage_shares(shard.model, layout.pp, settings.pp_remainder)

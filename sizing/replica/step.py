@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizing.model import architecture, memory, operations
-from sizing.model import operations as exchange
 from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
 from sizing.model.extras import adapters, drafts, images
@@ -170,17 +170,16 @@ def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
     extras, dp = shard.extras, shard.layout.dp
     rank, tokens = batch.fullest(dp), batch.tokens(extras.verified)
     on_rank = rank.tokens(extras.verified)
-    found = unevenly(lambda n: operations.body(shard, n), tokens, on_rank, dp)
+    found = unevenly(partial(operations.body, shard), tokens, on_rank, dp)
     found += operations.head(shard, rank.rows(extras.verified) * dp)
     decoding, prompts = rank.decode_sequences * dp, rank.prefill_sequences * dp
     if batch.decodes:
         found += operations.decode_attention(shard, decoding, batch.decode_context_tokens)
-        found += exchange.parts_joined(shard, decoding)
+        found += operations.parts_joined(shard, decoding)
     if batch.prefills:
         found += operations.prefill_attention(shard, prompts, batch.prefill_tokens, batch.prefill_prior_tokens)
     if extras.adapters is not None:
-        of_all = extras.adapters
-        found += unevenly(lambda n: adapters.operations(shard, of_all, n), tokens, on_rank, dp)
+        found += unevenly(partial(adapters.operations, shard, extras.adapters), tokens, on_rank, dp)
     if extras.encoder is not None and batch.prefills:
         found += images.operations(extras.encoder, shard.plan, rank.prefill_sequences)
     return found
@@ -199,7 +198,7 @@ def every_operation(shard: Shard) -> tuple[Operation, ...]:
     found += operations.prefill_attention(shard, ranks, 1.0, 0.0)
     if shard.extras.encoder is not None:
         found += images.operations(shard.extras.encoder, shard.plan, 1.0)
-    return (*found, *exchange.parts_joined(shard, ranks), *exchange.pipeline_sends(shard, ranks))
+    return (*found, *operations.parts_joined(shard, ranks), *operations.pipeline_sends(shard, ranks))
 
 
 def draft_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
@@ -208,7 +207,7 @@ def draft_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
     if draft is None:
         return ()
     own, rank, verified = shard.draft, batch.fullest(dp), shard.extras.verified
-    found = unevenly(lambda n: drafts.body(draft, own, n), batch.tokens(verified), rank.tokens(verified), dp)
+    found = unevenly(partial(drafts.body, draft, own), batch.tokens(verified), rank.tokens(verified), dp)
     decoding, prompts = rank.decode_sequences * dp, rank.prefill_sequences * dp
     if batch.decodes:
         found += drafts.further(draft, own, decoding)
@@ -339,7 +338,7 @@ def curves(
     shard, settings = kernels.shard, kernels.settings
     grid = token_grid()
     everyone = grid * shard.layout.dp
-    body_s, shared_s = body_tables(kernels, grid, lambda n: operations.split_body(shard, n))
+    body_s, shared_s = body_tables(kernels, grid, operations.split_body)
     head_s = np.asarray(gpu_seconds(operations.head(shard, everyone), kernels))
     decode_floor_s, one_s = (decode_attention_s(kernels, n * shard.layout.dp, context_tokens) for n in (1e-9, 1.0))
     return Curves(
@@ -365,15 +364,15 @@ Table = NDArray[np.float64]
 
 
 def body_tables(
-    kernels: Kernels, tokens: Table, build: Callable[[Table], tuple[Operation, ...]]
+    kernels: Kernels, tokens: Table, build: Callable[[Shard, Table], tuple[Operation, ...]]
 ) -> tuple[Table, Table | None]:
     """The seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
     ranks share, over the tokens of all. One rank has everything in the first; there is no second.
     """
-    dp = kernels.shard.layout.dp
+    shard, dp = kernels.shard, kernels.shard.layout.dp
 
     def seconds(at: Table, of_all: bool | None) -> Table:
-        found = (o for o in build(at) if of_all in (None, o.of_all))
+        found = (o for o in build(shard, at) if of_all in (None, o.of_all))
         return np.asarray(gpu_seconds(found, kernels)) + _beside_s(kernels, at, of_all)
 
     return (seconds(tokens, None), None) if dp == 1 else (seconds(tokens * dp, False), seconds(tokens, True))
@@ -404,7 +403,7 @@ def joined_s(kernels: Kernels, sequences: Table) -> Table | None:
     """Seconds in which GPUs with parts of one cache exchange what they found of sequences; None where caches are whole."""
     if kernels.shard.layout.cache_parts == 1:
         return None
-    return np.zeros_like(sequences) + gpu_seconds(exchange.parts_joined(kernels.shard, sequences), kernels)
+    return np.zeros_like(sequences) + gpu_seconds(operations.parts_joined(kernels.shard, sequences), kernels)
 
 
 def encoder_s(kernels: Kernels) -> float:
@@ -433,7 +432,7 @@ def front_end(kernels: Kernels) -> FrontEnd:
 def at_depth(split: Curves, kernels: Kernels) -> Curves:
     """The curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
     shard = kernels.shard
-    sends_s = gpu_seconds(exchange.pipeline_sends(shard, split.grid * shard.layout.dp), kernels)
+    sends_s = gpu_seconds(operations.pipeline_sends(shard, split.grid * shard.layout.dp), kernels)
     largest, last = architecture.stage_shares(shard.model, shard.layout.pp, shard.settings.pp_remainder)
     return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
 

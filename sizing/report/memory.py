@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.report.parts import bands, explain, screen

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved
 from sizing.formats.view import (
     Assumption,
     Document,

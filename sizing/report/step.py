@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -31,7 +31,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:
-    from sizing.answers.pair import PairOfLayouts  # loaded where pools are asked for
+    from sizing.answers.pools import PairOfLayouts  # loaded where pools are asked for
     from sizing.report.parts.pools import TransferSummary
 
 

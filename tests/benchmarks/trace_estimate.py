@@ -5,6 +5,10 @@
 Runs the command in this process under a profile hook and prints, with names: files passed and functions, arrows from
 file to file, the deepest chain of calls, calls from a room to one on a higher floor, pairs of files that call each
 other; code and raw lines of the package. Floors are those of the docstring of `sizing/__init__.py`.
+
+A call up a floor is one by name where the calling file imports a module of the higher room. What is handed down is told
+apart, because a lower room that runs it names nothing above: a function in an argument, such as how a part of a question is
+read; a column's function of a record; a property of an answer that fills a record's field; sections that are made one by one.
 """
 
 from __future__ import annotations
@@ -92,15 +96,23 @@ def floors() -> dict[str, int]:
     return {room: level for level, rooms in enumerate(reversed(lines)) for room in rooms.split(", ")}
 
 
-def upward(trace: Trace) -> list[str]:
-    """Calls from a room to one above it, with how often."""
+def upward(trace: Trace) -> tuple[list[str], list[str]]:
+    """Calls from a room to one above it, with how often: those by name, and those of what was handed down."""
     level = floors()
 
-    def floor(name: str) -> int:
-        room = name.partition(":")[0].partition("/")[0].removesuffix(".py")
-        return level.get(room, len(level))
+    def room(name: str) -> str:
+        return name.partition(":")[0].partition("/")[0].removesuffix(".py")
 
-    return [f"{a} -> {b} ({count} times)" for (a, b), count in trace.calls.items() if floor(b) > floor(a)]
+    def floor(name: str) -> int:
+        return level.get(room(name), len(level))
+
+    named, handed_down = [], []
+    for (a, b), count in trace.calls.items():
+        if floor(b) > floor(a):
+            source = Path(PACKAGE, a.partition(":")[0]).read_text(encoding="utf-8")
+            by_name = re.search(rf"\bsizing\.{room(b)}\b|\bfrom sizing import .*\b{room(b)}\b", source)
+            (named if by_name else handed_down).append(f"{a} -> {b} ({count} times)")
+    return named, handed_down
 
 
 def back_and_forth(trace: Trace) -> list[str]:
@@ -114,7 +126,7 @@ def main() -> None:
     arguments = sys.argv[1:] or DEFAULT
     trace = traced(arguments)
     files = sorted({file for file, _, _ in trace.functions})
-    up, pairs = upward(trace), back_and_forth(trace)
+    (up, handed_down), pairs = upward(trace), back_and_forth(trace)
     code, raw = measures.package_lines()
     print(f"llmsize {' '.join(arguments)}")
     print(f"files passed: {len(files)}")
@@ -125,6 +137,7 @@ def main() -> None:
         ("files", files),
         ("deepest chain", trace.deepest),
         (f"calls up a floor: {len(up)}", up),
+        (f"calls of what was handed down: {len(handed_down)}", handed_down),
         (f"files that call each other: {len(pairs)}", pairs),
     ):
         print(f"\n{title}")

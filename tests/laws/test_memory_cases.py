@@ -10,8 +10,7 @@ import yaml
 from builders import data, found_model, memory_of, real_gpu, with_visible_gib
 from places import DATA
 
-from sizing.answers.deployment import deployment
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved, deployment
 from sizing.model import memory
 from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout

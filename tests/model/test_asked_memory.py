@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import data
 
-from sizing.answers.deployment import deployment
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved, deployment
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB, parse_bytes

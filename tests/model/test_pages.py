@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import data, real_model
 
-from sizing.answers.deployment import deployment, running
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved, deployment, running
 from sizing.model import pages
 from sizing.question.ask import ask_layout
 from sizing.specs.units import GIB

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sizing.answers.resolved import Resolved, resolve
+from sizing.answers.deployment import Resolved, resolve
 from sizing.formats.view import Assumption
 from sizing.formats.words import number
 from sizing.model.architecture import Layout

@@ -14,7 +14,7 @@ from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
     from sizing.answers.answer import Answer, Outcome, Pool
-    from sizing.answers.resolved import Resolved
+    from sizing.answers.deployment import Resolved
     from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer
     from sizing.question.question import Question

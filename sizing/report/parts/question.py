@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers import counts
 from sizing.answers.answer import Pool
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent
 from sizing.model.architecture import Layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved
 from sizing.specs.errors import Fault
 
 OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
