@@ -156,7 +156,7 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
         return
 
     from sizing.cli.output import write_file
-    from sizing.report.parts.traffic import requests_csv
+    from sizing.report.parts.requests import requests_csv
 
     write_file(path, "--requests-out", requests_csv(runs, unit).encode())
 

@@ -35,10 +35,10 @@ from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
 from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, replica_lines
+from sizing.report.parts.requests import latencies
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.parts.screen import latencies as latency_rows
-from sizing.report.parts.traffic import latencies
 from sizing.specs.bands import ErrorBand, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES
