@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from sizing.model.attention import pick
+from sizing.model.attention import compressed, pick
 from sizing.model.attention.terms import Cache, Matrix
 from sizing.model.extras import NOTHING, Extras
 from sizing.model.precision import PrecisionPlan
-from sizing.specs.engine import EngineSettings, ExpertPadding
-from sizing.specs.model import DenseMlp, LayerKind, Mlp, Model, MoeMlp, Role
+from sizing.specs.engine import EngineSettings, ExpertPadding, Sparse
+from sizing.specs.model import CompressedAttention, DenseMlp, LayerKind, MlaAttention, Mlp, Model, MoeMlp, Role
 
 GATE_AND_UP = 2
 NORMS_PER_BLOCK = 1
@@ -282,6 +282,14 @@ def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
     return "hybrid" if has_states(model) else "other"
 
 
+def sparse_class(model: Model) -> Sparse | None:
+    """How a token of a sparse cache is held; None where attention is to all of a cache."""
+    mixers = [kind.mixer for kind in model.kinds]
+    if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
+        return "compressed"
+    return "indexed" if any(isinstance(mixer, MlaAttention) and mixer.index_topk for mixer in mixers) else None
+
+
 def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """The reason why the engine refuses `layout`, or None.
 
@@ -383,6 +391,23 @@ class Shard:
     def stages(self) -> tuple[Stage, ...]:
         """The pipeline stages, first to last."""
         return stages(self.model, self.layout.pp, self.settings.pp_remainder)
+
+    @property
+    def held(self) -> Layout:
+        """The layout of the weights in memory: a group that holds attention whole does so as attention-data ranks do."""
+        whole = self.settings.compressed.whole and sparse_class(self.model) == "compressed"
+        return replace(self.layout, tp=1, dp=self.layout.dp * self.layout.tp) if whole else self.layout
+
+    def weight_bytes(self, matrix: Matrix) -> float:
+        """Bytes of one weight of a matrix: in the format of its role, but for those that the engine keeps in 16 bit."""
+        return self.plan.weight_bytes("norm" if matrix.name in self.settings.compressed.wide else matrix.role)
+
+    def cache(self, kind: int) -> Cache:
+        """What a layer of the model's kind with this number caches on one GPU."""
+        mixer, rule = self.model.kinds[kind].mixer, self.settings.compressed
+        if isinstance(mixer, CompressedAttention) and rule.pages != "tuples":
+            return compressed.cache_of(mixer, self.plan.kv_bytes, rule, speculating=self.extras.draft is not None)
+        return layer_cache(self.model.kinds[kind], self.layout, self.plan.kv_bytes)
 
     @property
     def draft(self) -> Shard:

@@ -99,12 +99,12 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     model, plan, settings = shard.model, shard.plan, shard.settings
     padding = settings.mxfp4_padding if plan.weight_format == "mxfp4" else architecture.NO_PADDING
     matrices = architecture.stage_matrices(
-        model, stage, shard.layout, vocabulary_padding=settings.vocabulary_padding, padding=padding
+        model, stage, shard.held, vocabulary_padding=settings.vocabulary_padding, padding=padding
     )
     total = sum(
         count
         * (
-            matrix.copies * matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
+            matrix.copies * matrix.inputs * matrix.outputs * shard.weight_bytes(matrix)
             + matrix.copies * matrix.bias * plan.weight_bytes("norm")
         )
         for matrix, count in matrices

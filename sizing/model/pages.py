@@ -11,7 +11,6 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
 from sizing.model.attention.terms import Cache
 from sizing.model.extras import drafts
@@ -58,10 +57,7 @@ def _state(shard: Shard, held: Cache) -> float:
 
 def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
     """What one layer caches on one GPU of a stage, and the number of such layers, kind by kind."""
-    return tuple(
-        (architecture.layer_cache(shard.model.kinds[index], shard.layout, shard.plan.kv_bytes), count)
-        for index, count in stage.layers
-    )
+    return tuple((shard.cache(index), count) for index, count in stage.layers)
 
 
 @lru_cache(maxsize=4096)

@@ -261,7 +261,9 @@ def _plan(
                 f"{weight_format.upper()} is weight-only on {gpu.name}: weights shrink, products run at the "
                 f"{activation.upper()} peak"
             )
-    kv_format = kv_precision if kv_precision != "auto" else (quantisation.kv_precision or activation)
+    kv_format = (
+        kv_precision if kv_precision != "auto" else (quantisation.kv_precision or settings.auto_cache or activation)
+    )
     attention = activation
     if kv_format == "fp8" and settings.fp8_attention and tflops.fp8 is not None:
         attention = "fp8"

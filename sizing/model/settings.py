@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation
-from sizing.specs.engine import Engine, EngineSettings, Row, When
+from sizing.specs.engine import Engine, EngineSettings, Row, Sparse, When
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
@@ -39,6 +39,7 @@ class SettingsConditions:
     attention: Literal["mla", "hybrid", "other"]
     switched: bool = False
     states: bool = False
+    sparse: Sparse | None = None
 
 
 def check_version(engine: Engine, version: str | None) -> str:
@@ -161,6 +162,7 @@ def _holds(when: When, conditions: SettingsConditions) -> bool:
         and when.attention in (None, conditions.attention)
         and when.switched in (None, conditions.switched)
         and when.states in (None, conditions.states)
+        and (not when.sparse or conditions.sparse in when.sparse)
     )
 
 

@@ -248,6 +248,7 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
         attention=architecture.attention_class(service.model),
         switched=gpu.datasheet.switched,
         states=architecture.has_states(service.model),
+        sparse=architecture.sparse_class(service.model),
     )
 
 

@@ -9,12 +9,15 @@ from pydantic import Field
 from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
+Sparse = Literal["indexed", "compressed"]
+
 
 class When(Spec):
     """Where a row of a setting holds, beyond its version range; an absent condition always holds.
 
     Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica. `switched`: whether a
     switch joins the GPUs of a server (NVSwitch), in place of PCIe or bridges of two. `states`: whether the model has recurrent states.
+    `sparse`: how a token of a sparse cache is held, as an index beside a latent (DeepSeek-V3.2) or compressed (DeepSeek-V4).
     """
 
     min_memory_gib: Positive | None = None
@@ -29,6 +32,7 @@ class When(Spec):
     attention: Literal["mla", "hybrid", "other"] | None = None
     switched: Annotated[bool, Field(strict=True)] | None = None
     states: Annotated[bool, Field(strict=True)] | None = None
+    sparse: tuple[Sparse, ...] = ()
 
 
 class Row(Spec):
@@ -81,6 +85,20 @@ class ExpertPadding(Spec):
 
     intermediate: PositiveInt
     hidden: PositiveInt
+
+
+class CompressedRule(Spec):
+    """How an engine holds a compressed cache (DeepSeek-V4) and the weights of its attention.
+
+    `tuples`: blocks of all layers in tuples, one of each kind of page (vLLM). `packed`: blocks as wide as all pages that grow.
+    `tokens`: no blocks of windows; a pool holds so many tokens, and windows and states for `window_share` of them (SGLang).
+    `whole`: every GPU of a tensor-parallel group holds all but the experts. `wide`: matrices kept in 16 bit.
+    """
+
+    pages: Literal["tuples", "packed", "tokens"] = "tuples"
+    window_share: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
+    whole: Flag = False
+    wide: tuple[Text, ...] = ()
 
 
 class StateRule(Spec):
@@ -223,6 +241,7 @@ class EngineSettings(Spec):
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
     running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
     still cut to their window, or kept in full. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
+    `auto_cache` is the format of a cache that neither the user nor the checkpoint states, None for the activations'.
     `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
     is longer.
@@ -240,6 +259,8 @@ class EngineSettings(Spec):
     blocks_lost: NonNegativeInt
     unlike_windows: Literal["windowed", "full"]
     states: StateRule
+    compressed: CompressedRule
+    auto_cache: Literal["fp8"] | None = None
     state_alignment_tokens: PositiveInt
     vision_profile: VisionProfile | None = None
     vocabulary_padding: PositiveInt

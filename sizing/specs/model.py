@@ -134,7 +134,8 @@ class CompressedAttention:
     """Attention over a compressed cache and a window (DeepSeek-V4): one latent a token, and one for every `ratio` tokens.
 
     A `ratio` of 0 leaves the window alone. With `index_heads` a query attends to the `index_topk` best compressed entries, else
-    to all. `page_share` is the share of a layer in the engine's common page of all layers.
+    to all. `page_share` is the share of a layer in the engine's common page of all layers, `few_share` and `many_share` those of
+    layers that compress by 4 and by 128.
     """
 
     q_heads: int
@@ -149,6 +150,8 @@ class CompressedAttention:
     index_head_dim: int = 0
     index_topk: int = 0
     page_share: float = 1.0
+    few_share: float = 0.0
+    many_share: float = 0.0
     kind: Literal["compressed"] = "compressed"
 
 

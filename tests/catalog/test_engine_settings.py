@@ -14,7 +14,7 @@ from places import ROOT
 from sizing.catalog.profiles import load_engine
 from sizing.model.memory import static_fraction
 from sizing.model.settings import SettingsConditions, check_version, is_within, resolve, source_of
-from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve
+from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve, Sparse
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_version
 
@@ -43,11 +43,15 @@ ON_PCIE = ("T4 16GB", "RTX 4090", "L40S 48GB", "RTX PRO 6000 Blackwell Server")
 
 
 def on(
-    gpu: str, tp: int = 1, pp: int = 1, attention: Literal["mla", "hybrid", "other"] = "other"
+    gpu: str,
+    tp: int = 1,
+    pp: int = 1,
+    attention: Literal["mla", "hybrid", "other"] = "other",
+    sparse: Sparse | None = None,
 ) -> SettingsConditions:
     architecture, memory_mib = CARDS[gpu]
     switched, states = gpu not in ON_PCIE, attention == "hybrid"
-    return SettingsConditions(gpu, architecture, memory_mib / 1024, tp, pp, attention, switched, states)
+    return SettingsConditions(gpu, architecture, memory_mib / 1024, tp, pp, attention, switched, states, sparse)
 
 
 DEPLOYMENTS = [
@@ -56,6 +60,7 @@ DEPLOYMENTS = [
         CARDS, ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (16, 2)), ("mla", "hybrid", "other")
     )
 ]
+DEPLOYMENTS += [on(gpu, 8, 1, "mla", sparse) for gpu in CARDS for sparse in ("indexed", "compressed")]
 
 
 def boundaries(engine: Engine) -> list[str]:
@@ -170,7 +175,8 @@ def test_vllm_fraction_and_graphs_change_together_at_0_20(
         ("0.8.5.post1", "L40S 48GB", 256, 2048),
         ("0.9.0", "A100 SXM 80GB", 256, 2048),
         ("0.19.0", "H100 SXM 80GB", 1024, 8192),
-        ("0.20.2", "B200 SXM 180GB", 1024, 8192),
+        ("0.27.0", "B200 SXM 180GB", 1024, 8192),
+        ("0.28.0", "B200 SXM 180GB", 1024, 16384),
         ("0.33.0", "B200 SXM 180GB", 1024, 16384),
         ("0.33.0", "H200 SXM 141GB", 1024, 8192),
         ("0.33.0", "A100 SXM 80GB", 256, 2048),
@@ -198,6 +204,8 @@ def test_vllm_engines_differ_between_0_7_and_0_8() -> None:
         ("0.6.6", 256, {1, 2, 4, 8, 248, 256}, {3, 12, 264}),
         ("0.9.2", 512, {264, 504, 512}, {520}),
         ("0.12.0", 512, {8, 240, 248, 256, 272, 496, 512}, {264, 504}),
+        ("0.27.0", 512, {8, 512}, {528}),
+        ("0.28.0", 1024, {512, 528, 1024}, {264, 1040}),
         ("0.33.0", 1024, {512, 528, 1024}, {264, 1040}),
     ],
 )

@@ -76,8 +76,6 @@ _GROUPED = (
     "value_dim",
     "index_dim",
 )
-RATIOS = (4, 128)  # of compressed attention: with an indexer, and without
-ROTARY_DIM = 64  # of DeepSeek-V4, where the config as Transformers 5 saves it gives a share
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -226,25 +224,21 @@ def _cross(fields: Fields, index: int) -> SlidingWindowAttention:
 
 def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
     """Attention over a compressed cache: its ratio is listed by layer, or follows from the layer's type."""
-    ratios = fields.sequence("compress_ratios")
-    if ratios is not None:
-        listed = ratios[index] if index < len(ratios) else 0
-    else:
-        types, rates = fields.sequence("layer_types") or (), fields.section("compress_rates")
-        kind = str(types[index]) if index < len(types) else ""
-        listed = rates.value(kind) if rates is not None else None
-    if isinstance(listed, bool) or listed not in (0, *RATIOS):
+    listed = _ratio(fields, index)
+    indexed_ratio, dense_ratio = fields.integer("indexed_ratio"), fields.integer("dense_ratio")
+    all_of_them = [_ratio(fields, layer) for layer in range(layers)]
+    if isinstance(listed, bool) or listed not in (0, indexed_ratio, dense_ratio):
         fields.fault(
             fields.stated("compress_ratios", "compress_rates") or "compress_ratios",
             f"{shown(listed)} is no ratio",
-            "0, 4, 128",
+            f"0, {indexed_ratio}, {dense_ratio}",
         )
         listed = 0
-    indexed = listed == RATIOS[0]
+    indexed = listed == indexed_ratio
     return CompressedAttention(
         q_heads=fields.integer(*Q_HEADS),
         head_dim=fields.integer(*HEAD_DIM),
-        rope_dim=fields.optional_integer("qk_rope_head_dim", least=1) or ROTARY_DIM,
+        rope_dim=fields.integer("qk_rope_head_dim"),
         q_lora_rank=fields.integer("q_lora_rank"),
         o_groups=fields.integer("o_groups"),
         o_lora_rank=fields.integer("o_lora_rank"),
@@ -254,7 +248,19 @@ def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
         index_head_dim=fields.integer("index_head_dim"),
         index_topk=fields.integer("index_topk") if indexed else 0,
         page_share=-(-layers // 2) / layers,
+        few_share=all_of_them.count(indexed_ratio) / layers,
+        many_share=all_of_them.count(dense_ratio) / layers,
     )
+
+
+def _ratio(fields: Fields, index: int) -> object:
+    """What a config states as the ratio of a layer."""
+    ratios = fields.sequence("compress_ratios")
+    if ratios is not None:
+        return ratios[index] if index < len(ratios) else 0
+    types, rates = fields.sequence("layer_types") or (), fields.section("compress_rates")
+    kind = str(types[index]) if index < len(types) else ""
+    return rates.value(kind) if rates is not None else None
 
 
 def _latent(fields: Fields, index: int) -> MlaAttention:

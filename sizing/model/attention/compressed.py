@@ -22,6 +22,7 @@ from sizing.model.attention.terms import (
     causal_pairs,
     windowed_pairs,
 )
+from sizing.specs.engine import CompressedRule
 from sizing.specs.model import CompressedAttention
 
 BLOCK_TOKENS = 256
@@ -31,6 +32,8 @@ INDEX_SCALE_BYTES = 4
 RATIOS = (4, 128)
 # (tokens of a block, tokens of a window): the window itself in two groups, the states of both compressors
 WINDOWS = ((64, 128), (64, 128), (4, 8), (8, 128))
+STATE_BYTES = 4
+RINGS = {4: 8 / 128, 128: 1}  # states of a compressor that SGLang keeps for a token of a window
 
 
 def matrices(mixer: CompressedAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
@@ -69,20 +72,40 @@ def _aligned(size: float) -> float:
     return math.ceil(size / ALIGNED_BYTES) * ALIGNED_BYTES
 
 
-def _page_bytes(mixer: CompressedAttention, kv_bytes: float) -> float:
-    """Bytes of a block of one tuple of layers: compressed by 4 with its index keys, and compressed by 128."""
+def _pages(mixer: CompressedAttention, kv_bytes: float) -> tuple[float, float]:
+    """Bytes of a block of a layer that compresses by 4, with its index keys, and of one that compresses by 128."""
     latent, index = _latent_bytes(mixer, kv_bytes), _index_bytes(mixer, kv_bytes)
     by_few, by_many = (BLOCK_TOKENS // ratio for ratio in RATIOS)
-    return _aligned(by_few * latent) + _aligned(by_few * index) + _aligned(by_many * latent)
+    return _aligned(by_few * latent) + _aligned(by_few * index), _aligned(by_many * latent)
 
 
 def cache(mixer: CompressedAttention, tp: int, kv_bytes: float) -> Cache:
     """The cache of one layer on one GPU: its share of the common pages, for any `tp`."""
-    page = _page_bytes(mixer, kv_bytes) * mixer.page_share
+    return _paged(sum(_pages(mixer, kv_bytes)) * mixer.page_share)
+
+
+def _paged(page: float) -> Cache:
     return Cache(
         bytes_per_token=page / BLOCK_TOKENS,
         windows=tuple(WindowBlocks(page, block_tokens=block, window_tokens=window) for block, window in WINDOWS),
     )
+
+
+def cache_of(mixer: CompressedAttention, kv_bytes: float, rule: CompressedRule, *, speculating: bool) -> Cache:
+    """The cache of one layer on one GPU in `packed` blocks, or by `tokens`; what drafts doubles the rings of states.
+
+    Sources: vLLM 0.33 (vllm/v1/core/kv_cache_planning.py), SGLang 0.5.13 (model_executor/pool_configurator.py).
+    """
+    latent, index = _latent_bytes(mixer, kv_bytes), _index_bytes(mixer, kv_bytes)
+    if rule.pages == "packed":
+        few, many = _pages(mixer, kv_bytes)
+        return _paged(mixer.few_share * few + mixer.many_share * many)
+    kept, rings = 0.0, 2 if speculating else 1
+    if mixer.ratio:
+        kept = (latent + (index if mixer.index_heads else 0)) / mixer.ratio
+        widths = 4 * (mixer.head_dim + mixer.index_head_dim) if mixer.index_heads else 2 * mixer.head_dim
+        kept += rule.window_share * rings * RINGS[mixer.ratio] * widths * STATE_BYTES
+    return Cache(bytes_per_token=rule.window_share * latent + kept)
 
 
 def _attended(mixer: CompressedAttention, context: Numeric) -> Numeric:

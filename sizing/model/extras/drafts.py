@@ -261,12 +261,12 @@ def weight_bytes(draft: Draft, own: Shard) -> float:
     """Bytes of a draft's weights on one GPU; an embedding or head that it shares with the target is not held twice."""
     matrices = [(_split(m, own.layout.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
     if draft.model is not None:
-        for matrix, count in architecture.stage_matrices(own.model, architecture.whole(own.model), own.layout):
+        for matrix, count in architecture.stage_matrices(own.model, architecture.whole(own.model), own.held):
             shared = matrix.role == "embedding" or (matrix.role == "lm_head" and draft.shares_vocabulary)
             if not (shared and draft.each is not None):  # a head reads the target's own embedding
                 matrices.append((matrix, count))
     return draft.modules * sum(
-        count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * own.plan.weight_bytes(matrix.role)
+        count * matrix.copies * (matrix.inputs * matrix.outputs + matrix.bias) * own.weight_bytes(matrix)
         for matrix, count in matrices
     )
 
@@ -276,8 +276,7 @@ def cache_bytes(draft: Draft, own: Shard) -> float:
     if draft.model is None:
         return 0.0
     return draft.modules * sum(
-        count * architecture.layer_cache(own.model.kinds[index], own.layout, own.plan.kv_bytes).bytes_per_token
-        for index, count in architecture.whole(own.model).layers
+        count * own.cache(index).bytes_per_token for index, count in architecture.whole(own.model).layers
     )
 
 
