@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import data
 
-from sizing.answers.deployment import deployment
-from sizing.answers.resolved import Resolved
+from sizing.answers.deployment import Resolved, deployment
 from sizing.question.ask import ask_layout
 
 PRO, FLASH = "deepseek-ai/DeepSeek-V4-Pro", "deepseek-ai/DeepSeek-V4-Flash"
