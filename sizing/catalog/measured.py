@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.files import expanded, read_text
+from sizing.catalog.shelf import only
+from sizing.catalog.workloads import load_workload
 from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.measurements import Conventions, SystemBenchmark
 
 MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
 
-MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput")
+MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput", "server_slo")
 PERCENTILE = re.compile(r"(?P<metric>ttft|itl|e2e)_(?P<percentile>p\d+)_ms")
 METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s")
 NEEDED = ("id", "engine", "model", "gpu", "isl", "osl", "mode")
@@ -187,7 +190,7 @@ def _read(path: Path | str) -> MeasuredRows:
             if "" in cells:
                 unread.append(Unread(f"line {line}", (Fault("has more cells than the head", file, line),)))
                 continue
-            row = {name: (text or "").strip() for name, text in cells.items()}
+            row = _filled({name: (text or "").strip() for name, text in cells.items()})
             wrong = checked_cells(row, file, line)
             if wrong:
                 unread.append(Unread(row["id"] or f"line {line}", tuple(wrong)))
@@ -200,6 +203,21 @@ def _read(path: Path | str) -> MeasuredRows:
     if faults:
         raise InputError(faults[:MOST_FAULTS])
     return MeasuredRows(tuple(rows), tuple(unread))
+
+
+def benchmark_of(source: str, model: str) -> SystemBenchmark | None:
+    """The benchmark of whole systems that a row is of, by its source and model; None for a run of one deployment."""
+    known = only(Conventions).systems
+    return next((one for one in known if one.rows_of in source and one.model_of.lower() in model.lower()), None)
+
+
+def _filled(cells: dict[str, str]) -> dict[str, str]:
+    """The cells of a row, with the lengths of the benchmark that it is of where it states none."""
+    of = benchmark_of(cells.get("source", ""), cells["model"])
+    if of is None or of.workload is None:
+        return cells
+    tokens = load_workload(of.workload).spec.tokens
+    return {**cells, "isl": cells["isl"] or str(tokens.isl), "osl": cells["osl"] or str(tokens.osl)}
 
 
 def _wrong_head(names: Any, file: str) -> list[Fault]:
@@ -218,6 +236,9 @@ def _wrong_head(names: Any, file: str) -> list[Fault]:
 
 def checked_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
     """A fault for each wrong cell of a row."""
+    of = benchmark_of(cells.get("source", ""), cells.get("model", ""))
+    if of is not None and of.refused:
+        return [Fault(of.refused, file, line)]
     faults = []
     bounds = BOUNDS | {name: LATENCY_MS for name in cells if PERCENTILE.fullmatch(name)}
     for name in dict.fromkeys((*COLUMNS, *bounds)):

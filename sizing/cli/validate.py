@@ -42,6 +42,7 @@ def command(
     from sizing.catalog import shelf
     from sizing.catalog.measured import read_measured
     from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
+    from sizing.cli.progress import Bar
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
     from sizing.question.values import Part, check, comma_separated
@@ -53,7 +54,8 @@ def command(
     rows = Part(lambda: read_measured(files))
     columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value.rows for name in row.cells)))
     check(output, targets, rows, columns)
-    results = predict_rows(rows.value.rows, jobs or os.cpu_count() or 1, shelf.only(Corrections))
+    with Bar("rows predicted", len(rows.value.rows)) as bar:
+        results = predict_rows(rows.value.rows, jobs or os.cpu_count() or 1, shelf.only(Corrections), bar)
     record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:

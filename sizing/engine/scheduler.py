@@ -170,15 +170,18 @@ class Scheduler:
             return
         if rules.hold_steps and self.batch.size and self.held_steps < rules.hold_steps and not self._fills_hold():
             return
+        left: list[float] = []  # found once: a long queue of short prompts would scan those in prefill again for each
         while (
             (self.seen if rules.poll_steps else self.queue)
             and self.running < rules.slots
             and len(self.prefilling) < rules.most_prefilling
-            and (rules.whole_batches or self._budget_left() > 0)
         ):
+            left = left or self._left()
             request = self.queue[0]
-            bytes_ = self._bytes_to_let_in(request)
-            if bytes_ is None or not self._fits_budget(request):
+            if not rules.whole_batches and max(left) <= 0:
+                return
+            bytes_ = self._bytes_to_let_in(request, max(left))
+            if bytes_ is None or not self._fits_budget(request, max(left)):
                 return
             self.queue.popleft()
             self.seen -= 1
@@ -189,13 +192,13 @@ class Scheduler:
                 self.requests.admitted[request] = self.now
             if self.handed and not self.requests.preemptions[request]:
                 self._next_token(request, self.requests.arrival[request])
+                left = []
                 continue
+            rank = left.index(max(left))
             if rules.ranks > 1:
-                left = self._left()
-                self.ranks[request] = left.index(max(left))
+                self.ranks[request] = rank
             self.prefilling.append(request)
-            if request not in self.done_units:
-                self.done_units[request] = 0.0
+            left[rank] -= min(rules.units_per_request, self.total_units(request) - self.done_units.setdefault(request, 0.0))
 
     def _steps_to_look(self) -> int:
         """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""
@@ -222,10 +225,6 @@ class Scheduler:
         """Tokens of a prompt that the prefix cache holds: a share, or what the turn of a conversation finds."""
         return cached_tokens(prompt, self.prefix_hit) if self.finds is None else self.finds(request, prompt)
 
-    def _budget_left(self) -> float:
-        """Units of the next step that are left on the rank that has most of them."""
-        return max(self._left())
-
     def _left(self) -> list[float]:
         """Units of the next step that prefilling requests (and decodes, where they share it) leave of each rank's budget."""
         rules = self.rules
@@ -246,18 +245,18 @@ class Scheduler:
         """Units of a rank's budget that decoding sequences take."""
         return self.batch.size * self.rules.tokens_per_decode / self.rules.ranks
 
-    def _fits_budget(self, request: int) -> bool:
-        """A prompt that may not be cut must fit what is left, unless it is alone in the step.
+    def _fits_budget(self, request: int, left: float) -> bool:
+        """A prompt that may not be cut must fit what is left on the emptiest rank, unless it is alone in the step.
 
         A whole batch is let in at once, and prefilled in as many steps as it takes.
         """
         rules = self.rules
         if rules.whole_batches or rules.splits or not self.prefilling:
             return True
-        return self.total_units(request) <= self._budget_left()
+        return self.total_units(request) <= left
 
-    def _bytes_to_let_in(self, request: int) -> float | None:
-        """Cache bytes that `request` takes on admission, or None when they are not free."""
+    def _bytes_to_let_in(self, request: int, left: float) -> float | None:
+        """Cache bytes that `request` takes on admission with so many units left of the step, or None when they are not free."""
         pool, rules, requests = self.pool, self.rules, self.requests
         prompt = requests.isl[request] + requests.generated[request]
         whole = requests.isl[request] + requests.osl[request]
@@ -265,7 +264,7 @@ class Scheduler:
         takes = pool.need(whole, isl) if rules.reserve == "reserve" else pool.need(prompt, isl)
         must_be_free = takes
         if rules.reserve == "first_chunk":
-            must_be_free = pool.need(min(prompt, self._budget_left()), isl)
+            must_be_free = pool.need(min(prompt, left), isl)
         elif rules.reserve == "estimate":
             coming = requests.osl[request] - requests.generated[request]
             expected = self.ratio * self.batch.to_come + coming

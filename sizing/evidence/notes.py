@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.catalog.measured import BOUNDS, RATE_PER_S, MeasuredRow, read_number
+from sizing.catalog.measured import BOUNDS, RATE_PER_S, MeasuredRow, benchmark_of, read_number
 from sizing.catalog.models import FoundModel
+from sizing.catalog.workloads import load_workload
 from sizing.model import settings
 from sizing.model.architecture import Layout
 from sizing.specs.engine import Engine
@@ -181,7 +182,10 @@ def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) ->
 
 
 def longest_of(row: MeasuredRow) -> int:
-    """Tokens of a request of nominal lengths, prompt and output."""
+    """Tokens of the longest request, prompt and output: of nominal lengths, or of the workload of a benchmark of systems."""
+    of = benchmark_of(row.source, row.model)
+    if of is not None and of.workload is not None:
+        return load_workload(of.workload).spec.longest
     return max(2, round(row.isl) + round(row.osl))
 
 

@@ -6,7 +6,7 @@ Every row predicted, over several processes: neighbours share a GPU and a model,
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
@@ -17,6 +17,7 @@ import numpy as np
 from sizing.catalog import profiles
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine.simulation import Run, simulate
+from sizing.evidence import systems
 from sizing.evidence.rows import Case, resolve
 from sizing.specs.bands import Corrections, DrivingMode, Situation, region
 from sizing.specs.errors import InputError
@@ -40,12 +41,19 @@ def predict(case: Case) -> Prediction:
     """Predictions of the metrics that the row of `case` states."""
     row = case.row
     if case.missed is None:
-        served = simulate(case.deployed, case.traffic, routing="round-robin")
-        if served.completed:
+        served = _served(case)
+        if served is not None and served.completed:
             values = batch_metrics(served) if row.mode == "static_batch" else load_metrics(case, served)
             return Prediction({name: values.get(name, 0.0) for name in row.measured()}, in_flight(case, served))
-    missed = case.missed or "no request is ever let in"
+    missed = case.missed or ("no rate keeps the limits" if row.mode == "server_slo" else "no request is ever let in")
     return Prediction(dict.fromkeys(row.measured(), 0.0), _stated_in_flight(case), missed)
+
+
+def _served(case: Case) -> Run | None:
+    """The run of a row: as stated, or the one of one replica with the most requests/s that keeps a server's limits."""
+    if case.row.mode == "server_slo":
+        return systems.most_within(case.deployed, case.traffic, systems.limits_of(case.row))
+    return simulate(case.deployed, case.traffic, routing="round-robin")
 
 
 def batch_metrics(served: Run) -> dict[str, float]:
@@ -70,10 +78,11 @@ def load_metrics(case: Case, served: Run) -> dict[str, float]:
     }
     if case.first_token_in_itl:
         latencies["itl"] = _per_output_token_s(served) / MILLI
+    replicas = case.deployed.count if case.row.mode == "server_slo" else 1  # that one was run of
     return {
         **{f"{name}_ms": value for name, value in latencies.items()},
-        "req_per_s": served.requests_per_s,
-        "output_tok_per_s": served.output_tokens_per_s,
+        "req_per_s": served.requests_per_s * replicas,
+        "output_tok_per_s": served.output_tokens_per_s * replicas,
     }
 
 
@@ -91,7 +100,8 @@ def in_flight(case: Case, served: Run) -> float:
     """Mean requests in flight on one replica: as stated, else from the simulated run by Little's law."""
     if case.row.mode in ("closed_loop", "static_batch"):
         return _stated_in_flight(case)
-    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / case.deployed.count
+    replicas = 1 if case.row.mode == "server_slo" else case.deployed.count
+    return served.requests_per_s * served.latencies_s["e2e"]["mean"] / replicas
 
 
 def _stated_in_flight(case: Case) -> float:
@@ -126,24 +136,47 @@ BAND_MODES: dict[str, DrivingMode] = {
     "open_loop": "served",
     "static_batch": "batch",
     "max_throughput": "offline",
+    "server_slo": "served",
 }
 
 
-def predict_rows(rows: Sequence[MeasuredRow], jobs: int, corrections: Corrections | None = None) -> tuple[Result, ...]:
-    """Predict rows in up to `jobs` processes; results come in the order of the rows and do not depend on `jobs`."""
+def predict_rows(
+    rows: Sequence[MeasuredRow],
+    jobs: int,
+    corrections: Corrections | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Result, ...]:
+    """Predict rows in up to `jobs` processes; results come in the order of the rows and do not depend on `jobs`.
+
+    Of a benchmark of whole systems the best submission of each is predicted. `progress` is told how many rows are done.
+    """
     predicted = partial(_chunk, corrections=corrections)
-    order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
+    by_row = {
+        number: Result(rows[number], None, None, f"{best} of the same system reached more, and the best is its limit")
+        for number, best in systems.outdone(rows).items()
+    }
+    asked = [number for number in range(len(rows)) if number not in by_row]
+    order = sorted(asked, key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
     chunks = [
         [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
     ]
     if jobs > 1 and len(chunks) > 1:
         # Ctrl-C reaches every process; only this one answers it.
         with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=_ignore_interrupts) as pool:
-            done = [result for chunk in pool.map(predicted, chunks) for result in chunk]
+            done = _told(pool.map(predicted, chunks), len(by_row), progress)
     else:
-        done = [result for chunk in chunks for result in predicted(chunk)]
-    by_row = dict(zip(order, done, strict=True))
+        done = _told(map(predicted, chunks), len(by_row), progress)
+    by_row |= dict(zip(order, done, strict=True))
     return tuple(by_row[i] for i in range(len(rows)))
+
+
+def _told(chunks: Iterable[list[Result]], already: int, progress: Callable[[int], None] | None) -> list[Result]:
+    done: list[Result] = []
+    for chunk in chunks:
+        done += chunk
+        if progress is not None:
+            progress(already + len(done))
+    return done
 
 
 def _ignore_interrupts() -> None:
@@ -155,7 +188,27 @@ def _chunk(rows: Sequence[MeasuredRow], corrections: Corrections | None) -> list
 
 
 def predict_row(row: MeasuredRow, corrections: Corrections | None = None) -> Result:
-    """Predict one row, by `corrections` too; what can't be predicted is a result with its reason."""
+    """Predict one row, by `corrections` too; what can't be predicted is a result with its reason.
+
+    Where its submitter chose a layout that it does not state, the one that serves most is predicted.
+    """
+    best: Result | None = None
+    for run in systems.submissions(row):
+        found = _predicted(run, corrections)._replace(row=row)
+        if best is None or _serves(found) > _serves(best):
+            best = found
+        elif _serves(best):
+            break  # wider splits only lose
+    assert best is not None
+    return best
+
+
+def _serves(result: Result) -> float:
+    """What a result serves; nothing where the model can't run it."""
+    return 0.0 if result.prediction is None else systems.served(result.prediction.values)
+
+
+def _predicted(row: MeasuredRow, corrections: Corrections | None) -> Result:
     try:
         case = resolve(row)
     except InputError as error:

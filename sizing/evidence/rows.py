@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from sizing.catalog import models, profiles, shelf
-from sizing.catalog.measured import MeasuredRow
+from sizing.catalog import models, profiles, shelf, workloads
+from sizing.catalog.measured import MeasuredRow, benchmark_of
 from sizing.engine import rules as scheduling
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import SchedulerRules
@@ -80,7 +80,7 @@ def sizes_of(
     sequences = row.max_num_seqs or facts.max_num_seqs
     tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
     note = None
-    if row.mode == "max_throughput" and row.ttft_ms is None:
+    if row.mode == "server_slo" or (row.mode == "max_throughput" and row.ttft_ms is None):
         found, note = _of_saturated(setup, shard, gpu, conventions)
         sequences, tokens = sequences or found.max_num_seqs, tokens or found.max_num_batched_tokens
     elif row.mode == "static_batch" and tokens is None:
@@ -312,7 +312,7 @@ def rules_of(
 
 def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:
     """The traffic of a row's run: its lengths, and a rate, a number in flight, or all requests at once."""
-    lengths, most = _lengths(row, facts), longest
+    lengths, most = spread_of(row) or _lengths(row, facts), longest
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))
     rate = facts.rate_per_s if row.mode == "open_loop" else None
@@ -322,6 +322,18 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
         rate_per_s=rate if rate is not None and rate < float("inf") else None,
         in_flight=row.concurrency if row.mode == "closed_loop" else None,
         longest=most,
+    )
+
+
+def spread_of(row: MeasuredRow) -> tuple[Lengths, Lengths] | None:
+    """The lengths of the ready workload that a benchmark's requests are of, around those that the row states; None for other rows."""
+    of = benchmark_of(row.source, row.model)
+    if of is None or of.workload is None:
+        return None
+    tokens = workloads.load_workload(of.workload).spec.tokens
+    return (
+        Lengths(row.isl, tokens.isl_std or 0.0, "lognormal", longest=tokens.isl_max),
+        Lengths(row.osl, tokens.osl_std or 0.0, "lognormal", longest=tokens.osl_max),
     )
 
 

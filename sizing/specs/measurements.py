@@ -129,6 +129,23 @@ class SameExperts(Spec):
     source: Text
 
 
+class SystemBenchmark(Spec):
+    """A benchmark of whole systems, for rows whose source contains `rows_of` and whose model contains `model_of`.
+
+    Its requests are of the ready `workload`, whose limits a server keeps. Submitters choose the layout and the first of `weights` that the GPU
+    multiplies in. Rows of one with `refused` are not predicted.
+    """
+
+    rows_of: Text
+    model_of: Text
+    workload: Text | None = None
+    requests: PositiveInt | None = None
+    weights: tuple[Precision, ...] = ()
+    cache: KvPrecision = "auto"
+    refused: Text | None = None
+    source: Text
+
+
 class Stretch(Spec):
     """How many times the positions that a config states published runs go to."""
 
@@ -142,6 +159,7 @@ class Conventions(OneFile):
     FILE = "workloads/_benchmarks.yaml"
 
     versions: tuple[VersionSpelling, ...]
+    systems: tuple[SystemBenchmark, ...]
     weights: dict[str, Precision]
     cache: dict[str, KvPrecision]
     unstated_cache: tuple[UnstatedCache, ...]
