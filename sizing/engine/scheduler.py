@@ -198,7 +198,9 @@ class Scheduler:
             if rules.ranks > 1:
                 self.ranks[request] = rank
             self.prefilling.append(request)
-            left[rank] -= min(rules.units_per_request, self.total_units(request) - self.done_units.setdefault(request, 0.0))
+            left[rank] -= min(
+                rules.units_per_request, self.total_units(request) - self.done_units.setdefault(request, 0.0)
+            )
 
     def _steps_to_look(self) -> int:
         """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sizing.catalog import gpus, shelf, workloads
+from sizing.catalog import gpus, workloads
 from sizing.catalog.measured import MeasuredRow, benchmark_of
 from sizing.engine.simulation import ReplicaSet, Run, Traffic, simulate
 from sizing.model.precision import peak_of
 from sizing.specs.errors import InputError
-from sizing.specs.measurements import Conventions, SystemBenchmark
+from sizing.specs.measurements import SystemBenchmark
 from sizing.specs.workload import Limits
 
 SPLITS = (1, 2, 4, 8)  # GPUs of a replica

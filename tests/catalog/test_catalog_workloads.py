@@ -23,7 +23,12 @@ OPTIONS = {
     "limits.ttft": "--ttft",
     "mode": "--mode",
 }
-READY = ("agentic", "call-centre", "chat", "code-completion", "offline-batch", "rag", "summarisation")
+ASKED_OF_GPUS = ("mixtral-mix", "openorca")  # benchmarks without a demand: what so many GPUs serve is what is asked
+READY = tuple(
+    sorted(
+        (*ASKED_OF_GPUS, "agentic", "call-centre", "chat", "code-completion", "offline-batch", "rag", "summarisation")
+    )
+)
 
 
 def test_the_ready_workloads_are_these() -> None:
@@ -35,7 +40,7 @@ def test_a_ready_workload_is_complete_and_sourced(name: str) -> None:
     found = load_workload(name)
     spec = found.spec
     assert (found.id, spec.name) == (name, name)
-    assert spec.demand is not None
+    assert (spec.demand is None) == (name in ASKED_OF_GPUS)
     assert spec.source
     assert spec.description
     assert (spec.limits == type(spec.limits)()) == (spec.mode == "offline")
