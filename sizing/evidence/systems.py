@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sizing.catalog import gpus, workloads
+from sizing.catalog import profiles, workloads
 from sizing.catalog.measured import MeasuredRow, benchmark_of
 from sizing.engine.simulation import ReplicaSet, Run, Traffic, simulate
 from sizing.model.precision import peak_of
@@ -39,7 +39,7 @@ def submissions(row: MeasuredRow) -> Iterator[MeasuredRow]:
 def _weights(of: SystemBenchmark, row: MeasuredRow) -> str:
     """The first of the benchmark's formats that the GPU multiplies in, else what the row states."""
     try:
-        tflops = gpus.load_gpu(row.gpu).spec.datasheet.dense_tflops
+        tflops = profiles.load_gpu(row.gpu).spec.datasheet.dense_tflops
     except InputError:
         return row.weight_precision
     native = (name for name in of.weights if getattr(tflops, peak_of(name)) is not None)
