@@ -15,13 +15,13 @@ import typer
 from sizing import __version__
 from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
-from sizing.cli.output import OutputError, complain, discard, flush_output
+from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
 from sizing.question.values import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, nearest
 
 COMPLETING = ["completion", "words"]
-# The commands, in the order of help, with their modules; only the requested one is loaded.
-COMMANDS = {
+# Commands with their modules, in the order of messages; only the requested one is loaded.
+NAMED = {
     **{
         name: f"{name}:command"
         for name in (
@@ -33,6 +33,12 @@ COMMANDS = {
     **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads", "prices")},
     "completion": "help.completion:command",
 }  # fmt: skip
+# Any other file of this folder with a function `command` is the command of its name.
+COMMANDS = NAMED | {
+    name: f"{name}:command"
+    for name in files_with("def command(", Path(__file__).parent)
+    if f"{name}:command" not in NAMED.values()
+}
 
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_LINES, FIRST_LINES = 40, 10  # of faults: of very many the first are shown, and counted are the others

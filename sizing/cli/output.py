@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,7 +14,16 @@ from sizing.formats.view import Document, Figure
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
 
-FORMATS = ("table", "json", "csv", "markdown")
+
+def files_with(line: str, folder: Path) -> tuple[str, ...]:
+    """The names of a folder's Python files in which a line begins as `line` does."""
+    files = sorted(folder.glob("*.py"))
+    return tuple(path.stem for path in files if f"\n{line}" in path.read_text(encoding="utf-8"))
+
+
+# A file of `formats` with a function `write` is a format of its name.
+OWN_FILE = files_with("def write(document:", Path(__file__).parents[1] / "formats")
+FORMATS = ("table", "json", "csv", "markdown", *OWN_FILE)
 DETAILED = "table with all details"  # the format of --verbose and --explain
 
 # Replacements for characters outside a terminal's encoding; any other becomes a question mark.
@@ -53,6 +63,8 @@ def write(document: Document[Any], name: str) -> None:
         from sizing.formats.text import render_for
 
         print_text(render_for(document, sys.stdout, detailed=name == DETAILED))
+    elif name in OWN_FILE:
+        print_text(import_module(f"sizing.formats.{name}").write(document))
     else:
         from sizing.formats.tables import WRITERS
 
