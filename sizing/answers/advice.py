@@ -56,8 +56,10 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     size = _confirmed(replace(outcome, question=loosest, answers=sizes), data, simulated).confirmed
     if size is None or size.gpus >= best.gpus:
         return None
-    measured_s = size.latency_s(name)[limit.statistic]
     gpu = size.pool.replica.gpu_type.name
+    if not simulated:
+        return Relaxation(name, seconds, size.gpus, gpu)
+    measured_s = size.latency_s(name)[limit.statistic]
     if name in SURE and limit.statistic == "mean":
         return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
     seconds = max(seconds, legible(measured_s))
@@ -156,9 +158,19 @@ def relaxed(limits: Limits, name: str, factor: float) -> Limits:
 def nearest_miss(outcome: Outcome) -> Refusal | None:
     """The refusal that came closest, or None without refusals.
 
-    A layout that fits and misses a limit is nearer than a layout that does not fit.
+    A layout that fits and misses a limit is nearer than a layout that does not fit. Where a budget of GPUs is too small for
+    any replica, the layout within it that lacks the least memory says why.
     """
-    return min(outcome.refusals, key=lambda r: (r.reason not in LIMITED, r.shortfall, r.layout.gpus), default=None)
+    nearest = min(outcome.refusals, key=_miss, default=None)
+    if nearest is None or nearest.reason != "gpu_budget":
+        return nearest
+    budget = outcome.question.rules.gpu_budget or 0
+    within = [r for r in outcome.refusals if r.reason == "memory" and r.layout.gpus <= budget]
+    return min(within, key=_miss, default=nearest)
+
+
+def _miss(refusal: Refusal) -> tuple[bool, float, int]:
+    return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
 
 
 def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
@@ -211,6 +223,17 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
         yield "--prefix-routing affinity", routed
     if request.rules.gpu_budget is not None and request.target.amount is not None:
         yield "a larger budget of GPUs", request.with_(gpu_budget=None)
+    elif request.rules.gpu_budget is not None:
+        yield from ((f"--gpus {more}", request.with_(gpu_budget=more)) for more in _next_budget(outcome))
+
+
+def _next_budget(outcome: Outcome) -> Iterator[int]:
+    """Yield the fewest GPUs that hold a replica, beyond a node whole nodes; nothing where no replica is too large alone."""
+    too_large = [r for r in outcome.refusals if r.reason == "gpu_budget"]
+    least = min(too_large, key=lambda r: r.layout.gpus, default=None)
+    if least is not None:
+        node = least.gpu_type.gpu.datasheet.node.gpus
+        yield least.layout.gpus if least.layout.gpus <= node else -(-least.layout.gpus // node) * node
 
 
 def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sizing.answers.answer import Answer
+from sizing.formats.words import percent
 from sizing.model.extras import NOTHING, Cached, Extras
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, bounded, loads_of, points_of
@@ -234,8 +235,8 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
     chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
     if math.isinf(margin):
-        kept_not = f"do not keep {asked_of(question)} in {confidence:.0%} of published runs like this"
-        why = f"{MOST_MARGIN:g} times as many {kept_not}"
+        missing = f"over {percent(1 - confidence)} of published runs like this miss {asked_of(question)}"
+        why = f"{missing} even with {MOST_MARGIN:g} times as many"
         return Sure(None, confidence, found.groups, chance, why)
     count = max(pool.count, replicas_for(demand * margin, most))
     return Sure(count * pool.replica.layout.gpus, confidence, found.groups, chance)

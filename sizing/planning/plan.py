@@ -13,7 +13,7 @@ from sizing.planning import uncertainty
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown, pools_of
 from sizing.planning.growth import Growing, growing
-from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of
+from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of, surely
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges
@@ -35,6 +35,7 @@ class Moved(NamedTuple):
 class Plan(NamedTuple):
     """The result of `plan`. `fleet` is None where a workload has no answer, or `unreachable` gives the reason.
 
+    `sure` is the fleet with the replicas that published runs say are sure to do, None where of a workload nothing is known.
     `suggestions` are, by workload, single changes that would let it be served. `draws` are None unless asked for.
     """
 
@@ -42,6 +43,7 @@ class Plan(NamedTuple):
     rules: ProvisionRules
     scaling: Scaling
     fleet: Provision | None = None
+    sure: Provision | None = None
     growth: Growing | None = None
     cloud: Cloud | None = None
     moves: tuple[Moved, ...] = ()
@@ -110,6 +112,7 @@ def plan(
             moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
             growth=_growth(fleet),
             fleet=fleet,
+            sure=surely(fleet),
             cloud=cloud_of(fleet, found.scaling),
         )
     except UnreachableError as error:

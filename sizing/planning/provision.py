@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -10,7 +12,7 @@ from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.planning.fleet import GpuPool, Sharing, Tenant, hours_of, peak_of_sums, pools_of
 from sizing.planning.instances import Instances, instances
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import need_of, size_of
+from sizing.planning.size import UnreachableError, need_of, size_of
 from sizing.question.question import Question
 from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.gpu import GpuType
@@ -141,6 +143,31 @@ def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
     if demanded is not None and not need.in_flight:
         demanded = demanded.at_rate(best.requests_per_s, question.origin.workload.planning)
     return Tenant(workload.name, best.pool.replica.gpu_type.id, workload.pool, need, size, demanded)
+
+
+def surely(fleet: Provision) -> Provision | None:
+    """The fleet sized so that each workload's replicas are sure to do, with their reserves; None where of one it is not known."""
+    found = tenants_sure(fleet)
+    known = tuple(tenant for tenant in found if tenant is not None)
+    return fleet._replace(tenants=known, pools=pools_of(known, fleet.rules)) if len(known) == len(found) else None
+
+
+def tenants_sure(fleet: Provision) -> list[Tenant | None]:
+    """Each workload with the replicas that are sure to do, None where that is not known."""
+    return [_surely(*each, fleet.rules) for each in zip(fleet.answers, fleet.tenants, strict=True)]
+
+
+def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant | None:
+    """A workload with the replicas that are sure to do; None where that is not known, or no reserve of them is large enough."""
+    sure, need = answer.outcome.sure, tenant.need
+    if sure is None or sure.gpus is None:
+        return None
+    base = max(need.base, sure.gpus // need.fit.gpus_per_replica)
+    if base > need.base:
+        need = replace(need, base=base, per_replica=need.demand * (1 + need.headroom) / base)
+    with suppress(UnreachableError):
+        return tenant._replace(need=need, size=size_of(need, rules))
+    return None
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:

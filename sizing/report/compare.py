@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
-from sizing.formats.words import between, milliseconds, money, number, percent, plural
+from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.report.compare_record import BANDS, LATENCIES, Compare, CompareCandidate
 from sizing.report.parts import bands
+from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import shape_words
-from sizing.report.parts.question import LABELS, LimitInMs, LimitsInMs, demand_line, limits_in_words, replica_lines
+from sizing.report.parts.question import LABELS, LimitInMs, demand_line, limits_in_words, replica_lines
 from sizing.report.parts.screen import OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 
 MOST_SHOWN = 10  # candidates on a screen
@@ -25,7 +26,7 @@ def document(record: Compare) -> Document[Compare]:
     return Document(record, sections, rows)
 
 
-OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools")  # of CSV, made below
+OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence")  # of CSV, made below
 FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN_COLUMNS)
 
 
@@ -87,6 +88,7 @@ def _price(c: CompareCandidate) -> str | None:
 
 SCREEN = (
     bands.GPUS,
+    Quantity("gpus_sure", "sure"),
     Quantity("gpus_per_replaced_gpu", "for each"),
     bands.GPU,
     bands.WEIGHTS._replace(write=str.upper, shown="differs"),
@@ -108,7 +110,7 @@ def sections(record: Compare) -> Iterator[Section]:
         more = len(served) - MOST_SHOWN
         notes = (Line(f"{plural(more, 'more candidate')}: --verbose", style="dim"),) if more > 0 else ()
         yield Table(
-            (*SCREEN[:7], *_limited(record), *SCREEN[7:]), served[:MOST_SHOWN], "/candidates", notes=notes, spare=SPARE
+            (*SCREEN[:8], *_limited(record), *SCREEN[8:]), served[:MOST_SHOWN], "/candidates", notes=notes, spare=SPARE
         )
     lines = [demand_line(record.inputs, record.demand), Line(limits_in_words(record.inputs["limits"]), "Limits")]
     failures = [_failure(c) for c in record.candidates if not c.feasible]
@@ -143,22 +145,14 @@ def _verdict(record: Compare) -> Iterator[Line]:
     if best is not None:
         single = f"; {SINGLE}" if best.replicas == 1 else ""
         yield verdict(kept(any(record.inputs["limits"].values()), best.verified) + single, good=True)
-        beyond = list(_beyond(best, record.inputs["limits"]))
-        if beyond:
-            yield Line(f"Not sure: published runs like it put {' and '.join(beyond)}")
+        by_rate = record.inputs["demand"]["requests_per_s"] is not None
+        limited = any(record.inputs["limits"].values())
+        yield from SureOf(best.gpus or 0, best.gpus_sure, record.confidence, best.evidence, limited, by_rate).lines()
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old)}{left}"
         most = number(old.requests_per_s)
         yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
-
-
-def _beyond(c: CompareCandidate, limits: LimitsInMs) -> Iterator[str]:
-    """Yield each mean latency with a range beyond its limit."""
-    for name in LATENCIES:
-        limit, band = limits.get(name), c.bands.get(name)
-        if limit is not None and band is not None and limit.statistic == "mean" and band.high > limit.ms:
-            yield f"{_title(name)} at {between(band.low, band.high, milliseconds)}, limit {milliseconds(limit.ms)}"
 
 
 def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
 from sizing.formats.view import Assumption
+from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools
+from sizing.report.parts.evidence import Evidence, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import (
     as_one,
@@ -47,6 +49,7 @@ class CompareCandidate(NamedTuple):
     tells that kernel efficiencies of another GPU stand in for this one's. `gpus_per_replaced_gpu` is null where none are replaced.
     Where prefill and decode are `disaggregated`, `pools` has the layouts, and what a replica alone has is null: its layout, an id
     or a price of two GPU types, bands; `limit` is then what ends the load of the pool nearer to its most, `pools` without any.
+    With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it, as `evidence` says.
     """
 
     gpu: str
@@ -87,6 +90,9 @@ class CompareCandidate(NamedTuple):
     notes: tuple[str, ...] = ()
     disaggregated: bool = False
     pools: PoolShapes | None = None
+    gpus_sure: int | None = None
+    usd_per_month: float | None = None
+    evidence: Evidence | None = None
 
 
 class Replaced(NamedTuple):
@@ -125,6 +131,7 @@ class Compare(NamedTuple):
     best: CompareCandidate | None
     candidates: tuple[CompareCandidate, ...]
     assumptions: tuple[Assumption, ...]
+    confidence: float | None = None
     schema: str = "llmsize.compare/1"
 
 
@@ -191,6 +198,9 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         pools=pools.shapes(best) if best.separate else None,
+        gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
+        usd_per_month=None if best.usd_per_hour is None else best.usd_per_hour * HOURS_PER_MONTH,
+        evidence=evidence(outcome),
     )
 
 
@@ -289,6 +299,7 @@ def record(
         best=best,
         candidates=candidates,
         assumptions=tuple(_shared([entry.assumptions for entry in found if entry.candidate.feasible])),
+        confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
     )
 
 

@@ -36,6 +36,7 @@ from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, bands
+from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.layouts import Deployment, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, replica_lines
@@ -61,7 +62,7 @@ class CostReport(NamedTuple):
     `load` is `mean_load`; where no mean is known `stated_demand`, served around the clock; without a demand `as_sized`, the
     most of the replicas sized. `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole
     servers or instances; `sized_to_mean` is the rate sized for, headroom in it, over the mean; `demand` says which rate is
-    stated, and how. Of what is infeasible `problems` say what is in the way, and `suggestions` are single changes that help.
+    stated, and how. `confidence` and `evidence` are of the sure GPUs of the first deployment. Of what is infeasible `problems` say what is in the way, and `suggestions` are single changes that help.
     """
 
     feasible: bool
@@ -90,6 +91,8 @@ class CostReport(NamedTuple):
     problems: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
+    confidence: float | None = None
+    evidence: Evidence | None = None
     schema: str = "llmsize.cost/1"
 
 
@@ -129,6 +132,8 @@ def record(bill: Bill) -> CostReport:
         problems=tuple(_problems(bill)),
         suggestions=(),
         assumptions=tuple(dict.fromkeys(_assumptions(bill))),
+        confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
+        evidence=evidence(first.outcome),
     )
 
 
@@ -283,6 +288,8 @@ def _answer(record: CostReport) -> Iterator[Line]:
     checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[record.verified]
     shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {layout(run)}"
     yield verdict(f"{shape} keep every limit, {checked}", good=record.verified is not False)
+    limited, by_rate = any(record.inputs["limits"].values()), record.inputs["demand"]["requests_per_s"] is not None
+    yield from SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
         bound = f" ({least.note.rpartition('; ')[2]})" if least.follows_load and least.note else ""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.counts import NONE_ALIKE
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.model.architecture import SIZES
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
-from sizing.report.parts.bands import Predicted
+from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import (
     Cost,
     Latency,
@@ -38,13 +38,14 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
-from sizing.specs.bands import ErrorBand, Sure
+from sizing.specs.bands import ErrorBand
 
 if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
     from sizing.report.parts.disaggregated import Disaggregated
 
 
 NEXT = f"{DERIVED}; llmsize report: a page"
+TIMES_FROM = 2.0  # of a limit, from which on a miss is said as so many times the limit
 
 
 class Conservative(NamedTuple):
@@ -76,30 +77,6 @@ class Simulation(NamedTuple):
     kv_utilisation_mean: float
     kv_utilisation_max: float
     preemptions: int
-
-
-class StepFactors(NamedTuple):
-    """What step times were multiplied by: medians of so many groups of published runs."""
-
-    decode: float
-    prefill: float
-    groups: int
-    source: str
-
-
-class Evidence(NamedTuple):
-    """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
-
-    `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without. So are
-    `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds.
-    """
-
-    groups: int
-    chance: float | None
-    why_not: str | None
-    correction: StepFactors | None
-    gpus_as_predicted: int | None = None
-    gpu_as_predicted: str | None = None
 
 
 class Estimate(NamedTuple):
@@ -167,30 +144,11 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         idle_conversations=idle(pool, question),
         readings=readings_of(found.load, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
-        evidence=_evidence(outcome, predicted),
+        evidence=evidence(outcome, predicted),
     )
     if not explained:
         return served
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
-
-
-def _evidence(outcome: Outcome, predicted: Iterable[Predicted]) -> Evidence | None:
-    sure, by = outcome.sure, outcome.correction
-    if sure is None:
-        return None
-    factors = StepFactors(by.decode, by.prefill, by.groups, by.source) if by.groups else None
-    ranges = bands.whose(predicted) if sure.why_not == NONE_ALIKE else ""
-    why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
-    return Evidence(sure.groups, sure.chance, why_not, factors, *_as_predicted(outcome))
-
-
-def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
-    """The GPUs that the prediction alone needs and their type, where the answer takes others for even odds."""
-    best, without = outcome.answer, outcome.predicted
-    if not outcome.even or best is None or without is None:
-        return None, None
-    size, own = ((each.gpus, each.pool.replica.gpu_type.name) for each in (without, best))
-    return (None, None) if size == own else size
 
 
 def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
@@ -349,7 +307,8 @@ def _shortfall(limiting: Limiting) -> str:
     value, limit = limiting.value_ms, limiting.limit_ms
     if value is None or limit is None or value <= limit:
         return limiting.detail[:1].upper() + limiting.detail[1:]
-    return f"{limit_words(limiting.limit)} is {percent(value / limit - 1)} over its limit at the nearest layout"
+    over = f"{percent(value / limit - 1)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
+    return f"{limit_words(limiting.limit)} is {over} its limit at the nearest layout"
 
 
 def _verdict(record: Estimate) -> Iterator[Line]:
@@ -381,9 +340,8 @@ def _evident(record: Estimate) -> Iterator[Line]:
         yield Line(f"The rate is kept in {percent(confidence)} of published runs like this; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
-    keeps = screen.kept_by_runs(_is_limited(record), by_rate)
-    known = Sure(d.gpus_sure, confidence, found.groups, found.chance, found.why_not)
-    yield screen.sure(d.gpus, known, keeps, "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
+    yield from known.lines("" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
     if found.gpus_as_predicted is not None:
         other = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         even = f"{d.gpus:,} for even odds among published runs like it"
@@ -434,7 +392,9 @@ def _around(record: Estimate) -> Iterator[Line]:
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
         yield from nearest(record).lines[said:]
-        yield from screen.few("Refused", layouts.not_possible(record.rejected, record.limiting.limit), "reason", 2)
+        asked = any(i["serving"][name] is not None for name in SIZES)
+        others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
+        yield from screen.few("Refused", others, "reason", 2)
         return
     yield screen.memory_line(record.memory, i["serving"]["max_num_seqs"])
     if record.idle_conversations is not None and i.get("conversation") is not None:

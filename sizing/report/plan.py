@@ -29,6 +29,7 @@ from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import bands
+from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import demand_line, replica_lines
 from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, rests_on, verdict, would_help
@@ -125,12 +126,34 @@ def _answer(record: PlanReport) -> Iterator[Line]:
     holds = kept(limited, all(workload.verified for workload in record.workloads))
     single = f"; {SINGLE}" if record.replicas == 1 else ""
     yield verdict("; ".join(record.problems) or holds + single, good=record.feasible)
+    yield from _sure(record, limited)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
-    share = record.utilisation_mean
-    busy = "" if share is None else f"; the mean load uses {_share(share)} of the {plural(record.gpus or 0, 'GPU')}"
-    yield Line(f"On-premises {nodes}{busy}")
+    yield Line(f"On-premises {nodes}{_used(record)}")
     if record.usd_per_month is not None:
         yield Line(f"{rounded_usd(record.usd_per_month)} a month, {_how_paid(record)}")
+
+
+def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
+    """Yield how many GPUs, reserve in them, are sure to do; of a fleet, of which workloads it is not known."""
+    first, gpus = record.workloads[0], record.gpus or 0
+    found, by_rate = first.evidence, all(each.demand_unit == "requests/s" for each in record.workloads)
+    if len(record.workloads) > 1 and found is not None:
+        unknown = [each.name for each in record.workloads if each.gpus_sure is None]
+        why = f"no published runs like {', '.join(unknown)}" if unknown else None
+        found = found._replace(chance=None, why_not=why)
+    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
+
+
+def _used(record: PlanReport) -> str:
+    """Write how much of what the GPUs serve within the limits the load takes, at the peak and on average."""
+    of = f" of {_of_gpus(record.gpus or 0)}"
+    shares = ((record.utilisation_peak, "at the peak"), (record.utilisation_mean, "on average"))
+    said = [f"{_share(share)}{{}} {when}" for share, when in shares if share is not None]
+    return f"; the load uses {', '.join(said)}".format(of, "") if said else ""
+
+
+def _of_gpus(count: int) -> str:
+    return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
 def _how_paid(record: PlanReport) -> str:

@@ -21,11 +21,12 @@ from sizing.planning.fleet import (
 )
 from sizing.planning.growth import Growing
 from sizing.planning.plan import Moved, Plan
-from sizing.planning.provision import PlanAnswer, Provision, peak_of, total
+from sizing.planning.provision import PlanAnswer, Provision, peak_of, tenants_sure, total
 from sizing.planning.size import Reserve
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import assumptions
-from sizing.report.parts.figures import Latency, Users, latency
+from sizing.report.parts.evidence import Evidence, evidence
+from sizing.report.parts.figures import Latency, Users, latency, load_figures
 from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import demand, habits, inputs
@@ -35,7 +36,8 @@ class WorkloadPlan(NamedTuple):
     """One workload: its demand, the share of one replica (requests/s, or in flight), and its size.
 
     Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers
-    of `gpus_per_node`, of this workload alone.
+    of `gpus_per_node`, of this workload alone. With `gpus_sure`, reserve in it, most published runs like it would keep the limits;
+    null where too few are like it, as `evidence` says.
     """
 
     name: str
@@ -70,6 +72,8 @@ class WorkloadPlan(NamedTuple):
     latency: Latency
     limit: str
     verified: bool | None
+    gpus_sure: int | None = None
+    evidence: Evidence | None = None
 
 
 class PoolPlan(NamedTuple):
@@ -111,7 +115,9 @@ class PlanReport(NamedTuple):
     """The record of `llmsize plan`; every total is null where a workload has no answer.
 
     `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `utilisation_mean` is the mean load over what
-    `gpus` serve within the limits. `users` is of a single workload. `suggestions` are changes that make it feasible.
+    `gpus` serve within the limits, `utilisation_peak` the peak of a single workload over the same. `users` is of a single
+    workload. `suggestions` are changes that make it feasible. With `gpus_sure` every workload is sure to be served with the
+    `confidence`; null where of one it is not known.
     """
 
     feasible: bool
@@ -137,6 +143,9 @@ class PlanReport(NamedTuple):
     problems: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
+    gpus_sure: int | None = None
+    confidence: float | None = None
+    utilisation_peak: float | None = None
     schema: str = "llmsize.plan/1"
 
 
@@ -148,6 +157,7 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         return PlanReport(False, stated, problems=tuple(_problems(plan)), suggestions=tuple(_suggestions(plan)))
     first, tenant = fleet.answers[0], fleet.tenants[0]
     pools = tuple(_pool(pool, fleet) for pool in fleet.pools)
+    sizes_sure = [None if each is None else each.size.gpus for each in tenants_sure(fleet)]
     found = (availability(each, plan.rules) for each in fleet.tenants)
     return filled(
         PlanReport,
@@ -158,7 +168,8 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         installed_gpus=sum(pool.installed_gpus for pool in pools),
         utilisation_mean=utilisation(fleet.tenants, fleet.gpus),
         workloads=tuple(
-            _workload(answer, each, fleet) for answer, each in zip(fleet.answers, fleet.tenants, strict=True)
+            _workload(answer, each, fleet)._replace(gpus_sure=gpus)
+            for answer, each, gpus in zip(fleet.answers, fleet.tenants, sizes_sure, strict=True)
         ),
         pools=pools,
         hours=hours_of_load(fleet.tenants, fleet.pools),
@@ -170,6 +181,9 @@ def record(plan: Plan, *, title: str | None, is_fleet: bool) -> PlanReport:
         problems=tuple(_problems(plan)),
         suggestions=(),
         assumptions=tuple(_assumptions(plan, fleet)),
+        gpus_sure=None if plan.sure is None else plan.sure.gpus,
+        confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
+        utilisation_peak=None if is_fleet else _peak_share(first, tenant),
     )
 
 
@@ -250,7 +264,17 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         latency=latency(best),
         limit=best.pool.capacity.binding,
         verified=answer.outcome.verified,
+        gpus_sure=None,
+        evidence=evidence(answer.outcome),
     )
+
+
+def _peak_share(answer: PlanAnswer, tenant: Tenant) -> float | None:
+    """The peak over the most that all replicas, the reserve too, serve within the limits; None without a demand."""
+    if answer.outcome.question.target.amount is None:
+        return None
+    headroom = load_figures(answer.best, answer.outcome).headroom
+    return tenant.need.base / (tenant.size.replicas * (1 + headroom))
 
 
 def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:

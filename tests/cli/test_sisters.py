@@ -11,6 +11,7 @@ import pytest
 
 from sizing.catalog import shelf
 from sizing.cli.main import run
+from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.specs.bands import Corrections, Situation
 
 Capture = pytest.CaptureFixture[str]
@@ -41,6 +42,11 @@ def corrections(record: dict[str, Any]) -> set[str]:
     return {str(one["value"]) for one in record["assumptions"] if one["what"] == "correction of step times"}
 
 
+def known_of(record: dict[str, Any]) -> tuple[Any, ...]:
+    """The sure GPUs of a record and what published runs say of them."""
+    return record["gpus_sure"], record["evidence"]["groups"], record["evidence"]["chance"]
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_same_question_has_one_answer(question: str, tmp_path: Path, capsys: Capture) -> None:
     workload = tmp_path / "service.yaml"
@@ -57,19 +63,24 @@ def test_the_same_question_has_one_answer(question: str, tmp_path: Path, capsys:
 
     compared = asked(f"compare {workload}", capsys)["best"]
     assert (compared["gpus"], compared["usd_per_hour"]) == (gpus, usd)
+    assert known_of(compared) == known_of(answer["deployment"] | answer)
     assert compared["requests_per_s"] == pytest.approx(rate)
     assert {name: compared[name] for name in LATENCIES} == pytest.approx(means)
 
     planned = asked(f"plan {workload}", capsys)
     assert planned["gpus"] == gpus
     (own,) = planned["workloads"]
+    assert planned["usd_per_month"] == pytest.approx(compared["usd_per_month"]) == pytest.approx(usd * HOURS_PER_MONTH)
+    assert planned["gpus_sure"] == own["gpus_sure"]
+    assert known_of(own) == known_of(answer["deployment"] | answer)
     assert own["peak_requests_per_s"] == pytest.approx(rate, rel=1e-6)
     assert {name: own["latency"][name]["mean"] for name in LATENCIES} == pytest.approx(means)
 
     priced = asked(f"cost {workload}", capsys)
     assert priced["deployments"][0]["gpus"] == gpus
-    assert priced["deployments"][0]["gpus_sure"] == answer["deployment"]["gpus_sure"]
+    assert known_of(priced["deployments"][0] | priced) == known_of(answer["deployment"] | answer)
     assert priced["usd_per_hour"] == pytest.approx(usd)
+    assert priced["usd_per_month"] == pytest.approx(usd * HOURS_PER_MONTH)
 
     simulated = asked(answer["simulate_command"].removeprefix("llmsize "), capsys)
     assert simulated["requests_per_s"] == pytest.approx(rate, rel=OF_A_RUN)
@@ -93,3 +104,33 @@ def test_a_check_passes_where_the_answer_s_own_gpus_do(gpus: int, capsys: Captur
     assert run([*limited, "--quiet"]) == 0
     needed = int(capsys.readouterr().out)
     assert run([*limited, "--gpus", str(gpus), "--quiet"]) == (0 if gpus >= needed else 1)
+
+
+SIZING = ("estimate", "compare", "cost", "plan")
+
+
+@pytest.mark.parametrize("command", SIZING)
+def test_every_answer_says_how_many_are_sure(command: str, capsys: Capture) -> None:
+    """The first screen has both counts: as predicted, and with which most published runs would keep the limits."""
+    sure = asked("estimate chat -g h100-sxm --no-verify", capsys)["deployment"]["gpus_sure"]
+    assert run([command, "chat", "-g", "h100-sxm", "--no-verify"]) == 0
+    assert f"GPUs, {sure} to be sure" in capsys.readouterr().out
+
+
+def test_a_plan_is_sure_with_its_reserve(capsys: Capture) -> None:
+    """A spare replica is on top of the sure count as it is on top of the expected one."""
+    plain, spare = (asked(f"plan chat -g h100-sxm --no-verify {more}", capsys) for more in ("", "--spare 1"))
+    each = plain["workloads"][0]["gpus_per_replica"]
+    assert plain["gpus_sure"] > plain["gpus"]
+    assert (spare["gpus"] - plain["gpus"], spare["gpus_sure"] - plain["gpus_sure"]) == (each, each)
+
+
+@pytest.mark.parametrize("more", ["--disaggregate auto", "--prefix-hit 30%"])
+def test_what_nothing_is_published_of_says_so(more: str, capsys: Capture) -> None:
+    """Pools and optimisations have no sure count, and the reason is said."""
+    assert run(["estimate", "chat", "-g", "h100-sxm", "--no-verify", *more.split()]) == 0
+    assert "to be sure: not known, no published runs" in capsys.readouterr().out
+    found = asked(f"estimate chat -g h100-sxm --no-verify {more}", capsys)
+    of = found["disaggregated"] or found["deployment"] | found
+    assert of["gpus_sure"] is None
+    assert of["evidence"]["why_not"].startswith("no published runs")

@@ -10,6 +10,7 @@ from sizing.formats.view import Facts, Line, Section, filled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import repeat, screen
+from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import statistics
 from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected, sizes
 from sizing.report.parts.limiting import limit_words
@@ -74,7 +75,7 @@ class Aggregated(NamedTuple):
 class Disaggregated(NamedTuple):
     """A disaggregated deployment compared to aggregated serving; figures are null where it is infeasible.
 
-    `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
+    `gpus_sure` is null: `evidence` says that nothing is published of pools. `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
     simulated (null: none), `simulate_command` simulates the answer. `beats_aggregated` tells by the objective, and
     `why` in words.
     """
@@ -101,6 +102,9 @@ class Disaggregated(NamedTuple):
     needs: str = ""
     rejected: dict[str, tuple[RejectedLayout, ...]] = {}  # noqa: RUF012 - never changed
     simulate_command: str | None = None
+    gpus_sure: int | None = None
+    confidence: float | None = None
+    evidence: Evidence | None = None
 
 
 def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
@@ -138,6 +142,9 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
         needs=nothing.needs,
         rejected=nothing.rejected,
         simulate_command=repeat.command(best, question),
+        gpus_sure=None if found.sure is None else found.sure.gpus,
+        confidence=None if found.sure is None else found.sure.confidence,
+        evidence=evidence(found),
     )
 
 
@@ -222,9 +229,11 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
         return
     named = prefill.gpu != decode.gpu
     shape = f"prefill {pool_words(prefill, named=named)} + decode {pool_words(decode, named=named)}"
-    holds = screen.kept(any(inputs["limits"].values()), found.sizes_tried is not None)
+    limited, by_rate = any(inputs["limits"].values()), inputs["demand"]["requests_per_s"] is not None
+    holds = screen.kept(limited, found.sizes_tried is not None)
+    sure = SureOf(found.gpus or 0, found.gpus_sure, found.confidence, found.evidence, limited, by_rate)
     yield Facts(
-        (screen.verdict(f"{holds}; {_against(found)}", good=True),),
+        (screen.verdict(f"{holds}; {_against(found)}", good=True), *sure.lines()),
         headline(found.gpus or 0, None if named else decode.gpu, shape, found.usd_per_hour),
     )
     rows = screen.latencies(lambda name, statistic: getattr(getattr(found, name), statistic), inputs["limits"])
@@ -235,8 +244,8 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
         (
             demand_line(inputs),
             *replica_lines(inputs),
-            Line(_used(prefill), "Prefill"),
-            Line(_used(decode), "Decode"),
+            Line(_used(prefill, found.requests_per_s or 0.0), "Prefill"),
+            Line(_used(decode, found.requests_per_s or 0.0), "Decode"),
             Line(transfer, "Transfer"),
             Line(found.why, "Why", spare=1),
             Line(found.needs, "Needs", spare=2),
@@ -252,9 +261,10 @@ def _against(found: Disaggregated) -> str:
     return f"{verdict} than serving as one ({plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s)"
 
 
-def _used(pool: PoolFigures) -> str:
+def _used(pool: PoolFigures, requests_per_s: float) -> str:
     nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
+    share = percent(requests_per_s / pool.most_requests_per_s)
     return (
-        f"{plural(pool.gpus, 'GPU')}, {percent(pool.utilisation)} busy{nodes}; at most {number(pool.most_requests_per_s)} "
-        f"requests/s, by {limit_words(pool.limit)}"
+        f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; at most {number(pool.most_requests_per_s)} requests/s, by "
+        f"{limit_words(pool.limit)}"
     )

@@ -202,12 +202,13 @@ def _called(best: Alternative, a: Alternative) -> str:
     return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}"
 
 
-def not_possible(found: Sequence[RejectedLayout], said: str) -> list[str]:
+def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
     """The refusals in words, of each GPU type and reason the nearest, those that a size or a limit would change first.
 
-    Those for the reason that is `said` already are left out.
+    Those for the reason that is `said` already are left out, and sizes that do not divide a model where none is `asked` for.
     """
-    nearest = sorted((r for r in found if r.reason != said), key=_nearness)
+    shown = (r for r in found if r.reason != said and (asked or r.reason != "split"))
+    nearest = sorted(shown, key=_nearness)
     return [f"{r.gpu} {layout(r)}: {r.detail}" for r in _first_of(nearest, lambda r: (r.gpu, r.reason))]
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, get_args
 
 from sizing.answers.deployment import Resolved, resolve
 from sizing.formats.view import Assumption
-from sizing.formats.words import number
-from sizing.model.architecture import Layout
-from sizing.replica.replica import unstarted
+from sizing.formats.words import gib, number
+from sizing.model.architecture import SIZES, Layout
+from sizing.replica.replica import Replica, candidates, unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
+from sizing.specs.workload import Reach
+
+REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # of layouts that are suggested: none that only a whole search tries
 
 
 class LayoutMemory(NamedTuple):
@@ -57,6 +61,11 @@ def _reason(resolved: Resolved, sequences: int) -> str | None:
             tokens, most = resolved.memory.max_model_len, resolved.memory.max_concurrency
             return f"does not fit: {sequences:,} sequences of {tokens:,} tokens, where the cache holds {number(most)}"
         return None
+    before = resolved.memory.deficit_gib - resolved.memory.sequence_gib - resolved.memory.shared_prefix_gib
+    if before > 0:
+        return (
+            f"does not fit: the weights and the engine alone need {gib(before)} GiB more per GPU, before any sequence"
+        )
     sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
     if resolved.memory.shared_prefix_gib:
         sequence = f"{sequence.removesuffix(' needs')} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
@@ -80,14 +89,29 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
         and resolved.question.service.extras.cached.within(longest)
     ):
         yield f"--max-model-len {longest}"
-    for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
-        if _fits(resolved, sequences, layout=replace(resolved.layout, tp=tp)):
-            yield f"--tp {tp}"
-            break
+    yield from _larger(resolved, sequences)
     if resolved.plan.weight_bits > 8 and _fits(resolved, sequences, precision="fp8"):
         yield "--precision fp8"
     if resolved.plan.kv_bits > 8 and _fits(resolved, sequences, kv_precision="fp8"):
         yield "--kv-precision fp8"
+
+
+def _larger(resolved: Resolved, sequences: int) -> Iterator[str]:
+    """Yield the options of a layout of more GPUs that holds it: more tensor parallelism, else the smallest of any kind."""
+    for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
+        if _fits(resolved, sequences, layout=replace(resolved.layout, tp=tp)):
+            yield f"--tp {tp}"
+            return
+    question, weights, now = resolved.question, resolved.plan.weight_format, resolved.layout
+    service = question.with_(serving=question.service.serving.model_copy(update=dict.fromkeys(SIZES))).service
+    for reach in REACHES:
+        found = candidates(service, resolved.gpu_type, weights, resolved.data, reach)
+        layouts = sorted((of.layout for of in found if isinstance(of, Replica)), key=lambda layout: layout.gpus)
+        fitting = (layout for layout in layouts if _fits(resolved, sequences, layout=layout))
+        for layout in islice(fitting, 1):
+            changed = [name for name in SIZES if getattr(layout, name) != getattr(now, name)]
+            yield " ".join(f"--{name} {getattr(layout, name)}" for name in changed)
+            return
 
 
 def _fits(

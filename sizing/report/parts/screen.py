@@ -142,7 +142,9 @@ def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
     """
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None:
-        return Line(f"{gpus:,} expected; to be sure: not known, {found.why_not or 'no published runs like this'}{more}")
+        known = "no count is sure" if found.groups else "to be sure: not known"
+        odds = "" if found.chance is None else f" ({keeps} in {percent(found.chance)} of published runs)"
+        return Line(f"{gpus:,} expected{odds}; {known}, {found.why_not or 'no published runs like this'}{more}")
     share = percent(found.confidence)
     if found.gpus <= gpus:
         count = f"{plural(gpus, 'GPU')} {'is' if gpus == 1 else 'are'}"
