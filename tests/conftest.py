@@ -6,6 +6,10 @@ import os
 
 from hypothesis import settings
 
+# Settings of whoever runs the tests are none of the tests': LLMSIZE_GOLDEN_EXACT and its like are read as TESTS_GOLDEN_EXACT.
+for name in [name for name in os.environ if name.startswith("LLMSIZE_")]:
+    os.environ[f"TESTS_{name.removeprefix('LLMSIZE_')}"] = os.environ.pop(name)
+os.environ["LLMSIZE_HOME"] = os.devnull
 os.environ["SOURCE_DATE_EPOCH"] = "1795867200"  # 2026-11-28, by which the age of prices is told
 
 settings.register_profile("ci", derandomize=True, max_examples=40, deadline=None, database=None)

@@ -45,7 +45,7 @@ FILES = {
     "course_8b_2000_200.csv": DATA / "course_8b_2000_200.csv",
 }
 MOST_LINES = 130  # of the README
-EXACT = os.environ.get("LLMSIZE_GOLDEN_EXACT", "") not in ("", "0")
+EXACT = os.environ.get("TESTS_GOLDEN_EXACT", "") not in ("", "0")
 
 
 @pytest.fixture

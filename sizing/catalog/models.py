@@ -149,7 +149,7 @@ def _bare(name: str, rules: NameRules) -> str:
     return "-".join((first, *(word for word in rest if word not in rules.stages)))
 
 
-SHELF = Shelf(ModelFile, "model", "workloads", "models", "llmsize models", dots_matter=True)
+SHELF = Shelf(ModelFile, "model", "workloads", "models", "llmsize models", dots_matter=True, own="models")
 
 CONFIG_FILE = "config.json"
 QUANTISATION_FILE = "hf_quant_config.json"

@@ -67,7 +67,7 @@ def borrowed(architecture: str) -> AssumedEfficiency | None:
     return next((entry for entry in sets if entry.architecture == architecture), None)
 
 
-GPUS = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus", check_profile)
+GPUS = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus", check_profile, own="gpus")
 
 
 def load_gpu(name_or_path: str) -> Found[Gpu]:
@@ -171,7 +171,7 @@ def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: DataFile) 
     return []
 
 
-ENGINES = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings)
+ENGINES = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings, own="engines")
 
 # The version follows the last colon; a drive letter's colon is followed by a separator and is none.
 _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)

@@ -12,7 +12,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 
-SHELF = Shelf(Server, "server", "hardware_profiles", "servers", "llmsize cost --help")
+SHELF = Shelf(Server, "server", "hardware_profiles", "servers", "llmsize cost --help", own="servers")
 
 
 # What a server costs per GPU, in $: beyond these its price is in thousands or in cents, or is that of a server of another size.

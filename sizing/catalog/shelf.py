@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from sizing.catalog.configuration import user_folder
 from sizing.catalog.files import DataFile, SpecT, data_folder, expanded, is_file, read_yaml, validate
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.values import OneFile
@@ -70,6 +72,7 @@ class Shelf(Generic[SpecT]):
     listing: str
     check: Callable[[SpecT, DataFile], None] | None = None
     dots_matter: bool = False
+    own: str | None = None  # the folder of a user's own files, in the user's folder
 
     @property
     def path(self) -> Path:
@@ -77,9 +80,26 @@ class Shelf(Generic[SpecT]):
         return data_folder(self.kind) / self.folder
 
     @property
+    def own_path(self) -> Path | None:
+        """The folder of the user's own files; None where there are none."""
+        return None if self.own is None else user_folder() / self.own
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """The stems of the files, sorted; a file that begins with an underscore is no entry."""
-        return tuple(sorted(path.stem for path in self.path.glob("*.yaml") if not path.name.startswith("_")))
+        folders = (self.path,) if self.own_path is None else (self.path, self.own_path)
+        found = {path.stem for folder in folders for path in folder.glob("*.yaml") if not path.name.startswith("_")}
+        return tuple(sorted(found))
+
+    def file(self, stem: str) -> Path:
+        """The file of an entry. Raises InputError for a user's own file with the name of one that is known already."""
+        known, own = self.path / f"{stem}.yaml", None if self.own_path is None else self.own_path / f"{stem}.yaml"
+        if own is None or not is_file(own):
+            return known
+        if is_file(known):
+            message = f"has the name of a {self.label} that is known already: whose numbers count would not be seen"
+            raise InputError(Fault(message, file=str(own), allowed=f"another name, as my-{stem}.yaml"))
+        return own
 
     def key(self, name: str) -> str:
         """A name reduced to the characters that count in a comparison."""
@@ -117,7 +137,11 @@ def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
 def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
     """Read the entry with a name. Raises InputError for an unknown or ambiguous one."""
     entry = find(name, shelf)
-    return Found(validate(shelf.spec, read_yaml(entry.path)), entry.id, entry.path, matched_from(name, entry))
+    document = read_yaml(entry.path)
+    spec = validate(shelf.spec, document)
+    if shelf.check is not None and entry.path.parent == shelf.own_path:
+        shelf.check(spec, document)
+    return Found(spec, entry.id, entry.path, matched_from(name, entry))
 
 
 def hyphenated(name: str) -> str:
@@ -132,7 +156,7 @@ def is_path(text: str) -> bool:
 
 def entries(shelf: Shelf[Any]) -> tuple[CatalogEntry, ...]:
     """Read the head lines of every file of a folder."""
-    return tuple(_entry(shelf.path / f"{stem}.yaml") for stem in shelf.ids)
+    return tuple(_entry(shelf.file(stem)) for stem in shelf.ids)
 
 
 def find(query: str, shelf: Shelf[Any]) -> CatalogEntry:
@@ -143,8 +167,7 @@ def find(query: str, shelf: Shelf[Any]) -> CatalogEntry:
 def by_stem(query: str, shelf: Shelf[Any]) -> CatalogEntry | None:
     """The file with the name as its stem, found without reading the others."""
     for stem in (query.strip().lower(), hyphenated(query)):
-        path = shelf.path / f"{stem}.yaml"
-        if _STEM.match(stem) and path.is_file():
+        if _STEM.match(stem) and (path := shelf.file(stem)).is_file():
             return _entry(path)
     return None
 
@@ -224,9 +247,10 @@ def matched_from(query: str, entry: CatalogEntry) -> str | None:
 
 
 def _entry(path: Path) -> CatalogEntry:
-    """Read name and aliases from the first two lines of a profile: a value, and a list on one line."""
-    with path.open(encoding="utf-8") as stream:
-        head = dict(_head_line(stream.readline()) for _ in range(2))
+    """Read name and aliases from the first two lines of a profile that are no comment: a value, and a list on one line."""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        lines = (line for line in stream if not line.startswith("#"))
+        head = dict(map(_head_line, islice(lines, 2)))
     name = next(_listed(head.get("name", "")), path.stem)
     return CatalogEntry(path.stem, path, name, tuple(_listed(head.get("aliases", ""))))
 

@@ -22,8 +22,8 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "planning.profile": tuple(f"planning.{name}" for name in REPLACED_BY_PROFILE),
     **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
 }
-SHELF = Shelf(Workload, "workload", "workloads", "traffic", "llmsize workloads")
-FLEETS = Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads")
+SHELF = Shelf(Workload, "workload", "workloads", "traffic", "llmsize workloads", own="workloads")
+FLEETS = Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads", own="fleets")
 _PROFILES = data_folder("workloads") / "profiles"
 
 IS_FLEET = "is a fleet of several workloads"
@@ -228,7 +228,7 @@ def _path_of(path_or_name: str) -> Path | None:
     if is_path(path_or_name) and path.suffix.lower() in YAML_SUFFIXES and exists(path):
         return path
     stem = path.stem if path.suffix.lower() in YAML_SUFFIXES else path_or_name.strip().lower()
-    return FLEETS.path / f"{stem}.yaml" if path.name == path_or_name and stem in FLEETS.ids else None
+    return FLEETS.file(stem) if path.name == path_or_name and stem in FLEETS.ids else None
 
 
 def _member(index: int, member: Member, document: DataFile, path: Path) -> FoundMember:

@@ -11,6 +11,8 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.question.configuration import without_settings
+from sizing.question.rules import OF_DEMAND
 from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError
 
@@ -68,6 +70,8 @@ def command(
     from sizing.report.compare import document
     from sizing.report.compare_record import record
 
+    if replace is not None:  # whose GPUs say what the demand is
+        values = without_settings(values, OF_DEMAND)
     asked = ask(workload, {**values, "sort": sort, "replace": replace})
     most = min(jobs or cores(), len(candidates_of(asked.question)))
     with Bar("Comparing") as bar:

@@ -31,6 +31,7 @@ NAMED = {
     },
     "import": "imports:command",
     **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads", "prices")},
+    "config": "config:command",
     "completion": "help.completion:command",
 }  # fmt: skip
 # Any other file of this folder with a function `command` is the command of its name.

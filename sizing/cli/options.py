@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,13 +18,19 @@ from sizing.question.values import (
     NUMBER,
     OPTIMISATION_OPTIONS,
     PRICE,
+    QUESTION_OPTIONS,
     SERVING_OPTIONS,
     SHARE,
     TEXT,
     WHOLE,
     Field,
+    whole_number,
 )
+from sizing.specs.errors import InputError
 from sizing.specs.units import parse_number, parse_share
+
+if TYPE_CHECKING:
+    from sizing.question.configuration import Configuration
 
 RESERVES, GROWTH, CLOUD, UNCERTAIN = "Reserves", "Growth", "Cloud and fleet", "Uncertainty"
 PAID = "Ways to pay"
@@ -148,17 +157,69 @@ def _is_workload(word: str) -> bool:
     """Whether a word names a workload: a file, or a ready one."""
     from sizing.catalog.shelf import find, is_path
     from sizing.catalog.workloads import SHELF
-    from sizing.specs.errors import InputError
 
     with suppress(InputError):
         return is_path(word) or bool(find(word, SHELF))
     return False
 
 
+OF_ONE_RUN = ("set", "plot")  # what is of one run alone is no setting
+SETTINGS = tuple(
+    {
+        option.name: option
+        for option in (
+            *QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS,
+        )
+        if option.name not in OF_ONE_RUN
+    }.values()
+)  # fmt: skip
+
+
+def settings() -> Configuration:
+    """The settings of the working folder, the user and the environment. Raises InputError for wrong ones."""
+    from sizing.question.configuration import configuration
+
+    try:
+        folder = Path.cwd()
+    except OSError:  # removed meanwhile
+        folder = Path()
+    return configuration(SETTINGS, folder, os.environ)
+
+
+def _configured(options: Sequence[Field], values: dict[str, Any]) -> dict[str, Any]:
+    """Values with the settings below them. The workload is read where settings could stand below what it says."""
+    from sizing.question.configuration import with_settings
+    from sizing.question.values import Part
+
+    found = settings()
+    if not found.stated:
+        return values
+    from sizing.catalog.workloads import load_workload
+
+    name = values.get("workload")
+    workload = Part(lambda: None if name is None else load_workload(name).spec)
+    read = None if workload.faults else workload.value
+    return with_settings(options, values, found, read, named=name is not None)
+
+
 def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add shared options after a command's own parameters; the command receives them as keywords."""
+    """Add shared options after a command's own parameters; the command receives them as keywords.
+
+    Those that are not given have the values of settings, whose places stand in faults for the options.
+    """
+    options = tuple(options)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def configured(**given: Any) -> None:
+            from sizing.question.configuration import located
+
+            values = _configured(options, given)
+            try:
+                command(**values)
+            except InputError as error:
+                raise InputError(located(fault, options, values) for fault in error.faults) from None
+
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         shared = [
@@ -175,9 +236,9 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
             )
             for option in options
         ]
-        command.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
-        return command
+        configured.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+        configured.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        return configured
 
     return decorate
 
@@ -190,7 +251,7 @@ def _kind(option: Field) -> Any:
 def _reading(kind: Any) -> dict[str, Any]:
     """The parser of a number and its name in help; other types are parsed by typer."""
     if kind == WHOLE:
-        return {"parser": _number(_whole, "whole number"), "metavar": "INTEGER"}
+        return {"parser": _number(whole_number, "whole number"), "metavar": "INTEGER"}
     if kind == NUMBER:
         return {"parser": _number(parse_number, "number"), "metavar": "FLOAT"}
     if kind == PRICE:
@@ -216,13 +277,3 @@ def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
 def _price(text: str) -> float | str:
     """A number, or prices by GPU type, which the question reads."""
     return text if "=" in text else _number(parse_number, "number")(text)
-
-
-def _whole(text: str) -> int:
-    """Read a whole number as people write it (`2k`, `1,000`). Raises ValueError."""
-    value, digits = parse_number(text), text.strip().lstrip("+-").replace(",", "")
-    if digits.isdecimal():
-        return int(text.replace(",", ""))
-    if digits[-1].lower() in "km" and value.is_integer():
-        return int(value)
-    raise ValueError(f"{text!r} is no whole number")

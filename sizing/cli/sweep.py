@@ -13,6 +13,8 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.question.configuration import without_settings
+from sizing.question.rules import OF_DEMAND
 from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, Part, check, options_of
 from sizing.specs.errors import Fault, InputError
 
@@ -202,9 +204,11 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
 
     output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
     found = Part(lambda: None if workload is None else workloads.load_workload(workload))
-    axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, values, FILES))
+    axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, without_settings(values), FILES))
     shard = Part(lambda: _shard(values["shard"]))
     check(output, found, axes, shard)
+    if any(axis.name in OF_DEMAND for axis in axes.value):
+        values = without_settings(values, OF_DEMAND)
     if shard.value.parts > (total := size(axes.value)):
         message = f"makes empty parts of {total:,} rows"
         raise InputError(Fault(message, field="--shard", allowed=f"at most {total:,} parts"))

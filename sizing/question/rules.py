@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.question.values import WORKLOAD_OPTIONS, Field
+from sizing.question.values import CONFIGURED, WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # help and faults of options need no question
@@ -117,13 +117,19 @@ def is_given(value: Any) -> bool:
 
 
 def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
-    """The faults of options without effect in the situations, in the order of the table."""
+    """The faults of options without effect in the situations, in the order of the table.
+
+    A setting that has none is no fault: it waits for a question on which it has one.
+    """
     flags, holding = {field.name: field.flags[0] for field in fields}, set(situations)
+    settings = values.get(CONFIGURED, ())
     faults = []
     for rule in RULES:
         if rule.when in holding:
             given = [
-                flags.get(name, f"--{name.replace('_', '-')}") for name in rule.options if is_given(values.get(name))
+                flags.get(name, f"--{name.replace('_', '-')}")
+                for name in rule.options
+                if is_given(values.get(name)) and name not in settings
             ]
             if rule.together:
                 given = [", ".join(given)] if given else []

@@ -12,10 +12,12 @@ from decimal import Decimal
 from typing import Any, Generic, NamedTuple, NewType, TypeVar
 
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import parse_number
 
 T = TypeVar("T")
 
 MOST_VALUES = 10_000
+YES, NO = frozenset({"yes", "true", "on", "1"}), frozenset({"no", "false", "off", "0"})
 MOST_UNSTEPPED = 64  # of a range that states no step: more are seldom meant
 ALLOWED = "numbers with commas (1,8,64), ranges as 1..5, doublings as 1..512x2, or steps as 1..100:10"
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?[kK]?"
@@ -171,6 +173,7 @@ Share = NewType("Share", float)
 Prices = NewType("Prices", str)  # or one number
 TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
 PRICE, LISTED = Prices | None, list[str] | None
+CONFIGURED = "configured"  # among the values of options: the places of those that are settings, by name
 DISAGGREGATE = "--disaggregate"
 POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
 
@@ -294,6 +297,7 @@ class Options:
     """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
 
     `faults` are those of options that contradict each other, or that a command does not take in the form given.
+    `configured` names the options that are settings, which nobody asked for now.
     """
 
     fields: Mapping[str, Any]
@@ -303,10 +307,15 @@ class Options:
     provider: str | None = None
     gpus: int | None = None
     faults: tuple[Fault, ...] = ()
+    configured: frozenset[str] = frozenset()
 
     def stated(self, fields: Iterable[Field]) -> tuple[tuple[Field, ...], dict[str, Any]]:
-        """The options of the stated workload fields, spelt as they were stated, and their values by name."""
-        given = [(field, field.field) for field in fields if field.field and field.field in self.fields]
+        """The options of the stated workload fields, without settings, spelt as they were stated, and their values by name."""
+        given = [
+            (field, field.field)
+            for field in fields
+            if field.field and field.field in self.fields and field.name not in self.configured
+        ]
         spelt = tuple(field._replace(flags=(self.flags[path],)) for field, path in given)
         return spelt, {field.name: self.fields[path] for field, path in given}
 
@@ -341,6 +350,37 @@ def is_stated(field: Field, value: Any) -> bool:
     return value is not None and (field.type is not bool or bool(value))
 
 
+def read_value(field: Field, text: str) -> Any:
+    """The value of an option as its text says it. Raises ValueError for text that the option does not take."""
+    if field.type in (bool, SWITCH):
+        word = text.strip().lower()
+        if word not in YES | NO:
+            raise ValueError(f"{text!r} is neither yes nor no")
+        return word in YES
+    if field.type == WHOLE:
+        return _named(text, whole_number, "whole number")
+    if field.type == NUMBER or (field.type == PRICE and "=" not in text):
+        return _named(text, parse_number, "number")
+    return text
+
+
+def _named(text: str, read: Callable[[str], float], noun: str) -> float:
+    try:
+        return read(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no {noun}") from None
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number as people write it (`2k`, `1,000`). Raises ValueError."""
+    value, digits = parse_number(text), text.strip().lstrip("+-").replace(",", "")
+    if digits.isdecimal():
+        return int(text.replace(",", ""))
+    if digits[-1].lower() in "km" and value.is_integer():
+        return int(value)
+    raise ValueError(f"{text!r} is no whole number")
+
+
 def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     """Collect the stated `values` of some fields by parameter name; None means not stated.
 
@@ -368,7 +408,8 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     else:  # of the workload's own requests in flight, or users
         given |= {f"demand.{name}": value for name, value in demand.items()}
     faults += twice
-    return Options(given, flags, values.get("precision"), values.get("price"), values.get("provider"), gpus, faults)
+    prices = values.get("price"), values.get("provider")
+    return Options(given, flags, values.get("precision"), *prices, gpus, faults, frozenset(values.get(CONFIGURED, ())))
 
 
 OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # what says more of a workload's demand, and is none by itself

@@ -266,7 +266,7 @@ def form(value: Any) -> Any:
 def golden(name: str, text: str) -> str:
     """The kept text of a golden file; LLMSIZE_GOLDEN=write keeps this one instead."""
     path = GOLDEN / name
-    if os.environ.get("LLMSIZE_GOLDEN") == "write":
+    if os.environ.get("TESTS_GOLDEN") == "write":
         path.write_text(text, encoding="utf-8")
     return path.read_text(encoding="utf-8")
 

@@ -433,7 +433,7 @@ def test_a_file_of_several_shapes_asks_for_one(capsys: Capsys) -> None:
 def golden(name: str, text: str) -> str:
     """The kept text of a golden file; LLMSIZE_GOLDEN=write keeps this one instead."""
     path = DATA / "golden" / name
-    if os.environ.get("LLMSIZE_GOLDEN") == "write":
+    if os.environ.get("TESTS_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return path.read_text(encoding="utf-8")

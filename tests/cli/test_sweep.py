@@ -462,6 +462,6 @@ def test_the_csv_is_as_kept(capsys: Capsys) -> None:
     # The form: predictions change as constants are refitted, and are held against `estimate` above.
     text = re.sub(r"(?<=,)\d+\.\d+(?=,)", "a number", capsys.readouterr().out)
     path = GOLDEN / "sweep.csv"
-    if os.environ.get("LLMSIZE_GOLDEN") == "write":
+    if os.environ.get("TESTS_GOLDEN") == "write":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "LC_ALL": "C.UTF-8",
 }
-CLEARED = ("FORCE_COLOR", "PYTHONWARNINGS", "_TYPER_FORCE_DISABLE_TERMINAL", "TERMINAL_WIDTH")
+CLEARED = ("XDG_CONFIG_HOME", "FORCE_COLOR", "PYTHONWARNINGS", "_TYPER_FORCE_DISABLE_TERMINAL", "TERMINAL_WIDTH")
 RELATIVE = 1e-9
 COUNTS = 100  # printed whole numbers below it are counts, which no rounding moves
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -80,7 +80,9 @@ def run_case(folder: Path, form: str) -> Outcome:
     argv = [word.replace("<tmp>", str(scratch)) for word in words] + list(EXTRA[form])
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True) for _ in range(2))
     before = Path.cwd()
-    environment = {key: value for key, value in os.environ.items() if key not in CLEARED}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in CLEARED and not key.startswith("LLMSIZE_")
+    }
     environment |= {**ENVIRONMENT, "HOME": str(scratch)}
     try:
         os.chdir(ROOT)

@@ -17,7 +17,7 @@ CASES = [(folder, form) for folder in folders() for form in formats(folder)]
 
 @pytest.mark.parametrize(("folder", "form"), CASES, ids=[f"{name_of(folder)}-{form}" for folder, form in CASES])
 def test_output_is_as_recorded(folder: Path, form: str) -> None:
-    exact = os.environ.get("LLMSIZE_GOLDEN_EXACT", "") not in ("", "0")
+    exact = os.environ.get("TESTS_GOLDEN_EXACT", "") not in ("", "0")
     found = list(differences(recorded(folder, form), run_case(folder, form), form, exact=exact))
     if found:
         pytest.fail("\n\n".join([(folder / "args").read_text(encoding="utf-8").strip(), *found]), pytrace=False)

@@ -14,7 +14,7 @@ from sizing.answers.estimate import answer
 from sizing.question.question import load_data
 from sizing.specs.data import Data
 
-QUESTIONS = int(os.environ.get("LLMSIZE_METAMORPHIC", "40"))
+QUESTIONS = int(os.environ.get("TESTS_METAMORPHIC", "40"))
 SIMULATED = max(3, QUESTIONS // 10)  # a simulated answer takes some ten times as long
 DENSE = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mistral-7b-v0.1")
 EXPERTS = ("mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b", "deepseek-v3")

@@ -6,7 +6,7 @@ GROUPS = {
     "Size a service": ("estimate", "compare", "curve", "sweep", "simulate"),
     "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate"),
     "Plan and pay": ("plan", "cost", "report"),
-    "What is known": ("gpus", "models", "engines", "workloads", "prices", "completion"),
+    "What is known": ("gpus", "models", "engines", "workloads", "prices", "config", "completion"),
 }
 
 EXAMPLES = {
@@ -73,6 +73,7 @@ EXAMPLES = {
     "engines": ("llmsize engines", "llmsize engines vllm"),
     "workloads": ("llmsize workloads", "llmsize workloads chat > service.yaml"),
     "prices": ("llmsize prices", "llmsize prices h100-sxm", "llmsize prices deepseek"),
+    "config": ("llmsize config", "llmsize config --all", "LLMSIZE_GPU=h100-sxm llmsize config --json"),
     "completion": (
         "source <(llmsize completion bash)          # in ~/.bashrc",
         "source <(llmsize completion zsh)           # in ~/.zshrc, after compinit",

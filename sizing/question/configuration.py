@@ -1,0 +1,197 @@
+"""Settings: values of options from files and the environment, where neither a workload nor an option says them.
+
+The layers, lowest first: defaults of the program and of the engine, the user's file, the project's file, the environment, the
+workload, `--set`, options. A file and the environment name an option by its long name: `max_utilisation`,
+`LLMSIZE_MAX_UTILISATION`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sizing.catalog.configuration import FILE_VARIABLE, FOLDER_VARIABLE, SettingsFile, settings_files
+from sizing.question.values import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
+
+PREFIX = "LLMSIZE_"
+ENVIRONMENT = "environment"
+# Options that say one thing in several ways: a setting gives way where an option says it in another.
+EXCLUDING = (
+    ("format", "json", "quiet"),
+    ("confidence", "conservative"),
+    ("price", "provider"),
+    *(("profile", name) for name in REPLACED_BY_PROFILE),
+)
+# Parts of a workload that are stated as one.
+WHOLE_PARTS = ("demand", "optimisations.prefix")
+OF_WORKLOAD = {"precision": "precision"}  # options that list several of what a workload states one of
+
+
+class Setting(NamedTuple):
+    """The value of an option, the layer that states it, and the place: a variable, or a file with its line."""
+
+    option: str
+    value: Any
+    layer: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All settings that are stated, the lowest layer first."""
+
+    stated: tuple[Setting, ...] = ()
+
+    @property
+    def in_force(self) -> dict[str, Setting]:
+        """The setting of each option that counts: that of the highest layer."""
+        return {setting.option: setting for setting in self.stated}
+
+
+def configuration(known: Iterable[Field], folder: Path, environment: Mapping[str, str]) -> Configuration:
+    """The settings for a working folder and an environment, of the options `known`.
+
+    Raises InputError with every fault: a name that is none, a value that its option cannot read, a file that cannot be read.
+    """
+    fields = {field.name: field for field in known}
+    faults: list[Fault] = []
+    files: Sequence[SettingsFile] = ()
+    try:
+        files = settings_files(folder)
+    except InputError as error:
+        faults += error.faults
+    found: list[Setting] = []
+    for file in files:
+        found += _of_file(file, fields, faults)
+    found += _of_environment(environment, fields, faults)
+    if faults:
+        raise InputError(faults)
+    return Configuration(tuple(found))
+
+
+def _of_file(file: SettingsFile, fields: Mapping[str, Field], faults: list[Fault]) -> Iterator[Setting]:
+    for key, value in file.document.data.items():
+        name, document = key.replace("-", "_"), file.document
+        if name not in fields:
+            allowed = f"an option's long name, as {', '.join(list(fields)[:3])} (llmsize config --all)"
+            faults.append(document.fault((key,), "is no setting", allowed, nearest(name, list(fields))))
+            continue
+        try:
+            text = _as_text(value)
+            line = document.line((key,))
+            place = f"{document.file}:{line}: {key}" if line is not None else f"{document.file}: {key}"
+            yield Setting(name, read_value(fields[name], text), file.layer, place)
+        except ValueError as error:
+            faults.append(document.fault((key,), str(error)))
+
+
+def _of_environment(
+    environment: Mapping[str, str], fields: Mapping[str, Field], faults: list[Fault]
+) -> Iterator[Setting]:
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(PREFIX) or variable in (FILE_VARIABLE, FOLDER_VARIABLE) or not text.strip():
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in fields:
+            near = nearest(name, list(fields))
+            closest = None if near is None else f"{PREFIX}{near.upper()}"
+            faults.append(Fault("is no setting", field=variable, allowed="llmsize config --all", nearest=closest))
+            continue
+        try:
+            yield Setting(name, read_value(fields[name], text), ENVIRONMENT, variable)
+        except ValueError as error:
+            faults.append(Fault(str(error), field=variable))
+
+
+def _as_text(value: Any) -> str:
+    """A value of a file as an option is written. Raises ValueError for nested values, and for none."""
+    if isinstance(value, list) and value and not any(isinstance(each, (list, dict)) for each in value):
+        return ",".join(map(_as_text, value))
+    if value is None or isinstance(value, (list, dict)):
+        raise ValueError("states no value of an option: a number, a word, or a list of them")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def with_settings(
+    fields: Sequence[Field],
+    values: Mapping[str, Any],
+    settings: Configuration,
+    workload: Workload | None,
+    *,
+    named: bool,
+) -> dict[str, Any]:
+    """Values of options with the settings that neither they nor the workload state; `CONFIGURED` names these by option.
+
+    Of a workload that is `named` and cannot be read (None), nothing is known: no setting of its fields is taken.
+    """
+    by_name = {field.name: field for field in fields}
+    stated = {field.name for field in fields if is_stated(field, values.get(field.name))}
+    taken: dict[str, Setting] = {}
+    for name, setting in settings.in_force.items():
+        field = by_name.get(name)
+        if field is None or name in stated or _excluded(name, stated):
+            continue
+        path = field.field or OF_WORKLOAD.get(name)
+        if path is not None and (_said(path, by_name, stated, values) or (named and _says(workload, path))):
+            continue
+        taken[name] = setting
+    filled = {name: [one.value] if by_name[name].type == LISTED else one.value for name, one in taken.items()}
+    return {**values, **filled, CONFIGURED: {name: setting.place for name, setting in taken.items()}}
+
+
+def _excluded(name: str, stated: set[str]) -> bool:
+    return any(name in group and stated.intersection(group) for group in EXCLUDING)
+
+
+def _said(path: str, by_name: Mapping[str, Field], stated: set[str], values: Mapping[str, Any]) -> bool:
+    """Whether options or --set state a field, or something of the part that it is of."""
+    around = _part(path)
+    if around == "demand":
+        return any(states_demand(by_name[name]) for name in stated) or sets_demand(values)
+    paths = [by_name[name].field or "" for name in stated]
+    paths += [text.partition("=")[0].strip() for text in values.get("set") or ()]
+    return any(one == path or (around is not None and one.startswith(around)) for one in paths)
+
+
+def _says(workload: Workload | None, path: str) -> bool:
+    """Whether a workload states a field, something of the part that it is of, or what says the same in another way."""
+    section, _, name = path.rpartition(".")
+    rivals = (other for group in EXCLUDING if name in group for other in group)
+    return workload is None or any(
+        _states(workload, one) for one in (path, *(f"{section}.{other}" for other in rivals))
+    )
+
+
+def _states(workload: Workload, path: str) -> bool:
+    spec: Any = workload
+    for step in (_part(path) or path).split("."):
+        if spec is None or step not in spec.model_fields_set:
+            return False
+        spec = getattr(spec, step)
+    return spec is not None
+
+
+def _part(path: str) -> str | None:
+    return next((part for part in WHOLE_PARTS if path.startswith(f"{part}.")), None)
+
+
+def without_settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Values without those that are settings; of some names, by default of all."""
+    settings: Mapping[str, str] = values.get(CONFIGURED, {})
+    dropped = {name for name in settings if names is None or name in names}
+    rest = {name: place for name, place in settings.items() if name not in dropped}
+    return {**values, **dict.fromkeys(dropped), **({CONFIGURED: rest} if settings else {})}
+
+
+def located(fault: Fault, fields: Iterable[Field], values: Mapping[str, Any]) -> Fault:
+    """A fault that names the place of a setting where it would name the option, which nobody wrote."""
+    places: Mapping[str, str] = values.get(CONFIGURED, {})
+    if not places or fault.field is None or fault.file is not None:
+        return fault
+    by_flag = {field.flags[0]: places[field.name] for field in fields if field.name in places}
+    named = [by_flag.get(flag, flag) for flag in fault.field.split(", ")]
+    return replace(fault, field=", ".join(named))

@@ -1,0 +1,161 @@
+"""`llmsize config`: settings by layer, the files that state them, the user's own profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from sizing.catalog import models, profiles, servers, workloads
+from sizing.catalog.configuration import NAME, NO_FILE, PROJECT, USER, project_file, stated_file, user_folder
+from sizing.catalog.files import is_file
+from sizing.formats.view import Document, Facts, Line, Prose, Rows, Section, Table, in_words
+from sizing.question.configuration import PREFIX, Configuration
+from sizing.question.values import Field
+
+SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, workloads.FLEETS, servers.SHELF)
+
+
+class SettingRow(NamedTuple):
+    """A setting, and whether it counts: of one option that of the highest layer does."""
+
+    option: str
+    value: str
+    layer: str
+    place: str
+    in_force: bool
+
+
+class FileRow(NamedTuple):
+    """A file of settings; `path` is None where there is none."""
+
+    layer: str
+    path: str | None
+    read: bool
+
+
+class OwnRow(NamedTuple):
+    """An entry of the catalogue that is the user's own."""
+
+    kind: str
+    name: str
+    path: str
+
+
+class SettingsReport(NamedTuple):
+    """What `llmsize config` shows."""
+
+    settings: tuple[SettingRow, ...]
+    files: tuple[FileRow, ...]
+    user_folder: str
+    own: tuple[OwnRow, ...]
+    schema: str = "llmsize.config/1"
+
+
+class KnownRow(NamedTuple):
+    """An option that can be set, its variable, and the value in force."""
+
+    option: str
+    variable: str
+    value: str | None
+    help: str
+
+
+class KnownReport(NamedTuple):
+    """What `llmsize config --all` shows."""
+
+    options: tuple[KnownRow, ...]
+    schema: str = "llmsize.config_options/1"
+
+
+def record(known: Configuration) -> SettingsReport:
+    """The settings, those in force first of each option, and where settings and own profiles are looked for."""
+    in_force = known.in_force
+    rows = [
+        SettingRow(each.option, _text(each.value), each.layer, each.place, in_force[each.option] is each)
+        for each in reversed(known.stated)
+    ]
+    own = [
+        OwnRow(shelf.label, path.stem, str(path))
+        for shelf in SHELVES
+        if shelf.own_path is not None
+        for path in sorted(shelf.own_path.glob("*.yaml"))
+    ]
+    return SettingsReport(tuple(sorted(rows, key=lambda row: row.option)), _files(), str(user_folder()), tuple(own))
+
+
+def _files() -> tuple[FileRow, ...]:
+    stated = stated_file()
+    if stated is not None:
+        return () if stated == NO_FILE else (FileRow(PROJECT, stated, True),)
+    own, project = user_folder() / NAME, project_file(Path.cwd())
+    return (
+        FileRow(USER, str(own), is_file(own)),
+        FileRow(PROJECT, None if project is None else str(project), project is not None),
+    )
+
+
+def record_of_all(options: Iterable[Field], known: Configuration) -> KnownReport:
+    """Every option that can be set."""
+    in_force = known.in_force
+    return KnownReport(
+        tuple(
+            KnownRow(
+                option.name,
+                PREFIX + option.name.upper(),
+                _text(in_force[option.name].value) if option.name in in_force else None,
+                option.help,
+            )
+            for option in options
+        )
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+SETTING_COLUMNS = (
+    in_words("option", "option"),
+    in_words("value", "value"),
+    in_words("layer", "from"),
+    in_words("place", "where"),
+    in_words("in_force", "counts", lambda row: "yes" if row.in_force else "no"),
+)
+KNOWN_COLUMNS = (in_words("option", "option"), in_words("variable", "variable"), in_words("value", "value"))
+OWN_COLUMNS = (in_words("kind", "own"), in_words("name", "name"), in_words("path", "file"))
+
+
+def document(report: SettingsReport) -> Document[SettingsReport]:
+    """The document of the settings."""
+    return Document(report, _sections, lambda report: Rows(SettingRow._fields, report.settings))
+
+
+def document_of_all(report: KnownReport) -> Document[KnownReport]:
+    """The document of the options that can be set."""
+    return Document(
+        report,
+        lambda report: iter((Table(KNOWN_COLUMNS, report.options, "/options"),)),
+        lambda report: Rows(KnownRow._fields, report.options),
+    )
+
+
+def _sections(report: SettingsReport) -> Iterator[Section]:
+    if report.settings:
+        yield Table(SETTING_COLUMNS, report.settings, "/settings")
+    else:
+        yield Prose((Line("Nothing is set: defaults, workloads and options alone count."),))
+    files = [
+        Line(
+            f"{file.path or 'none found upwards'}{'' if file.read or file.path is None else ' (not there)'}",
+            file.layer.removesuffix(" file"),
+        )
+        for file in report.files
+    ]
+    yield Facts((*files, Line(f"{report.user_folder}: {', '.join(_folders())}", "own")))
+    if report.own:
+        yield Table(OWN_COLUMNS, report.own, "/own")
+
+
+def _folders() -> Iterator[str]:
+    return (f"{shelf.own}/" for shelf in SHELVES if shelf.own is not None)
