@@ -235,7 +235,7 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
     chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
     if math.isinf(margin):
-        missing = f"over {percent(1 - confidence)} of published runs like this miss {asked_of(question)}"
+        missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many"
         return Sure(None, confidence, found.groups, chance, why)
     count = max(pool.count, replicas_for(demand * margin, most))

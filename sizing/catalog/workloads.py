@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from sizing.catalog.files import STDIN, DataFile, FieldPath, data_folder, exists, expanded, is_file, read_yaml, validate
+from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
 from sizing.specs.demand import Profile
@@ -157,6 +158,7 @@ def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str
     return own or ", ".join(inside) or dotted
 
 
+NAMED = ("name", "gpu", "profile")  # fields of a member that are a name
 NOT_ONE = ("all",)  # words for several types of GPU
 
 
@@ -187,18 +189,19 @@ class FoundMember(NamedTuple):
 
 
 class FoundFleet(NamedTuple):
-    """A fleet, its file, and its workloads looked up."""
+    """A fleet, its file, and its workloads looked up; the `faults` of those that could not be."""
 
     spec: Fleet
     id: str
     document: DataFile
     members: tuple[FoundMember, ...]
+    faults: tuple[Fault, ...] = ()
 
 
 def find_fleet(path_or_name: str) -> FoundFleet | None:
     """The fleet that a path or a name means; None where it means something else, such as a workload.
 
-    A file with the key `fleet` is a fleet. Raises InputError for every fault of it and of its workloads.
+    A file with the key `fleet` is a fleet. Raises InputError for every fault of it, and of its workloads then too.
     """
     path = _path_of(path_or_name)
     if path is None:
@@ -206,18 +209,40 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
     document = read_yaml(path)
     if "fleet" not in document.data:
         return None
-    spec = validate(Fleet, document)
-    faults: list[Fault] = []
-    members = []
-    for index, member in enumerate(spec.fleet):
+    try:
+        spec = validate(Fleet, document)
+    except InputError as error:
+        stated = tuple(_as_stated(document))
+        told = dict.fromkeys((*error.faults, *_looked_up(stated, document, path)[1]))
+        raise InputError(sorted(told, key=lambda fault: fault.line or 0)) from None
+    members, faults = _looked_up(tuple(enumerate(spec.fleet)), document, path)
+    if not faults:
+        members = _named_apart(members, document)
+    return FoundFleet(spec, path.stem, document, tuple(members), tuple(faults))
+
+
+def _as_stated(document: DataFile) -> Iterator[tuple[int, Member]]:
+    """Yield the members of a faulty fleet, each with its place, as far as they can be looked up."""
+    fleet = document.data["fleet"]
+    for index, entry in enumerate(fleet if isinstance(fleet, list) else ()):
+        if isinstance(entry, dict) and isinstance(entry.get("workload"), (str, dict)):
+            name, gpu, profile = (value if isinstance(value := entry.get(key), str) else None for key in NAMED)
+            yield index, Member.model_construct(workload=entry["workload"], name=name, gpu=gpu, profile=profile)
+
+
+def _looked_up(
+    stated: Iterable[tuple[int, Member]], document: DataFile, path: Path
+) -> tuple[list[FoundMember], list[Fault]]:
+    """The workloads of members; where any has a fault, what all name is looked up too, else with the rest of their questions."""
+    members, faults, stated = [], list[Fault](), tuple(stated)
+    for index, member in stated:
         try:
             members.append(_member(index, member, document, path))
         except InputError as error:
             faults += error.faults
-    if faults:  # without any, what members name is looked up with the rest of their questions
-        faults += [fault for index, member in enumerate(spec.fleet) for fault in _unknown(index, member, document)]
-        raise InputError(faults)
-    return FoundFleet(spec, path.stem, document, _named_apart(members, document))
+    if faults:
+        faults += [fault for index, member in stated for fault in _unknown(index, member, document)]
+    return members, faults
 
 
 def _path_of(path_or_name: str) -> Path | None:
@@ -265,22 +290,28 @@ def _is_fleet(path_or_name: str) -> bool:
 
 
 def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
-    """The faults of a member's unknown GPU and profile, at their lines."""
+    """The faults of a member's unknown GPU, profile and model, at their lines."""
     faults: list[Fault] = []
+    own = member.workload if isinstance(member.workload, dict) else {}
     looked_up: tuple[tuple[str, Any, Callable[[str], Any]], ...] = (
         ("gpu", member.gpu, load_gpu),
         ("profile", member.profile, load_profile),
+        ("workload.model", own.get("model"), load_model),
+        ("workload.gpu", own.get("gpu"), load_gpu),
     )
     for key, stated, load in looked_up:
         if not isinstance(stated, str) or stated.strip().lower() in NOT_ONE:
             continue
         try:
-            for name in stated.split(",") if key == "gpu" else (stated,):
+            for name in stated.split(",") if key.endswith("gpu") else (stated,):
                 load(name.strip())
         except InputError as error:
-            own = [fault for fault in error.faults if fault.file is None]
-            at: FieldPath = ("fleet", index, key)
-            faults += [document.fault(at, fault.message, fault.allowed, fault.nearest) for fault in own]
+            at: FieldPath = ("fleet", index, *key.split("."))
+            faults += [
+                document.fault(at, fault.message, fault.allowed, fault.nearest)
+                for fault in error.faults
+                if fault.file is None
+            ]
     return faults
 
 
@@ -289,7 +320,7 @@ def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:
     return Fault(f"{where}{fault.message}", file, line, f"fleet[{index}].workload", fault.allowed, fault.nearest)
 
 
-def _named_apart(members: list[FoundMember], document: DataFile) -> tuple[FoundMember, ...]:
+def _named_apart(members: list[FoundMember], document: DataFile) -> list[FoundMember]:
     """The members. Raises InputError where two have the same name."""
     seen: dict[str, int] = {}
     for index, member in enumerate(members):
@@ -304,4 +335,4 @@ def _named_apart(members: list[FoundMember], document: DataFile) -> tuple[FoundM
                 )
             )
         seen[member.name] = index
-    return tuple(members)
+    return members

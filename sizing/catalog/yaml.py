@@ -9,6 +9,7 @@ dates: `1e3` is a number, `010`, `1:30` and `2025-01-31` stay text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ _BOOL = {
     }.items()
     for spelling in (word, word.capitalize(), word.upper())
 }
+_OWN_BREAKS = re.compile("[\x85\u2028\u2029]")
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _NUMBER_STARTS = frozenset("+-.0123456789")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
@@ -68,10 +71,15 @@ class _Reading:
 
     file: str
     spots: dict[Path, Spot] | None
+    breaks: list[int] = field(default_factory=list)  # characters that YAML ends a line at, and no editor does
     root: Any = None
     documents: int = 0
     stack: list[_Open] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+
+    def line(self, mark: yaml.Mark) -> int:
+        """The line of a mark as editors count, from 1."""
+        return int(mark.line) + 1 - bisect_left(self.breaks, mark.index)
 
     def fault(self, message: str, line: int, where: str | None = None, allowed: str | None = None) -> None:
         """Record a fault; reading continues, so that one run reports all faults."""
@@ -90,10 +98,15 @@ def parse(text: str, file: str) -> Any:
 
 
 def spots(text: str, file: str) -> dict[Path, Spot]:
-    """The line and the text of every field of a document that `parse` accepts."""
+    """The line and the text of every field of a document that `parse` accepts, or of JSON."""
     found: dict[Path, Spot] = {}
-    _read(text, file, found)
+    _read(_PAIR.sub(_character, text), file, found)
     return found
+
+
+def _character(pair: re.Match[str]) -> str:
+    """The character that two escapes of JSON stand for, which YAML takes for none."""
+    return bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be")
 
 
 def scalar(text: str) -> Any:
@@ -113,12 +126,12 @@ def scalar(text: str) -> Any:
 
 
 def _read(text: str, file: str, found: dict[Path, Spot] | None) -> _Reading:
-    reading = _Reading(file, found)
+    reading = _Reading(file, found, [match.start() for match in _OWN_BREAKS.finditer(text)])
     try:
         for event in _events(text):
             _take(reading, event)
     except yaml.YAMLError as error:
-        raise InputError([*reading.faults, _syntax_fault(error, text, file)]) from None
+        raise InputError([*reading.faults, _syntax_fault(error, text, reading)]) from None
     if reading.faults:
         raise InputError(reading.faults)
     return reading
@@ -130,7 +143,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 def _take(reading: _Reading, event: Any) -> None:
-    line = event.start_mark.line + 1
+    line = reading.line(event.start_mark)
     if isinstance(event, yaml.ScalarEvent):
         _check_plain_data(reading, event, line)
         if reading.stack and isinstance(reading.stack[-1].value, dict) and reading.stack[-1].key is None:
@@ -201,11 +214,11 @@ def _place(reading: _Reading, value: Any, line: int, text: str | None) -> Path:
     return path
 
 
-def _syntax_fault(error: yaml.YAMLError, text: str, file: str) -> Fault:
+def _syntax_fault(error: yaml.YAMLError, text: str, reading: _Reading) -> Fault:
     """The parser's error in plain words, with its line."""
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line = mark.line + 1 if mark is not None else None
-    lines = text.splitlines()
+    mark, file = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None), reading.file
+    line = reading.line(mark) if mark is not None else None
+    lines = text.split("\n")
     written = lines[line - 1] if line is not None and line <= len(lines) else ""
     if "\t" in written[: len(written) - len(written.lstrip())]:
         return Fault("is not valid YAML: indent with spaces, not with tabs", file=file, line=line)

@@ -140,7 +140,8 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     rules = Part(lambda: _rules(own.value, found))
     wrong = Part(lambda: None if found is None else check_rules(("a fleet",), WORKLOAD_OPTIONS, values))
     twice = Part(lambda: _refuse_two_prices(values, rules.value))
-    check(*besides, own, rules, wrong, twice)
+    members = Part(lambda: _complete(found))
+    check(*besides, members, own, rules, wrong, twice)
     stated = rules.value
     if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
         values = {**values, "headroom": f"{stated.headroom * 100!r}%"}
@@ -157,6 +158,12 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
         rules=rules_of(stated, only(Scaling)),
         moves=tuple(_moves([each.name for each in workloads], workload if found is None else found, values, stated)),
     )
+
+
+def _complete(fleet: FoundFleet | None) -> None:
+    """Raise InputError with the faults of a fleet's workloads that could not be looked up."""
+    if fleet is not None and fleet.faults:
+        raise InputError(fleet.faults)
 
 
 def _own_rules(values: Mapping[str, Any]) -> PlanRules:

@@ -9,18 +9,52 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
-from sizing.formats.words import NOTHING, gib, milliseconds, number, plural, rounded_usd, stated
+from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, plural, rounded_usd, stated
 
 KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rests on, the least sure first
 LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own
 MOST_ROWS = 60  # of a list; JSON and CSV have them all
 USD = "usd_"
 DIGITS, CELL_DIGITS, MOST_DIGITS = 4, 3, 9  # of a line, of a table, of a share near 1
-WRITERS: dict[str, Callable[[float], str]] = {
+WRITERS: dict[str, Callable[[float], str]] = {  # by the ending of a name
     "_ms": milliseconds,
     "_gib": lambda value: f"{gib(value)} GiB",
     "_w": lambda value: f"{number(value)} W",
+    "_s": lambda value: f"{number(value)} s",
 }
+SHARES = ("headroom", "confidence", "chance", "_utilisation", "_mfu", "_mbu", "_fraction", "_share", "_coverage")
+RATE = "_per_s"  # whose ending is none of a time
+ABBREVIATED = (
+    "ttft",
+    "itl",
+    "e2e",
+    "isl",
+    "osl",
+    "gpu",
+    "kv",
+    "cuda",
+    "mfu",
+    "mbu",
+    "tp",
+    "pp",
+    "ep",
+    "dp",
+    "cp",
+    "dcp",
+    "pue",
+    "tdp",
+    "sku",
+)
+TERMS = {
+    **{name: name.upper() for name in ABBREVIATED},
+    "gpus": "GPUs",
+    "kwh": "kWh",
+    "usd": "$",
+    "gib": "GiB",
+    "gb": "GB",
+    "w": "W",
+}
+NAMED = ("kind", "limit", "reason", "load", "headroom_of", "binding")  # whose values are names of this program
 
 
 def details(record: object) -> Iterator[Section]:
@@ -57,14 +91,43 @@ def _records(value: object) -> tuple[object, ...]:
 
 
 def _listed(value: object) -> object:
-    """A mapping of records as a list of them with their names."""
+    """A mapping of records as a list of them with their names, whose units their figures have."""
     if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
-        return tuple({"name": name, **dict(_fields(entry))} for name, entry in value.items())
+        return tuple({"name": _named(name), **dict(_written_as(name, entry))} for name, entry in value.items())
     return value
 
 
+def _named(path: str) -> str:
+    """Write the path of a figure without its unit: `latency.ttft_ms.p95` reads `latency TTFT p95`."""
+    return " ".join(_words(_without_unit(step)) for step in path.split("."))
+
+
+def _written_as(path: str, entry: object) -> Iterator[tuple[str, object]]:
+    """Yield the fields of a record whose numbers are those of the figure at a path, as text with its unit."""
+    ending = next((step for step in reversed(path.split(".")) if _writer(step) is not None), "")
+    write = _writer(ending)
+    for name, value in _fields(entry):
+        yield name, value if write is None or not isinstance(value, float) else write(value)
+
+
+def _writer(name: str) -> Callable[[float], str] | None:
+    """How a figure of a name is written with its unit; None where the name says none."""
+    if name.endswith(RATE):
+        return None
+    if f"_{name}".endswith(SHARES):
+        return percent
+    return next((write for ending, write in WRITERS.items() if f"_{name}".endswith(ending)), None)
+
+
+def _without_unit(name: str) -> str:
+    ending = next((ending for ending in WRITERS if f"_{name}".endswith(ending) and not name.endswith(RATE)), "")
+    return f"_{name}".removesuffix(ending)[1:] if ending else name
+
+
 def _words(name: str) -> str:
-    return name.replace("_per_", "/").replace("_", " ")
+    """Write a name as people do: `ttft_ms` reads `TTFT ms`, `usd_per_hour` `$/hour`."""
+    parts = name.replace("_per_", "/").replace("_", " ").replace(".", " ").split(" ")
+    return " ".join("/".join(TERMS.get(word, word) for word in part.split("/")) for part in parts)
 
 
 def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
@@ -73,7 +136,7 @@ def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _records(value)}
     said = [text for name, value in plain.items() if (text := _said(name, value, label))]
     if said:
-        yield Line(", ".join(said), _words(label) or "figures", style="dim")
+        yield Line(", ".join(said), " ".join(map(_words, map(_without_unit, label.split()))) or "figures", style="dim")
     for name, value in fields.items():
         if _is_nested(value):
             yield from _lines(dict(_fields(value)), f"{label} {name}".strip())
@@ -88,17 +151,15 @@ def _said(name: str, value: object, label: str) -> str:
     if isinstance(value, (tuple, list)):
         return f"{_words(name)} {', '.join(map(str, value))}"
     if isinstance(value, str):
-        return f"{_words(name)} {value}"
-    if isinstance(value, int):
-        return f"{_words(name)} {value:,}"
-    if not isinstance(value, float):
+        return f"{_words(name)} {_words(value) if name in NAMED else value}"
+    if not isinstance(value, (int, float)):
         return f"{_words(name)} {value}"
     if name.startswith(USD):
         return f"{rounded_usd(value)} {_words(name.removeprefix(USD))}"
-    for ending, write in WRITERS.items():
-        if name.endswith(ending) or label.endswith(ending):
-            return f"{_words(name.removesuffix(ending))} {write(value)}"
-    return f"{_words(name)} {_written(value, DIGITS)}"
+    write = _writer(name) or _writer(label.rpartition(" ")[2])
+    if write is not None:
+        return f"{_words(_without_unit(name))} {write(value)}".strip()
+    return f"{_words(name)} {value:,}" if isinstance(value, int) else f"{_words(name)} {_written(value, DIGITS)}"
 
 
 def _written(value: float, digits: int) -> str:
@@ -110,7 +171,7 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
     """Yield a list of records as a table of the plain values that differ, then the lists in them."""
     if not records:
         return
-    rows = [{name: _cell(value) for name, value in _fields(record)} for record in records[:MOST_ROWS]]
+    rows = [{name: _cell(name, value) for name, value in _fields(record)} for record in records[:MOST_ROWS]]
     nested = [
         name
         for name in rows[0]
@@ -140,7 +201,9 @@ def _tables_in(record: object, title: str) -> Iterator[Table]:
             yield from _tables_in(value, f"{title} {_words(name)}")
 
 
-def _cell(value: object) -> str:
+def _cell(name: str, value: object) -> str:
+    if name in NAMED and isinstance(value, str):
+        return _words(value)
     if value is None or isinstance(value, bool):
         return NOTHING if value is None else "yes" if value else "no"
     if isinstance(value, (tuple, list)):

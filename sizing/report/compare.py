@@ -135,8 +135,9 @@ def _headline(record: Compare) -> str:
     if best is None:
         return "Infeasible: no candidate meets the demand within the limits"
     gpus = f"{best.gpus} x" if best.gpu_id is not None else f"{plural(best.gpus or 0, 'GPU')},"
-    first = f"the {OBJECTIVES[record.sort]} of {plural(len(record.candidates), 'candidate')}"
-    return f"{gpus} {called(best)} = {_shape(best)}, {dollars(best.usd_per_hour)}: {first}"
+    several = len(record.candidates)
+    first = f", the {OBJECTIVES[record.sort]} of {several} candidates" if several > 1 else ""
+    return f"{gpus} {called(best)} = {_shape(best)}, {dollars(best.usd_per_hour)}{first}"
 
 
 def _verdict(record: Compare) -> Iterator[Line]:

@@ -40,7 +40,7 @@ from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.layouts import Deployment, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, replica_lines
-from sizing.report.parts.screen import few, following, rests_on, verdict, would_help
+from sizing.report.parts.screen import few, following, kept, rests_on, verdict, would_help
 from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
@@ -263,7 +263,8 @@ def sections(record: CostReport) -> Iterator[Section]:
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield _years(record)
-    facts = [Line(_load(record), "Load"), *few("Left out", record.problems, "GPU type")]
+    facts = [*few("Pays", tuple(_paying(record)), "way"), Line(_load(record), "Load")]
+    facts += few("Left out", record.problems, "GPU type")
     yield Facts((*facts, *replica_lines(record.inputs), *rests_on(record.assumptions), following()))
 
 
@@ -276,7 +277,8 @@ def _headline(record: CostReport) -> str:
     usd, each = top.usd_per_1k_requests, f"{rounded_usd(top.usd_per_1k_requests.at_load)} per 1,000 requests"
     each += f" at {_at(record)}"
     if usd.full_use != usd.at_load:
-        each += f", {rounded_usd(usd.full_use)} at full use"
+        of = "" if top.gpus is None else f" of all {plural(top.gpus, 'GPU')}" if top.gpus > 1 else " of the GPU"
+        each += f", {rounded_usd(usd.full_use)} at full use{of}"
     size = "" if top.units is None else f": {plural(top.gpus or 0, 'GPU')}"
     if top.units is not None and top.kind == "own":
         size = f": {plural(top.units, 'server')} of {plural(top.gpus_per_unit or 0, 'GPU')}"
@@ -285,10 +287,9 @@ def _headline(record: CostReport) -> str:
 
 def _answer(record: CostReport) -> Iterator[Line]:
     run = record.deployments[0]
-    checked = {True: "confirmed by simulation", False: "not confirmed", None: "not simulated"}[record.verified]
     shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {layout(run)}"
-    yield verdict(f"{shape} keep every limit, {checked}", good=record.verified is not False)
     limited, by_rate = any(record.inputs["limits"].values()), record.inputs["demand"]["requests_per_s"] is not None
+    yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
@@ -296,18 +297,20 @@ def _answer(record: CostReport) -> Iterator[Line]:
         yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year{bound}")
     band = record.bands.get(FULL_USE)
     if band is not None:
-        span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
+        span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"
         yield Line(f"Likely range: {span}, in 8 of 10 published runs like this", spare=1)
 
 
 def _load(record: CostReport) -> str:
-    full = f"the replicas can serve {number(record.full_use_requests_per_s)}"
+    run = record.deployments[0]
+    full = f"{plural(run.gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
     if record.load == "as_sized":
-        return f"{full} requests/s, around the clock: no demand is given"
-    rate = f"{_rates(record)} requests/s" + (f" ({record.demand})" if record.demand is not None else "")
+        return f"{full}, which is served around the clock: no demand is given"
+    how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
+    rate = f"{_rates(record)} requests/s" + (f" ({how})" if how else "")
     if record.load == "stated_demand":
         return f"{rate}, {LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"
-    return f"mean {rate}, {number(record.sized_to_mean)} x lower than sized for; {full}"
+    return f"mean {rate}; sized for {number(record.sized_to_mean)} times as much; {full}"
 
 
 def _rates(record: CostReport) -> str:
@@ -328,7 +331,6 @@ def _years(record: CostReport) -> Table:
         _usd("usd_per_year", "$/year"),
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
         _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
-        in_words("break_even", "first cheaper from, a day", lambda option: _cheaper_from(record, option), nothing=""),
     )
     return Table(columns, record.options, "/options", spare=("$/h", "$/month"))
 
@@ -343,13 +345,26 @@ def _count(option: CostOption) -> str | None:
     return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
 
 
-def _cheaper_from(record: CostReport, option: CostOption) -> str | None:
-    """The requests a day from which on the first option is cheaper than another."""
+def _paying(record: CostReport) -> Iterator[str]:
+    """Yield from which load on the first way to pay costs no more than each other one."""
+    first = record.options[0].name
     for pair in record.break_even:
-        if pair.one == record.options[0].name and pair.other == option.name:
-            stays = pair.requests_per_day
-            return number(stays, DIGITS) if stays else "always" if stays == 0 else "never"
-    return None
+        if pair.one == first:
+            yield f"{first} {_when_cheaper(pair)}"
+
+
+def _when_cheaper(pair: BreakEven) -> str:
+    stays, other = pair.requests_per_day, pair.other
+    if stays == 0:
+        return f"costs no more than {other} at any load"
+    if stays is not None:
+        per_s = number(stays / SECONDS_PER_DAY, DIGITS)
+        return f"costs less than {other} from {number(stays, DIGITS)} requests a day ({per_s}/s) on"
+    return (
+        f"never costs less than {other}"
+        if pair.first_requests_per_day is None
+        else f"costs less than {other} at few loads only"
+    )
 
 
 def figure(record: CostReport) -> Figure:

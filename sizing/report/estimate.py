@@ -335,6 +335,8 @@ def _evident(record: Estimate) -> Iterator[Line]:
     d, found, confidence, c = record.deployment, record.evidence, record.confidence, record.conservative
     if d is None or found is None or confidence is None:
         return
+    if not is_demanded(record.inputs) and c is None:
+        return
     if not is_demanded(record.inputs) and c is not None and c.requests_per_s_without is not None:
         served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
         yield Line(f"The rate is kept in {percent(confidence)} of published runs like this; {served}")
@@ -344,8 +346,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
     yield from known.lines("" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
     if found.gpus_as_predicted is not None:
         other = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
-        even = f"{d.gpus:,} for even odds among published runs like it"
-        yield Line(f"{found.gpus_as_predicted:,}{other} as predicted; {even}")
+        yield Line(
+            f"By the prediction alone {found.gpus_as_predicted:,}{other} would do, in less than half of these runs"
+        )
 
 
 def nearest(record: Estimate) -> Facts:

@@ -353,7 +353,7 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
         yield Line(NOT_CONVERGED)
     if several == 1:
         duration = milliseconds((run.duration_s or 0.0) / MILLI)
-        busy = "" if run.gpu_utilisation is None else f", GPUs busy {percent(run.gpu_utilisation)} of the time"
+        busy = "" if run.gpu_utilisation is None else f", a step runs {percent(run.gpu_utilisation)} of the time"
         tokens = f", {number(run.output_tokens_per_s)} output tokens/s" if record.inputs["task"] == GENERATE else ""
         yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{tokens}{busy}")
 
@@ -386,7 +386,9 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     yield from replica_lines(i)
     if both is not None:
         for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):
-            yield Line(f"{percent(pool.gpu_utilisation)} busy, {number(pool.queue_mean)} queued", name)
+            yield Line(
+                f"a step runs {percent(pool.gpu_utilisation)} of the time, {number(pool.queue_mean)} queued", name
+            )
         yield Line(
             f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {pools.transfer_words(both.kv_transfer)}", "Transfer"
         )

@@ -163,6 +163,8 @@ FIGURES = (
     _figure("n")._replace(heading="n", write="{:,}".format),
 )
 
+SPARE = ("its bias", "inside", "p90", "corrected")  # give way to the names of groups where a terminal is narrow
+
 
 def sections(record: ValidationReport) -> Iterator[Section]:
     """Yield the number of predicted rows, a table for each metric, and the rows left out with reasons."""
@@ -180,7 +182,7 @@ def sections(record: ValidationReport) -> Iterator[Section]:
         grouped = [group for group in record.groups if metric in group.metrics]
         found = [Errors({name: group.by[name] or "-" for name in by}, group.metrics[metric]) for group in grouped]
         of_all = Errors({name: "" if index else "all" for index, name in enumerate(by)}, figures)
-        yield Table((*map(_label, by), *FIGURES), (*found, of_all), title=TITLES[metric])
+        yield Table((*map(_label, by), *FIGURES), (*found, of_all), title=TITLES[metric], spare=SPARE)
     yield Facts(tuple(_reasons("Missed", record.missed)))
     yield Facts(tuple(_reasons("Skipped", record.skipped)))
     yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))

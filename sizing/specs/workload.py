@@ -178,7 +178,8 @@ class Tokens(Spec):
         for name in ("isl", "osl"):
             longest = getattr(self, f"{name}_max")
             if longest is not None and longest < getattr(self, name):
-                raise ValueError(f"{name}_max ({longest}) is below the mean {name} ({getattr(self, name)})")
+                given = f"{name}_max ({longest}) is below the mean {name} ({getattr(self, name)})"
+                raise ValueError(f"{given}: state both, as --{name} and --{name}-max")
             std = getattr(self, f"{name}_std")
             if std is None:
                 continue

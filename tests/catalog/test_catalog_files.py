@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.catalog.files import MAX_FILE_BYTES, DataFile, read_json, read_yaml, validate
-from sizing.catalog.yaml import MAX_DEPTH
+from sizing.catalog.yaml import MAX_DEPTH, spots
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.workload import Workload
@@ -125,7 +125,7 @@ BAD_FIELDS = {
         "tokens:\n  isl: 10\n  osl: 1\n  isl_max: 5",
         2,
         "tokens",
-        "isl_max (5) is below the mean isl (10)",
+        "isl_max (5) is below the mean isl (10): state both, as --isl and --isl-max",
     ),
     "two demands": (
         f"{GOOD}demand:\n  concurrency: 5\n  requests_per_s: 1.0",
@@ -329,3 +329,11 @@ def test_any_text_is_read_or_refused(scratch: Path, content: str) -> None:
 def test_any_mixture_of_plausible_lines_is_read_or_refused(scratch: Path, lines: list[str], inner: str) -> None:
     text = "\n".join([*lines, inner])
     reads_or_refuses(scratch, text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize(
+    "text", ['a: "caf\\u00e9 \u2028 x"\nb: "\x85 y"\nc: {}\n', '{\n"a": "\\ud83d\\ude00",\n"c": {}}\n']
+)
+def test_lines_are_those_of_an_editor(text: str) -> None:
+    """YAML ends lines at three more characters, and knows no pairs of escapes; neither moves or loses a line."""
+    assert spots(text, "file")[("c",)].line == 3

@@ -242,7 +242,7 @@ def test_table_csv_and_markdown(capsys: pytest.CaptureFixture[str], server: str)
     asking = ("cost", *CALLS, "--own", server, "--api", "1,3")
     assert run([*asking]) == 0
     table = capsys.readouterr().out
-    for word in ("own (server.yaml)", "full use", "mean load", "cheaper", "Likely range"):
+    for word in ("own (server.yaml)", "full use", "mean load", "costs less than", "Likely range"):
         assert word in table
     assert run([*asking, "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

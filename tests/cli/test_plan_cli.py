@@ -350,7 +350,7 @@ FAULTS = {
     ("--plot", "day.bmp"): "'day.bmp' has no known ending",
     ("--spot", "2"): "write 2% or 0.02",
     ("--cloud", "lambda", "--price", "3"): "--price: is the price of the provider 'lambda' already",
-    ("--growth", "٥%"): "'٥%' is not a share above zero",
+    ("--growth", "٥%"): "'٥%' is no share from 0 up",
     ("--price", "٣"): "'٣' is no number",
     ("--from", "9999-01", "--growth", "5%"): "--from: 9999-01-01 is no day of a plan",
 }
@@ -384,6 +384,7 @@ def test_faults_of_a_fleet_have_their_lines(tmp_path: Path, capsys: pytest.Captu
     path.write_text("fleet:\n  - workload: chatt\n  - {workload: chat, pool: sharde}\nplanning: {spare: -1}\n")
     assert run(["plan", str(path)]) == 2
     err = capsys.readouterr().err
+    assert f"{path}:2: fleet[0].workload: unknown workload 'chatt'" in err
     assert f"{path}:3: fleet[1].pool: is not known: 'sharde'" in err
     assert f"{path}:4: planning.spare: must be a whole number" in err
 
@@ -397,7 +398,7 @@ FLEET_FAULTS = {
     "fleet: [{workload: rag}]\nplanning:\n  failures: node": ":3: planning.failures: has no meaning without --avail",
     "fleet: [{workload: rag, gpu: h100-sxm}]\nplanning:\n  cloud: awss": ":3: planning.cloud: no on-demand price",
     "fleet: [{workload: rag}]\nplanning:\n  start: 2027-01": "growth, from, until",
-    "fleet:\n - gpu: h100-sxm\n   workload:\n    model: rag\n    tokens: {isl: 9, osl: 9}\n    demand:\n"
+    "fleet:\n - gpu: h100-sxm\n   workload:\n    model: llama-3.1-8b\n    tokens: {isl: 9, osl: 9}\n    demand:\n"
     "     requests_per_s: 5..2": ":7: fleet[0].workload.demand.requests_per_s: 5..2 is no range",
 }
 
@@ -501,7 +502,9 @@ def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]
     found = json_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2")
     assert 0 < found["utilisation_mean"] < 0.005
     text = " ".join(out_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2").split())
-    assert f"the mean load uses {found['utilisation_mean'] * 100:.2f} % of the 1 GPU $" in text
+    assert f"{found['utilisation_mean'] * 100:.2f} % on average" in text
+    assert f"the load uses {found['utilisation_peak'] * 100:.2f} % of one GPU at the peak" in text
+    assert found["utilisation_peak"] == pytest.approx(2 * found["utilisation_mean"])
 
 
 def test_requests_in_flight_of_a_fleet_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

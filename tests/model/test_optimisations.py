@@ -81,8 +81,8 @@ def test_short_forms_mean_what_the_long_ones_say(text: dict[str, Any], meant: di
         ("--images", "2x2", "NxHxW"),
         ("--kv-offload", "0.5@x", "GB/s"),
         ("--kv-offload", "0.5@\u0664\u0660", "GB/s"),  # 40 in Arabic digits
-        ("--speculative", "eagle3@\u0660.\u0665", "not a share above zero, as 0.2 or 20%"),
-        ("--prefix-hit", "\u0665\u0660%", "not a share above zero, as 0.2 or 20%"),
+        ("--speculative", "eagle3@\u0660.\u0665", "no share from 0 up, as 0.2 or 20%"),
+        ("--prefix-hit", "\u0665\u0660%", "no share from 0 up, as 0.2 or 20%"),
         ("--prefix-shared", "100", "needs the hit rate too"),
         ("--prefix-distinct", "2", "needs the hit rate too"),
     ],

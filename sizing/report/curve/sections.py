@@ -79,7 +79,7 @@ MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, 
 LOADS = {
     "closed": "closed loop, as benchmark tools run it: TTFT is longer than under arrivals at a rate, for which estimate sizes",
     "pools": "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals",
-    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes",
+    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes; simulate --concurrency and --closed-loop hold exactly so many",
 }
 
 

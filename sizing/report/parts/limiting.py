@@ -71,10 +71,8 @@ def _capacity_words(best: Answer, question: Question) -> str:
     """Write the capacity that would end a replica's load, that load, and settings that raise it."""
     at = f"at {_most(best, question)} a replica"
     if best.pool.capacity.binding == "utilisation":
-        return (
-            f"stable utilisation ({percent(question.target.max_utilisation)}) {at}: beyond it queues grow in bursts; "
-            "--max-utilisation"
-        )
+        share = percent(question.target.max_utilisation)
+        return f"the load that is allowed, {share} of the highest stable one (--max-utilisation), {at}"
     if question.service.osl == 1:  # whose slots and cache hold no more than the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
     if best.pool.capacity.binding == "kv_cache":
@@ -121,6 +119,7 @@ def _unmet(outcome: Outcome) -> Limiting:
         detail = (
             f"the demand takes {best.gpus} x {best.pool.replica.gpu_type.name} ({best.pool.replica.layout}), "
             f"{best.gpus - budget} more than the budget of {budget}{_for_runs(best, outcome.question)}"
+            f"{_served_within(best, outcome.question)}"
         )
         return Limiting("gpu_budget", detail=detail, suggestions=words)
     miss = nearest_miss(outcome)
@@ -134,6 +133,15 @@ def _unmet(outcome: Outcome) -> Limiting:
     limit_ms = limit.seconds / MILLI
     value_ms = limit_ms * (1 + miss.shortfall)
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms)
+
+
+def _served_within(best: Answer, question: Question) -> str:
+    """Write what of the demand the budget serves in the layout of the answer."""
+    replicas = (question.rules.gpu_budget or 0) // best.pool.replica.layout.gpus
+    if not replicas:
+        return ""
+    served = number(replicas * best.pool.capacity.amount / best.pool.margin)
+    return f"; {plural(replicas * best.pool.replica.layout.gpus, 'GPU')} serve {served} {question.target.unit}"
 
 
 def _for_runs(best: Answer, question: Question) -> str:

@@ -141,18 +141,17 @@ def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
     `keeps` is what they keep, of `kept_by_runs`; `without` is what would do without the confidence that was asked for.
     """
     more = f"; {without} without --confidence" if without else ""
+    if found.gpus is None and not found.groups:
+        return Line(f"To be sure: not known, {found.why_not or 'no published runs like this'}{more}")
+    share, count = percent(found.confidence), plural(gpus, "GPU")
     if found.gpus is None:
-        known = "no count is sure" if found.groups else "to be sure: not known"
-        odds = "" if found.chance is None else f" ({keeps} in {percent(found.chance)} of published runs)"
-        return Line(f"{gpus:,} expected{odds}; {known}, {found.why_not or 'no published runs like this'}{more}")
-    share = percent(found.confidence)
+        odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of published runs like this"
+        return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
     if found.gpus <= gpus:
-        count = f"{plural(gpus, 'GPU')} {'is' if gpus == 1 else 'are'}"
-        return Line(f"{count} sure: {keeps} in {share} of published runs like this{more}")
+        are = "is" if gpus == 1 else "are"
+        return Line(f"{count} {are} sure: {keeps} in {share} of published runs like this{more}")
     odds = "" if found.chance is None or found.chance >= LIKELY else f", with {gpus:,} in {percent(found.chance)}"
-    return Line(
-        f"{plural(gpus, 'GPU')}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of published runs like this{odds}{more}"
-    )
+    return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of published runs like this{odds}{more}")
 
 
 def kept_by_runs(limited: bool, by_rate: bool) -> str:

@@ -81,7 +81,9 @@ def load_words(inputs: dict[str, Any]) -> str:
         shape = f" of shape {load['burstiness']:g}" if load["burstiness"] is not None else ""
         text += f" at {number(load['requests_per_s'])}/s, {ARRIVALS[load['arrivals']]} arrivals{shape}"
     elif load["kind"] == "closed_loop":
-        text += f", {load['concurrency']:,} in flight (closed loop)"
+        text += (
+            f", {load['concurrency']:,} in flight at all times (closed loop; estimate and curve take random arrivals)"
+        )
     else:
         text += ", all at once"
     cached = f", {percent(inputs['prefix_hit'])} of prompts cached" if inputs["prefix_hit"] else ""
