@@ -10,15 +10,15 @@ answer it. They print nothing, and what they return is data.
 
 The package is a house of rooms on floors. A file imports from its own room and from rooms on floors below:
 
-    cli                         options to a question, call, render; the only room that prints
-    report                      answers to documents: one file a command
-    planning, calibration       money and time; constants refitted from measurements
-    answers                     what the library does: search, confirm, compare, vary, draw curves
-    evidence                    measured rows against predictions
-    engine                      the scheduler, simulated; caches on their way between pools
-    question, replica           everything that is asked, resolved; one engine instance: layouts, step times, capacity
-    catalog, model, formats     names and files to specs; operations, memory, attention; documents to text
-    specs                       the vocabulary: frozen, validated types, units, errors
+    cli                            options to a question, call, render; the only room that prints
+    report                         answers to documents: one file a command
+    planning, launch, calibration  money and time; commands and manifests, written and read; constants refitted from measurements
+    answers                        what the library does: search, confirm, compare, vary, draw curves
+    evidence                       measured rows against predictions
+    engine                         the scheduler, simulated; caches on their way between pools
+    question, replica              everything that is asked, resolved; one engine instance: layouts, step times, capacity
+    catalog, model, formats        names and files to specs; operations, memory, attention; documents to text
+    specs                          the vocabulary: frozen, validated types, units, errors
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from sizing.answers.scenario import Driving as Driving
     from sizing.answers.scenario import scenario as scenario
     from sizing.answers.simulate import simulate as simulate
+    from sizing.launch.check import check as check
+    from sizing.launch.deploy import deploy as deploy
     from sizing.planning.bill import Ways as Ways
     from sizing.planning.bill import cost as cost
     from sizing.planning.plan import plan as plan
@@ -64,6 +66,8 @@ PUBLIC = {
     "ProvisionRules": "planning.rules",
     "cost": "planning.bill",
     "Ways": "planning.bill",
+    "deploy": "launch.deploy",
+    "check": "launch.check",
     "InputError": "specs.errors",
 }  # names of the package, each loaded where it is first used
 

@@ -72,8 +72,10 @@ class _Reading:
     file: str
     spots: dict[Path, Spot] | None
     breaks: list[int] = field(default_factory=list)  # characters that YAML ends a line at, and no editor does
+    foreign: bool = False
     root: Any = None
-    documents: int = 0
+    documents: list[YamlDocument] = field(default_factory=list)
+    anchors: dict[str, Any] = field(default_factory=dict)
     stack: list[_Open] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -109,6 +111,21 @@ def _character(pair: re.Match[str]) -> str:
     return bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be")
 
 
+class YamlDocument(NamedTuple):
+    """One of the documents of a file: its plain data, and the place of each field."""
+
+    data: Any
+    spots: dict[Path, Spot]
+
+
+def documents(text: str, file: str) -> list[YamlDocument]:
+    """The documents of a file of manifests: several, with anchors, aliases and tags, as other tools write them.
+
+    What an alias stands for is shared, not copied; a merge key (`<<`) stays a key. Raises InputError as `parse` does.
+    """
+    return _read(text, file, {}, foreign=True).documents
+
+
 def scalar(text: str) -> Any:
     """Resolve a plain (unquoted) scalar to None, bool, int, float or text."""
     if text[:1] in _NUMBER_STARTS:
@@ -125,8 +142,8 @@ def scalar(text: str) -> Any:
     return text
 
 
-def _read(text: str, file: str, found: dict[Path, Spot] | None) -> _Reading:
-    reading = _Reading(file, found, [match.start() for match in _OWN_BREAKS.finditer(text)])
+def _read(text: str, file: str, found: dict[Path, Spot] | None, *, foreign: bool = False) -> _Reading:
+    reading = _Reading(file, found, [match.start() for match in _OWN_BREAKS.finditer(text)], foreign)
     try:
         for event in _events(text):
             _take(reading, event)
@@ -146,6 +163,8 @@ def _take(reading: _Reading, event: Any) -> None:
     line = reading.line(event.start_mark)
     if isinstance(event, yaml.ScalarEvent):
         _check_plain_data(reading, event, line)
+        if event.anchor is not None:
+            reading.anchors[event.anchor] = scalar(event.value) if event.implicit[0] else event.value
         if reading.stack and isinstance(reading.stack[-1].value, dict) and reading.stack[-1].key is None:
             _take_key(reading, event.value, line)
         else:
@@ -153,21 +172,42 @@ def _take(reading: _Reading, event: Any) -> None:
             _place(reading, scalar(event.value) if plain else event.value, line, event.value)
     elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
         _check_plain_data(reading, event, line)
-        _open(reading, {} if isinstance(event, yaml.MappingStartEvent) else [], line)
+        value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+        if event.anchor is not None:
+            reading.anchors[event.anchor] = value
+        _open(reading, value, line)
     elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
         reading.stack.pop()
+    elif isinstance(event, yaml.AliasEvent) and reading.foreign and event.anchor in reading.anchors:
+        _alias(reading, reading.anchors[event.anchor], line)
     elif isinstance(event, yaml.AliasEvent):
         # Aliases are not expanded: a few of them can expand to billions of values.
         reading.fault(f"is the YAML alias *{event.anchor}; write the value out", line)
         raise InputError(reading.faults)
     elif isinstance(event, yaml.DocumentStartEvent):
-        reading.documents += 1
-        if reading.documents > 1:
+        if reading.foreign:
+            reading.root, reading.spots = None, {}
+        elif reading.documents:
             reading.fault("a second YAML document starts here (---); a file holds one", line)
             raise InputError(reading.faults)
+    elif isinstance(event, yaml.DocumentEndEvent):
+        reading.documents.append(YamlDocument(reading.root, reading.spots or {}))
+
+
+def _alias(reading: _Reading, value: Any, line: int) -> None:
+    """Put what an alias stands for into its place. Raises InputError where it stands for what it is in, or is a key."""
+    holder = reading.stack[-1] if reading.stack else None
+    if any(open_.value is value for open_ in reading.stack) or (
+        holder is not None and isinstance(holder.value, dict) and holder.key is None
+    ):
+        reading.fault("is an alias of what it stands in, or a key", line)
+        raise InputError(reading.faults)
+    _place(reading, value, line, None)
 
 
 def _check_plain_data(reading: _Reading, event: Any, line: int) -> None:
+    if reading.foreign:
+        return
     if event.anchor is not None:
         reading.fault(f"has the YAML anchor &{event.anchor}; anchors and aliases are not read", line)
     if event.tag is not None:

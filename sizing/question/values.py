@@ -175,7 +175,16 @@ TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share
 PRICE, LISTED = Prices | None, list[str] | None
 CONFIGURED = "configured"  # among the values of options: the places of those that are settings, by name
 DISAGGREGATE = "--disaggregate"
-POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate")  # commands that take separate pools
+POOLED = (
+    "estimate",
+    "compare",
+    "curve",
+    "sweep",
+    "whatif",
+    "step",
+    "simulate",
+    "deploy",
+)  # commands that take separate pools
 
 MODEL_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),

@@ -6,6 +6,7 @@ GROUPS = {
     "Size a service": ("estimate", "compare", "curve", "sweep", "simulate"),
     "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate"),
     "Plan and pay": ("plan", "cost", "report"),
+    "Deploy and check": ("deploy", "check"),
     "What is known": ("gpus", "models", "engines", "workloads", "prices", "config", "completion"),
 }
 
@@ -67,6 +68,16 @@ EXAMPLES = {
     "report": (
         "llmsize report chat -g h100-sxm,h200-sxm -o report.html",
         "llmsize report service.yaml -g h100-sxm --no-verify -o -",
+    ),
+    "deploy": (
+        "llmsize deploy chat -g h100-sxm --for vllm",
+        "llmsize deploy chat -g h100-sxm --for kubernetes > chat.yaml",
+        "llmsize deploy chat -g h100-sxm --benchmark aiperf",
+    ),
+    "check": (
+        "llmsize check k8s/deploy.yaml --demand chat --max-utilisation 80%",
+        "llmsize check deploy.yaml --demand chat --set demand.requests_per_s=500",
+        "llmsize check 'vllm serve llama-3.1-70b -tp 4' -g h100-sxm --replicas 3 \\\n    --demand chat",
     ),
     "gpus": ("llmsize gpus", "llmsize gpus h100-sxm"),
     "models": ("llmsize models", "llmsize models llama-3.1-70b"),

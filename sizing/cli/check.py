@@ -1,0 +1,158 @@
+"""`llmsize check`: deployments that exist against demand, limits and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sizing.cli.options import FORMAT_OPTIONS, OUTPUT, VERIFY_OPTIONS, takes
+from sizing.question.values import PLANNING_OPTIONS, SET_OPTIONS, TEXT, WHOLE, Field
+
+if TYPE_CHECKING:
+    from sizing.launch.check import Checked
+    from sizing.launch.existing import Filled
+    from sizing.question.values import Part
+    from sizing.specs.launch import Policy
+
+UNSAID, POLICY = "What the files do not say", "Policy"
+FILLED_OPTIONS = (
+    Field("model", TEXT, ("--model", "-m"), "Model that is served.", UNSAID),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus).", UNSAID),
+    Field("engine", TEXT, ("--engine",), "Engine version, as vllm:0.19.0.", UNSAID),
+    Field("replicas", WHOLE, ("--replicas",), "Replicas that run.", UNSAID),
+    Field("ignore_flags", TEXT, ("--ignore-flags",), "Flags that change nothing, with commas: --my-flag,--other.", UNSAID),
+)  # fmt: skip
+POLICY_OPTIONS = (
+    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Most of what it serves within the limits that the demand may take: 80%.", POLICY),
+    Field("min_headroom", TEXT, ("--min-headroom",), "Growth of the demand that it must take: 20%.", POLICY),
+    Field("max_usd_per_million_tokens", TEXT, ("--max-usd-per-million-tokens",), "Most dollars a million output tokens may cost at the demand.", POLICY),
+    Field("max_gpus", WHOLE, ("--max-gpus",), "Most GPUs.", POLICY),
+    Field("confidence", TEXT, ("--confidence",), "Share of published runs like it that must keep the limits: 80%.", POLICY),
+)  # fmt: skip
+CHECK_OPTIONS = (
+    Field("demand", TEXT, ("--demand",), "Workload that it is to serve: a file, or a ready one's name (llmsize workloads).", UNSAID),
+    *FILLED_OPTIONS,
+    *POLICY_OPTIONS,
+    *SET_OPTIONS,
+    *(option for option in PLANNING_OPTIONS if option.name in ("price", "provider")),
+    Field("baseline", TEXT, ("--baseline",), "JSON of an earlier check: show what changed.", OUTPUT),
+)  # fmt: skip
+CI_FORMATS = ("github", "junit", "sarif")
+OUTPUTS = tuple(
+    option._replace(help="table, json, csv, markdown, github, junit or sarif.") if option.name == "format" else option
+    for option in FORMAT_OPTIONS
+)
+
+
+@takes((*CHECK_OPTIONS, *OUTPUTS, *VERIFY_OPTIONS))
+def command(
+    files: Annotated[
+        list[str], typer.Argument(help="Manifests, Helm values, scripts, own deploy.yaml; or a command line in quotes.")
+    ],
+    **values: Any,
+) -> None:
+    """Hold a deployment that exists against demand, limits and policy.
+
+    It is read from what it is written in: commands of vLLM, SGLang and TensorRT-LLM, alone or in manifests.
+
+    Exit codes: 0 passes, 1 fails, 2 bad input.
+    """
+    from sizing.cli.output import FORMATS, chosen_format
+    from sizing.launch.check import check as checked_of
+    from sizing.question.values import Part, check, options_of
+    from sizing.specs.launch import Policy
+
+    output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))
+    policy = Part(lambda: _policy(values))
+    filled = Part(lambda: _filled(values))
+    baseline = Part(lambda: _baseline(values["baseline"]))
+    options = options_of(CHECK_OPTIONS, {**values, "gpu": None, "model": None, "engine": None, "confidence": None})
+
+    def found() -> tuple[Checked, ...]:
+        return checked_of(
+            *files,
+            demand=values["demand"],
+            policy=Policy() if policy.faults else policy.value,
+            filled=filled.value,
+            options=options,
+            simulated=not values["no_verify"],
+        )
+
+    checked = Part(found)
+    if output.faults or output.value not in CI_FORMATS or not checked.faults:
+        check(output, policy, filled, baseline, checked)
+    _show(checked, output.value, baseline)
+
+
+def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mapping[str, Any] | None]) -> None:
+    """Print what was found, and end with the exit code."""
+    from sizing.catalog.prices import today
+    from sizing.cli.output import print_text, write
+    from sizing.formats.ci import WRITERS, remarks_of
+    from sizing.question.values import check
+    from sizing.report.check import document, record, remarks
+
+    if checked.faults:  # an annotation where the input itself is wrong, beside the line on stderr
+        print_text(
+            WRITERS[output](remarks_of((fault.message, fault.file, fault.line) for fault in checked.faults), today())
+        )
+        check(checked)
+    report = record(checked.value, baseline.value)
+    if output in WRITERS:
+        print_text(WRITERS[output](remarks(checked.value), today()))
+    else:
+        write(document(report), output)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _policy(values: Mapping[str, Any]) -> Policy:
+    """The policy of the options. Raises InputError with each that is none."""
+    from pydantic import ValidationError
+
+    from sizing.catalog.faults import faults_of
+    from sizing.catalog.yaml import scalar
+    from sizing.specs.errors import InputError
+    from sizing.specs.launch import Policy
+
+    flags = {option.name: option.flags[0] for option in POLICY_OPTIONS}
+    stated = {
+        name: scalar(value) if isinstance(value, str) else value
+        for name in flags
+        if (value := values[name]) is not None
+    }
+    try:
+        return Policy.model_validate(stated)
+    except ValidationError as error:
+        raise InputError(
+            faults_of(error, Policy, stated, lambda path: (None, None, flags[str(path[0])], None))
+        ) from None
+
+
+def _filled(values: Mapping[str, Any]) -> Filled:
+    from sizing.launch.existing import Filled
+    from sizing.question.values import comma_separated, positive
+
+    flags = frozenset(f"--{name.lstrip('-')}" for name in comma_separated(values["ignore_flags"] or ""))
+    return Filled(values["model"], values["gpu"], values["engine"], positive(values["replicas"], "--replicas"), flags)
+
+
+def _baseline(path: str | None) -> Mapping[str, Any] | None:
+    """The record of an earlier check. Raises InputError for a file that is none."""
+    from sizing.catalog.files import read_json
+    from sizing.report.check import SCHEMA
+    from sizing.specs.errors import Fault, InputError
+
+    if path is None:
+        return None
+    found = read_json(path).data
+    deployments = found.get("deployments")
+    if (
+        found.get("schema") != SCHEMA
+        or not isinstance(deployments, list)
+        or not all(isinstance(d, dict) and "name" in d for d in deployments)
+    ):
+        raise InputError(Fault("is no result of llmsize check", file=path, allowed="what `llmsize check --json` wrote"))
+    return found

@@ -1,0 +1,88 @@
+"""`llmsize deploy`: the launch command or manifests of the answer that `estimate` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sizing.cli.options import OUTPUT, VERIFY_OPTIONS, takes
+from sizing.question.values import QUESTION_OPTIONS, TEXT, Field
+
+if TYPE_CHECKING:
+    from sizing.answers.answer import Outcome
+
+STARTED = "What is started"
+DEPLOY_OPTIONS = (
+    Field("target", TEXT, ("--for",), "vllm, sglang, trtllm (a shell script), kubernetes (default), kserve or compose.", STARTED),
+    Field("checkpoint", TEXT, ("--checkpoint",), "Checkpoint to load, as nvidia/Llama-3.1-70B-Instruct-FP8, where the question does not name one in its precision.", STARTED),
+    Field("draft_model", TEXT, ("--draft-model",), "Checkpoint of the head that drafts (EAGLE, Medusa).", STARTED),
+    Field("benchmark", TEXT, ("--benchmark",), "Write the benchmark that confirms the estimate instead: aiperf, vllm or guidellm.", STARTED),
+    Field("json", bool, ("--json",), "Write a JSON record with the text in it.", OUTPUT),
+)  # fmt: skip
+
+
+@takes((*QUESTION_OPTIONS, *DEPLOY_OPTIONS, *VERIFY_OPTIONS))
+def command(
+    workload: Annotated[
+        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Write the launch command or manifests of what `estimate` answers.
+
+    Its flags are those of the engine version; `llmsize check` reads them back.
+
+    Exit codes: 0 written, 1 infeasible, 2 bad input.
+    """
+    from sizing.answers.estimate import estimate
+    from sizing.cli.estimate import to_size
+    from sizing.cli.output import complain, print_text
+    from sizing.formats.tables import json_line
+    from sizing.launch.answered import Checkpoints
+    from sizing.launch.deploy import check_target, check_tool, deploy
+    from sizing.question.ask import question_of
+    from sizing.question.question import load_data
+    from sizing.question.values import Part, options_of
+
+    target, tool = values["target"] or "kubernetes", values["benchmark"]
+    asked = Part(lambda: check_target(target))
+    known = Part(lambda: check_tool(tool))
+    stated = options_of(QUESTION_OPTIONS, {**values, "engine": _engine(target, workload, values)})
+    question = question_of(workload, stated, asked, known, pooled=True)
+    outcome = estimate(to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=False)
+    found = outcome if outcome.separate_pools is None else outcome.separate_pools
+    if found.answer is None:
+        complain(f"infeasible: {_why(found, outcome)}")
+        raise typer.Exit(1)
+    checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
+    written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
+    print_text(json_line(written) if values["json"] else written.benchmark or written.text)
+
+
+def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:
+    """The engine that is asked for: the target's where neither an option nor the workload states one."""
+    from sizing.catalog.workloads import load_workload
+    from sizing.launch.deploy import ENGINES
+    from sizing.specs.errors import InputError
+
+    stated = values["engine"]
+    if stated is not None or any(text.startswith("serving.engine") for text in values["set"] or ()):
+        return stated if isinstance(stated, str) else None
+    try:
+        own = workload is not None and "engine" in load_workload(workload).spec.serving.model_fields_set
+    except InputError:  # told with all other faults
+        own = False
+    return None if own else ENGINES.get(target)
+
+
+def _why(outcome: Outcome, one: Outcome) -> str:
+    """What limits an infeasible question, in a line."""
+    if outcome.pairing is not None:
+        from sizing.report.parts.disaggregated import disaggregated
+
+        return disaggregated(outcome, one.answer).why or "no pools serve it"
+    from sizing.report.parts.limiting import unmet
+
+    return unmet(outcome).detail

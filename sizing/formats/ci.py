@@ -1,0 +1,128 @@
+"""What continuous integration reads: annotations of GitHub, JUnit XML, SARIF 2.1.0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from itertools import groupby
+from typing import Literal, NamedTuple
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from sizing import __version__
+from sizing.specs.units import printable
+
+SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+class Remark(NamedTuple):
+    """One thing that was checked: what of (`suite`), the rule, whether it is kept, in words, and where it was written."""
+
+    suite: str
+    rule: str
+    level: Literal["ok", "warning", "error"]
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+def github(remarks: Sequence[Remark], day: date) -> str:
+    """Annotations on the lines of what is not kept, and a line of the log for each suite."""
+    lines = [_annotation(remark) for remark in remarks if remark.level != "ok"]
+    for suite, found in groupby(remarks, key=lambda remark: remark.suite):
+        failed = [remark.rule for remark in found if remark.level == "error"]
+        lines.append(f"{suite}: fails {', '.join(failed)}" if failed else f"{suite}: passes")
+    return "\n".join(lines)
+
+
+def _annotation(remark: Remark) -> str:
+    place = {"file": remark.file, "line": remark.line, "title": f"{remark.suite}: {remark.rule}"}
+    stated = ",".join(f"{name}={_escaped(str(value), more=True)}" for name, value in place.items() if value is not None)
+    return f"::{remark.level} {stated}::{_escaped(remark.message)}"
+
+
+def _escaped(text: str, *, more: bool = False) -> str:
+    """Text of a workflow command: of its properties commas and colons are escaped too."""
+    pairs = [("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), *([(":", "%3A"), (",", "%2C")] if more else [])]
+    for character, code in pairs:
+        text = text.replace(character, code)
+    return text
+
+
+def junit(remarks: Sequence[Remark], day: date) -> str:
+    """A suite for each deployment, a case for each rule; valid for the schemas of Ant and of Jenkins."""
+    root = ElementTree.Element("testsuites")
+    for number, (suite, found) in enumerate(groupby(remarks, key=lambda remark: remark.suite)):
+        cases = list(found)
+        failed = sum(case.level == "error" for case in cases)
+        counts = {"tests": len(cases), "failures": failed, "errors": 0}
+        about = {
+            "name": printable(suite),
+            "package": "llmsize",
+            "id": number,
+            "timestamp": f"{day.isoformat()}T00:00:00",
+            "hostname": "localhost",
+            "time": "0",
+        }
+        holder = ElementTree.SubElement(
+            root, "testsuite", {key: str(value) for key, value in {**about, **counts}.items()}
+        )
+        ElementTree.SubElement(holder, "properties")
+        for case in cases:
+            entry = ElementTree.SubElement(
+                holder, "testcase", {"name": case.rule, "classname": printable(case.file or suite), "time": "0"}
+            )
+            if case.level == "error":
+                place = "" if case.file is None else f"{case.file}:{case.line}: " if case.line else f"{case.file}: "
+                failure = ElementTree.SubElement(
+                    entry, "failure", {"message": printable(case.message), "type": case.rule}
+                )
+                failure.text = printable(f"{place}{case.message}")
+        for name in ("system-out", "system-err"):
+            ElementTree.SubElement(holder, name)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
+
+
+def sarif(remarks: Sequence[Remark], day: date) -> str:
+    """One run with a result for each rule that was checked."""
+    rules = [
+        {"id": rule, "name": rule, "shortDescription": {"text": f"llmsize check: {rule}"}}
+        for rule in dict.fromkeys(r.rule for r in remarks)
+    ]
+    driver = {
+        "name": "llmsize",
+        "version": __version__,
+        "informationUri": "https://pypi.org/project/llmsize/",
+        "rules": rules,
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "utf16CodeUnits",
+        "results": [_result(remark) for remark in remarks],
+    }
+    return json.dumps({"$schema": SARIF, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _result(remark: Remark) -> dict[str, object]:
+    kept = remark.level == "ok"
+    found: dict[str, object] = {
+        "ruleId": remark.rule,
+        "kind": "pass" if kept else "fail",
+        "level": "none" if kept else remark.level,
+        "message": {"text": f"{remark.suite}: {remark.message}"},
+    }
+    if remark.file is not None:
+        region = {} if remark.line is None else {"region": {"startLine": remark.line}}
+        artifact = {"artifactLocation": {"uri": quote(remark.file.replace("\\", "/"))}, **region}
+        found["locations"] = [{"physicalLocation": artifact}]
+    return found
+
+
+WRITERS: dict[str, Callable[[Sequence[Remark], date], str]] = {"github": github, "junit": junit, "sarif": sarif}
+
+
+def remarks_of(faults: Iterable[tuple[str, str | None, int | None]]) -> tuple[Remark, ...]:
+    """What is wrong in the input itself, each with its file and line."""
+    return tuple(Remark("input", "input", "error", message, file, line) for message, file, line in faults)

@@ -1,0 +1,151 @@
+"""An answer as what is to be started: for each pool the replicas with every setting that the estimate reckons with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sizing.answers.answer import Answer, Pool
+from sizing.catalog.files import expanded
+from sizing.catalog.models import load_model
+from sizing.catalog.shelf import is_path, only
+from sizing.launch.flags import Args, Dialect, dialect_of, write
+from sizing.launch.terms import terms_of
+from sizing.model.architecture import SIZES
+from sizing.model.precision import requested
+from sizing.question.question import Question
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
+from sizing.specs.launch import Launched, LaunchFacts
+from sizing.specs.workload import Serving
+
+AS_ASKED = (  # of a workload's serving: written where they are stated
+    "kv_cache_bytes", "max_total_tokens", "enforce_eager", "cpu_offload_gb", "pp_layers", "language_model_only", "limit_mm_per_prompt",
+    "mamba_full_memory_ratio", "max_mamba_cache_size",
+)  # fmt: skip
+
+
+class Checkpoints(NamedTuple):
+    """Checkpoints that the question does not name: of the model in its precision, and of what drafts."""
+
+    model: str | None = None
+    draft: str | None = None
+
+
+class Started(NamedTuple):
+    """What is started: replicas of one pool, the GPUs that each takes, and the engine's arguments."""
+
+    launched: Launched
+    gpu_type: GpuType
+    gpus: int
+    dialect: Dialect
+    args: Args
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that begin the engine's command, the model among them."""
+        return tuple(word.replace("{model}", self.launched.model) for word in self.dialect.engine.command)
+
+    @property
+    def image(self) -> str:
+        """The engine's own container image of this version for these GPUs."""
+        engine = self.dialect.engine
+        image = engine.vendor_images.get(self.gpu_type.gpu.vendor, engine.image)
+        return image.replace("{version}", self.dialect.version)
+
+    @property
+    def name(self) -> str:
+        """Its name; of one of two pools with its role."""
+        role = self.launched.role
+        return self.launched.name if role == "whole" else f"{self.launched.name}-{role}"
+
+
+def started(answer: Answer, question: Question, checkpoints: Checkpoints = Checkpoints()) -> tuple[Started, ...]:  # noqa: B008 - a constant
+    """What an answer starts, a part for each pool. Raises InputError for what its engine version has no flags for."""
+    engine = question.service.engine
+    dialect = dialect_of(engine.name, engine.title, question.service.engine_version)
+    return tuple(_pool(pool, question, dialect, checkpoints, separate=answer.separate) for pool in answer.pools)
+
+
+def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpoints, *, separate: bool) -> Started:
+    replica = pool.replica
+    _check(question)
+    _check_node(pool)
+    model, precision = _checkpoint(pool, question, dialect, checkpoints.model)
+    spoken = question.service.optimisations.speculative
+    extras = replica.service.extras.speculation
+    if spoken is not None and extras is not None:
+        spoken = spoken.model_copy(update={"tokens": extras.tokens})
+    launched = Launched(
+        name=question.origin.workload_name
+        or question.service.model.name.rpartition("/")[2].lower().replace(".", "-").replace("_", "-"),
+        model=model,
+        gpu=replica.gpu_type.id,
+        replicas=pool.count,
+        precision=precision,
+        kv_precision=question.service.kv_precision,
+        serving=_serving(pool, question),
+        speculative=spoken,
+        lora=question.service.optimisations.lora,
+        role=replica.service.phase,
+        connector=only(LaunchFacts).connector if separate else None,
+        draft_checkpoint=checkpoints.draft,
+    )
+    args = write(dialect, terms_of(launched, dialect))
+    return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args)
+
+
+def _serving(pool: Pool, question: Question) -> Serving:
+    """The engine settings as the answer has them: those asked for, and the defaults that its prediction rests on."""
+    replica, asked = pool.replica, question.service.serving
+    settings, layout = replica.settings, replica.layout
+    sizes = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) > 1 or name == "tp"}
+    return Serving(
+        engine=f"{question.service.engine.name}:{question.service.engine_version}",
+        **sizes,
+        **{name: value for name in AS_ASKED if (value := getattr(asked, name)) is not None},
+        all2all_backend=settings.all2all_backend if layout.dp > 1 and layout.ep > 1 else None,
+        memory_fraction=settings.memory_fraction,
+        max_model_len=question.service.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        prefix_caching=settings.prefix_caching,
+    )
+
+
+def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | None) -> tuple[str, str | None]:
+    """The checkpoint to load, and the precision that the engine makes of it; None where it is the checkpoint's own.
+
+    Raises InputError where the precision takes a checkpoint that nothing names.
+    """
+    asked, service, wanted = question.origin.workload.model, question.service, pool.replica.precision
+    if stated is not None:
+        return stated, None
+    found = load_model(asked)
+    local = is_path(asked) and "/" in asked
+    name = asked if "/" in asked and not local and found.precision is not None else service.model.name
+    name = str(expanded(asked)) if local else name
+    own = (
+        wanted in (None, found.precision) or requested(service.model.quantisation, wanted) == service.model.quantisation
+    )
+    sparse = service.optimisations.sparsity
+    if own and sparse is None:
+        return name, None
+    row = dialect.writes("precision")
+    if row is not None and wanted in row.values and sparse is None:  # which the engine makes of it while it loads
+        return name, wanted
+    kind = f"in {wanted}" if sparse is None else f"with {sparse} sparsity"
+    what = f"a checkpoint of {service.model.name} {kind} is needed, whose name the question does not say"
+    raise InputError(Fault(what, field="--checkpoint", allowed="its name on the Hugging Face Hub, or its folder"))
+
+
+def _check(question: Question) -> None:
+    if question.service.optimisations.kv_offload is not None:
+        what = "the size of the cache in host memory is not part of the question, so no flag states it"
+        raise InputError(Fault(what, field="--kv-offload", allowed="without it"))
+
+
+def _check_node(pool: Pool) -> None:
+    layout, island = pool.replica.layout, pool.replica.gpu_type.gpu.datasheet.island_gpus
+    if layout.gpus > island:
+        what = f"a replica of {layout.gpus} GPUs takes several nodes of {island}, and commands are written for one"
+        raise InputError(Fault(what, field="deploy", allowed=f"layouts of up to {island} GPUs, as --tp {island}"))

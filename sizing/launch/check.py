@@ -1,0 +1,397 @@
+"""A deployment that exists against demand, limits and policy: what it must keep, and what it keeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from sizing.answers.check import Held, held
+from sizing.catalog.models import load_model
+from sizing.catalog.shelf import Found
+from sizing.catalog.workloads import load_workload
+from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.terms import layout_of
+from sizing.model import architecture
+from sizing.question.ask import question_of
+from sizing.question.question import Question, load_data
+from sizing.question.values import SET_OPTIONS, Options, options_of
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
+from sizing.specs.launch import Launched, Policy
+from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
+from sizing.specs.units import MILLI
+from sizing.specs.workload import Serving, Workload
+
+Level = Literal["ok", "warning", "error"]
+NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
+MILLION, SECONDS_PER_HOUR = 1e6, 3600.0
+LATENCIES = ("ttft", "itl", "e2e")
+
+
+class Finding(NamedTuple):
+    """One thing that a deployment must keep: the rule, whether it does, in words, and where that was written."""
+
+    rule: str
+    level: Level
+    message: str
+    file: str
+    line: int | None = None
+
+
+class Checked(NamedTuple):
+    """A deployment with what was found of it; `held` is None where it was not held against the demand."""
+
+    name: str
+    parts: tuple[Existing, ...]
+    question: Question | None
+    held: Held | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether it keeps all."""
+        return all(finding.level != "error" for finding in self.findings)
+
+    @property
+    def replicas(self) -> int:
+        """The replicas of all its pools."""
+        return sum(part.launched.replicas or 0 for part in self.parts)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that its replicas take."""
+        return sum((part.launched.replicas or 0) * layout_of(part.launched).gpus for part in self.parts)
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """What its GPUs cost an hour; None without a price of each."""
+        if self.question is None:
+            return None
+        types = {each.id: each.usd_per_gpu_hour for each in _types(self.question)}
+        prices = [types.get(part.launched.gpu or "") for part in self.parts]
+        counts = [(part.launched.replicas or 0) * layout_of(part.launched).gpus for part in self.parts]
+        return (
+            None
+            if None in prices
+            else sum(price * count for price, count in zip(prices, counts, strict=True) if price is not None)
+        )
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """What a million output tokens cost at the demand, of a task without any a million prompt tokens; None without price or rate."""
+        if self.question is None or self.usd_per_hour is None:
+            return None
+        found = None if self.held is None else self.held.answer
+        rate = self.question.target.requests_per_s if found is None else found.requests_per_s
+        service = self.question.service
+        tokens = (service.output_tokens or service.isl) * (rate or 0.0) * SECONDS_PER_HOUR
+        return self.usd_per_hour / tokens * MILLION if tokens else None
+
+
+def _types(question: Question) -> Iterator[GpuType]:
+    pools = question.space.pools
+    yield from question.space.gpu_types if pools is None else (*pools.prefill.gpu_types, *pools.decode.gpu_types)
+
+
+def check(
+    *files: str | os.PathLike[str],
+    demand: str | os.PathLike[str] | None = None,
+    policy: Policy = NO_POLICY,
+    filled: Filled = NOTHING_FILLED,
+    options: Options | None = None,
+    simulated: bool = True,
+) -> tuple[Checked, ...]:
+    """The deployments in files, or in command lines, each against a demand (a workload's file or name), its limits and a policy.
+
+    `filled` says what the files do not. Raises InputError with all that is wrong in them, and with what nothing says.
+
+    >>> from sizing.launch.existing import Filled
+    >>> line = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192 --quantization fp8"
+    >>> found, = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    >>> found.passed, found.gpus
+    (False, 4)
+    """
+    read: list[list[Existing]] = []
+    faults: list[Fault] = []
+    for file in files:
+        try:
+            read.append(existing(str(file), filled))
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(faults)
+    stated = options_of(SET_OPTIONS, {}) if options is None else options
+    groups = [group for found in read for group in _groups(found)]
+    asked = [_demanded(group, None if demand is None else str(demand)) for group in groups]
+    return tuple(
+        _checked(group, workload, _over(policy, group[0].policy), stated, simulated)
+        for group, workload in zip(groups, asked, strict=True)
+    )
+
+
+def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
+    """Yield deployments: one by one, and a prefill and a decode pool together."""
+    pools = {role: [each for each in found if each.launched.role == role] for role in ("prefill", "decode")}
+    yield from ((each,) for each in found if each.launched.role == "whole")
+    if not any(pools.values()):
+        return
+    if [len(each) for each in pools.values()] != [1, 1]:
+        first = next(iter((*pools["prefill"], *pools["decode"])))
+        counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
+        raise InputError(
+            Fault(f"has {counts} pools", first.file, first.line("command"), allowed="one of each in a file")
+        )
+    yield (pools["prefill"][0], pools["decode"][0])
+
+
+def _over(stated: Policy, own: Policy) -> Policy:
+    """A policy as stated, over that of the file."""
+    return own.model_copy(update=stated.model_dump(exclude_none=True))
+
+
+def _demanded(group: Sequence[Existing], demand: str | None) -> Found[Workload]:
+    """The workload whose demand a deployment is to serve. Raises InputError where nothing names one."""
+    name = demand or group[0].demand
+    if name is None:
+        raise InputError(Fault("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)"))
+    return load_workload(name)
+
+
+# --- a deployment as a question ---------------------------------------------------------------------------------------
+
+
+def _checked(
+    group: tuple[Existing, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
+) -> Checked:
+    first = group[0]
+    before = [finding for part in group for finding in _of_file(part, demanded.spec)]
+    checked = Checked(first.launched.name, group, None, None, tuple(before))
+    longest = options.fields.get("serving.max_model_len")
+    if not checked.passed and longest is None:
+        return checked
+    question = _question(group, demanded, options)
+    result = held(question, first.launched.replicas or 1, load_data(), simulate=simulated)
+    whole = checked._replace(question=result.question, held=result)
+    return whole._replace(findings=(*before, *_of_load(whole), *_of_policy(whole, policy)))
+
+
+def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
+    """The question of the demand on this very layout, with its settings."""
+    parts = [part.launched for part in group]
+    served = parts[-1]  # of two pools the one that decodes: both have the same settings but for their layouts
+    if len(parts) > 1:
+        _check_alike(group)
+    found = load_model(served.model)
+    experts = architecture.is_moe(found.spec)
+    asked = demanded.spec
+    optimisations = asked.optimisations.model_copy(update={
+        "speculative": _drafting(served.speculative, asked.optimisations.speculative),
+        "lora": served.lora if served.lora is not None and asked.optimisations.lora is not None else None,
+        "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
+    })  # fmt: skip
+    workload = asked.model_copy(
+        update={
+            "model": served.model,
+            "gpu": (served.gpu,),
+            "precision": served.precision or found.precision,
+            "kv_precision": served.kv_precision,
+            "serving": _serving(served, asked.serving, experts),
+            "optimisations": optimisations if optimisations.asked() else Optimisations(),
+        }
+    )
+    return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
+
+
+def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
+    """The deployment's settings with every size of its layout; what the demand's own states is measured, and no flag."""
+    layout = layout_of(launched)
+    update = {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "dp": layout.dp if experts else None,
+        "ep": layout.ep if experts else None,
+    }
+    measured = {name: getattr(asked, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))}
+    return launched.serving.model_copy(
+        update={**update, **{name: value for name, value in measured.items() if value is not None}}
+    )
+
+
+def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
+    """Drafts as the engine makes them, accepted as the demand says where it speaks of the same ones."""
+    if (
+        launched is None
+        or asked is None
+        or (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens)
+    ):
+        return launched
+    return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
+
+
+def _pool(launched: Launched) -> PoolLayout:
+    layout = layout_of(launched)
+    sizes = {
+        name: getattr(layout, name) for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1 or name == "tp"
+    }
+    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **sizes)
+
+
+SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend"}
+
+
+def _check_alike(group: Sequence[Existing]) -> None:
+    """Raise InputError where two pools differ in more than their layouts."""
+    first, second = (part.launched for part in group)
+    one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))
+    unlike = [name for name in one if one[name] != other[name]]
+    unlike += [name for name in ("model", "precision", "kv_precision") if getattr(first, name) != getattr(second, name)]
+    if unlike:
+        what = f"differs between the prefill and the decode pool: {', '.join(unlike)}"
+        raise InputError(
+            Fault(
+                what,
+                group[1].file,
+                group[1].line(*unlike, "command"),
+                allowed="pools that differ in layout and GPU type alone",
+            )
+        )
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def _of_file(part: Existing, demanded: Workload) -> Iterator[Finding]:
+    """Yield what can be said without a prediction: the model, the lengths, the GPUs that are reserved."""
+    launched, file = part.launched, part.file
+    served, asked = (load_model(name) for name in (launched.model, demanded.model))
+    same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
+    words = served.spec.name if same else f"serves {served.spec.name}, and {asked.spec.name} is asked for"
+    yield Finding("model", "ok" if same else "error", words, file, part.line("model", "command"))
+    longest, most = demanded.longest, launched.serving.max_model_len
+    if most is not None:
+        words = (
+            f"{most:,} tokens hold the longest request, {longest:,}"
+            if longest <= most
+            else f"{most:,} tokens are fewer than the longest request has, {longest:,}"
+        )
+        yield Finding(
+            "max_model_len", "ok" if longest <= most else "error", words, file, part.line("max_model_len", "command")
+        )
+    gpus, reserved = layout_of(launched).gpus, launched.reserved_gpus
+    if reserved is not None:
+        level: Level = "error" if reserved < gpus else "warning" if reserved > gpus else "ok"
+        words = f"a replica runs on {gpus} GPUs" + ("" if level == "ok" else f", and its containers reserve {reserved}")
+        yield Finding("gpus", level, words, file, part.line("gpus", "tp", "command"))
+
+
+def _of_load(checked: Checked) -> Iterator[Finding]:
+    """Yield whether it starts, serves the demand, and keeps each limit."""
+    found, question, part = checked.held, checked.question, checked.parts[0]
+    assert found is not None and question is not None
+
+    def finding(rule: str, kept: bool, words: str, *fields: str) -> Finding:
+        return Finding(rule, "ok" if kept else "error", words, part.file, part.line(*fields, "command"))
+
+    if found.why is not None:
+        rule, fields = (
+            ("memory", ("memory_fraction", "max_model_len", "tp")) if found.reason == "memory" else ("layout", ("tp",))
+        )
+        if found.reason == "capacity":
+            rule, fields = "demand", ("replicas",)
+        yield finding(rule, False, found.why, *fields)
+        return
+    yield finding("layout", True, str(layout_of(part.launched)), "tp")
+    needs = "" if found.needed is None else f"; {_needs(checked, found)}"
+    if found.answer is None:
+        yield finding("demand", False, f"{_served(checked)}{needs}", "replicas")
+        return
+    enough = found.utilisation is None or found.utilisation <= 1
+    yield finding("demand", enough, _served(checked) + ("" if enough else needs), "replicas")
+    for name in LATENCIES:
+        limit, latency = getattr(question.target.limits, name), found.answer.latency_s(name)
+        if limit is not None and latency:
+            seconds = latency[limit.statistic]
+            kept = seconds <= limit.seconds
+            words = f"{limit.statistic} {seconds / MILLI:,.4g} ms, limit {limit.seconds / MILLI:,.4g} ms"
+            yield finding(name, kept, words + ("" if kept else needs), "replicas", "tp")
+    if not found.holds and enough and not any(_missed(found, question, name) for name in LATENCIES):
+        yield finding("stable", False, f"a simulation does not confirm it{needs}", "replicas")
+
+
+def _missed(found: Held, question: Question, name: str) -> bool:
+    limit = getattr(question.target.limits, name)
+    if found.answer is None or limit is None or not found.answer.latency_s(name):
+        return False
+    return bool(found.answer.latency_s(name)[limit.statistic] > limit.seconds)
+
+
+def _served(checked: Checked) -> str:
+    """The demand against the most within the limits."""
+    found, question = checked.held, checked.question
+    assert found is not None and question is not None
+    target = question.target
+    asked = "" if target.amount is None else f"{target.amount:,.4g} {target.unit} asked"
+    if found.most_requests_per_s is None:
+        return asked or "the demand is not served"
+    most = f"serves at most {found.most_requests_per_s:,.4g} requests/s within the limits"
+    used = "" if found.utilisation is None else f": {found.utilisation:.0%} used"
+    return f"{asked}, {most}{used}" if asked else most
+
+
+def _needs(checked: Checked, found: Held) -> str:
+    assert found.needed is not None
+    counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in found.needed.pools)
+    return f"{counts} replicas ({found.needed.gpus} GPUs) of this layout would do"
+
+
+def _of_policy(checked: Checked, policy: Policy) -> Iterator[Finding]:
+    """Yield what the policy says. Raises InputError where nothing is known of what it bounds."""
+    found, part = checked.held, checked.parts[0]
+    assert found is not None
+
+    def finding(rule: str, kept: bool, words: str) -> Finding:
+        return Finding(rule, "ok" if kept else "error", words, part.file, part.line("replicas", "command"))
+
+    if policy.max_gpus is not None:
+        yield finding("max_gpus", checked.gpus <= policy.max_gpus, f"{checked.gpus} GPUs, limit {policy.max_gpus}")
+    usd = checked.usd_per_million_tokens
+    if policy.max_usd_per_million_tokens is not None:
+        if usd is None:
+            raise InputError(
+                Fault("is not known: the GPU has no price", field="max_usd_per_million_tokens", allowed="with --price")
+            )
+        kept = usd <= policy.max_usd_per_million_tokens
+        yield finding(
+            "max_usd_per_million_tokens",
+            kept,
+            f"${usd:,.4g} a million tokens, limit ${policy.max_usd_per_million_tokens:,.4g}",
+        )
+    if found.utilisation is None:
+        return
+    if policy.max_utilisation is not None:
+        kept = found.utilisation <= policy.max_utilisation
+        yield finding("max_utilisation", kept, f"{found.utilisation:.1%} used, limit {policy.max_utilisation:.0%}")
+    if policy.min_headroom is not None:
+        left = 1 / found.utilisation - 1
+        kept = left >= policy.min_headroom
+        yield finding("min_headroom", kept, f"the demand may change by {left:+.1%}, asked {policy.min_headroom:+.0%}")
+    if policy.confidence is not None and found.answer is not None:
+        yield finding("confidence", *_sure(found, policy.confidence))
+
+
+def _sure(found: Held, confidence: float) -> tuple[bool, str]:
+    """Whether enough published runs keep it, in words. Raises InputError where none are like it."""
+    chance = None if found.sure is None else found.sure.chance
+    if chance is None:
+        why = (
+            "no published runs are like it" if found.sure is None or found.sure.why_not is None else found.sure.why_not
+        )
+        raise InputError(Fault(f"is not known: {why}", field="confidence", allowed="without it"))
+    return chance >= confidence, f"{chance:.0%} of published runs like it keep the limits, asked {confidence:.0%}"
+
+
+def all_findings(checked: Iterable[Checked]) -> tuple[Finding, ...]:
+    """The findings of several deployments."""
+    return tuple(finding for each in checked for finding in each.findings)

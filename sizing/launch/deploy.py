@@ -1,0 +1,129 @@
+"""What starts an answer: the command, the manifest, or the benchmark that confirms it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sizing.answers.answer import Answer, Outcome
+from sizing.catalog.shelf import only
+from sizing.launch import benchmark, command, compose, kserve, kubernetes
+from sizing.launch.answered import Checkpoints, Started, started
+from sizing.question.question import Question
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.launch import LaunchFacts
+
+WRITERS: dict[str, Callable[[Sequence[Started]], str]] = {
+    "vllm": command.script,
+    "sglang": command.script,
+    "trtllm": command.script,
+    "kubernetes": kubernetes.manifests,
+    "kserve": kserve.manifests,
+    "compose": compose.project,
+}
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}  # targets that are an engine's own command
+NO_ROUTER = (
+    "# A router sends each request to a prefill instance and then, with its cache, to a decode instance: "
+    "llm-d, Dynamo or the engine's own."
+)
+NOTHING = Checkpoints()
+
+
+class Written(NamedTuple):
+    """What starts an answer: its text for a target, and what it is of."""
+
+    target: str
+    text: str
+    engine: str
+    engine_version: str
+    model: str
+    gpu: str
+    gpus: int
+    replicas: int
+    benchmark: str | None = None
+    schema: str = "llmsize.deploy/1"
+
+
+def check_target(target: str) -> None:
+    """Raise InputError for a target that is not known."""
+    if target not in WRITERS:
+        raise InputError(
+            Fault(
+                f"{target!r} is no target",
+                field="--for",
+                allowed=", ".join(WRITERS),
+                nearest=nearest(target, list(WRITERS)),
+            )
+        )
+
+
+def check_tool(tool: str | None) -> None:
+    """Raise InputError for a benchmark tool that is not known."""
+    known = list(only(LaunchFacts).benchmarks)
+    if tool is not None and tool not in known:
+        raise InputError(
+            Fault(
+                f"{tool!r} is no benchmark tool",
+                field="--benchmark",
+                allowed=", ".join(known),
+                nearest=nearest(tool, known),
+            )
+        )
+
+
+def deploy(
+    outcome: Outcome, target: str = "kubernetes", *, checkpoints: Checkpoints = NOTHING, tool: str | None = None
+) -> Written:
+    """What starts the answer of an estimate: a command or manifests for a `target`, and the benchmark of a `tool`.
+
+    Separate pools are started where they were asked for. Raises InputError where there is no answer, for an unknown target, for
+    another engine than the target's, and for what the engine version has no flag for.
+
+    >>> from sizing import ask, estimate
+    >>> written = deploy(estimate(ask("chat", gpu="h100-sxm"), simulated=False), "vllm")
+    >>> written.replicas, "--tensor-parallel-size 2" in written.text
+    (5, True)
+    """
+    check_target(target)
+    check_tool(tool)
+    answer, question = chosen(outcome)
+    engine = question.service.engine
+    if ENGINES.get(target, engine.name) != engine.name:
+        what = f"{engine.title} is the engine of the question"
+        raise InputError(Fault(what, field=f"--for {target}", allowed=f"--engine {ENGINES[target]}"))
+    parts = started(answer, question, checkpoints)
+    head = [f"# {line}" for line in _head(answer, question, parts)]
+    if answer.separate:
+        head.append(NO_ROUTER)
+    first = parts[0]
+    return Written(
+        target,
+        "\n".join((*head, WRITERS[target](parts))),
+        engine.name,
+        question.service.engine_version,
+        first.launched.model,
+        first.gpu_type.id,
+        answer.gpus,
+        sum(pool.count for pool in answer.pools),
+        None if tool is None else benchmark.command(tool, answer, question, first),
+    )
+
+
+def chosen(outcome: Outcome) -> tuple[Answer, Question]:
+    """The answer to start with its question: of separate pools where they were asked for. Raises InputError without one."""
+    found = outcome if outcome.separate_pools is None else outcome.separate_pools
+    if found.answer is None:
+        raise InputError(Fault("there is no answer to start: nothing meets demand and limits", field="deploy"))
+    return found.answer, found.question
+
+
+def _head(answer: Answer, question: Question, parts: Sequence[Started]) -> tuple[str, ...]:
+    """What is started, for which load."""
+    pools = [
+        f"{part.launched.replicas} x {pool.replica.layout}{f' ({pool.name})' if pool.name else ''}"
+        for part, pool in zip(parts, answer.pools, strict=True)
+    ]
+    types = dict.fromkeys(part.gpu_type.gpu.name for part in parts)
+    rate = f"{answer.requests_per_s:.4g} requests/s of {question.service.isl:,} tokens in and {question.service.output_tokens:,} out"
+    engine = f"{question.service.engine.title} {question.service.engine_version}"
+    return (f"{answer.gpus} x {' and '.join(types)}: {', '.join(pools)}, {engine}", f"for {rate}")

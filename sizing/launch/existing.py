@@ -1,0 +1,369 @@
+"""A deployment that exists, read from what it is written in: a command, a manifest, or a file of this project's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from sizing.catalog import engines, gpus
+from sizing.catalog.faults import faults_of
+from sizing.catalog.files import DataFile, read_text, validate
+from sizing.catalog.models import FoundModel, load_model
+from sizing.catalog.shelf import load, only
+from sizing.catalog.yaml import documents
+from sizing.launch import shell
+from sizing.launch.flags import SHELF, Dialect, ReadArgs, Source, Word, dialect_of, read
+from sizing.launch.manifests import Container, containers
+from sizing.launch.terms import data_of
+from sizing.model import architecture, settings
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
+
+OWN = "deployments"  # the key of this project's own form
+YAML = (".yaml", ".yml", ".json")
+_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
+COMMAND = "the command line"  # the file of a command that is an argument itself
+
+
+class Filled(NamedTuple):
+    """What a user says of deployments that their files do not say; and flags of which they say that they change nothing."""
+
+    model: str | None = None
+    gpu: str | None = None
+    engine: str | None = None
+    replicas: int | None = None
+    ignored: frozenset[str] = frozenset()
+
+
+class Existing(NamedTuple):
+    """One deployment as it was read: its settings, the file and the lines of its fields, and what was assumed."""
+
+    launched: Launched
+    file: str
+    lines: Mapping[str, int | None]
+    assumed: tuple[str, ...] = ()
+    demand: str | None = None
+    policy: Policy = Policy.model_construct()
+
+    def line(self, *fields: str) -> int | None:
+        """The line of the first of the fields that has one."""
+        return next((line for name in fields if (line := self.lines.get(name)) is not None), None)
+
+
+class _Asked(NamedTuple):
+    """What is read, and what helps to read it."""
+
+    file: str
+    filled: Filled
+    facts: LaunchFacts
+
+
+def existing(path: str, filled: Filled) -> list[Existing]:
+    """The deployments of a file, or of a command line that is given itself.
+
+    Raises InputError with what is wrong in it, and with what it does not say: each by the option that says it.
+    """
+    if " " in path.strip() and any(_begins(shell.words(path, COMMAND), phrase) is not None for phrase in _phrases()):
+        asked = _Asked(COMMAND, filled, only(LaunchFacts))
+        return _of_script(path, asked)
+    text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, only(LaunchFacts))
+    if (
+        not path.lower().endswith(YAML)
+        and any(phrase.split()[0] in text for phrase in _phrases())
+        and not _is_mapping(text, path)
+    ):
+        return _of_script(text, asked)
+    own = _own(text, asked)
+    return own if own is not None else _of_manifest(text, asked)
+
+
+def _is_mapping(text: str, file: str) -> bool:
+    try:
+        return any(isinstance(each.data, dict) for each in documents(text, file))
+    except InputError:
+        return False
+
+
+def _phrases() -> Iterator[str]:
+    for name in SHELF.ids:
+        yield from load(SHELF, name).spec.serves
+
+
+def _own(text: str, asked: _Asked) -> list[Existing] | None:
+    """The deployments of this project's own form; None for another."""
+    try:
+        found = documents(text, asked.file)
+    except InputError:
+        return None
+    if len(found) != 1 or not isinstance(found[0].data, dict) or OWN not in found[0].data:
+        return None
+    document = DataFile(found[0].data, asked.file, text)
+    spec = validate(DeploymentFile, document)
+    read_ = []
+    for number, launched in enumerate(spec.deployments):
+        at = (OWN, number)
+        lines: dict[str, int | None] = {
+            name: document.line((*at, "serving", name)) for name in launched.serving.model_fields_set
+        }
+        lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
+        lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
+        said = {"gpu": asked.filled.gpu, "replicas": asked.filled.replicas}
+        update = {name: value for name, value in said.items() if getattr(launched, name) is None and value is not None}
+        whole = launched.model_copy(update=update)
+        _check_said(whole, asked, lines)
+        read_.append(Existing(whole, asked.file, lines, (), spec.demand, spec.policy))
+    return read_
+
+
+def _of_script(text: str, asked: _Asked) -> list[Existing]:
+    script = shell.script(text, asked.file)
+    found = [
+        Container("deployment", (), command, variables=dict(script.variables), files=script.files)
+        for command in script.commands
+        if any(_begins(command, phrase) is not None for phrase in _phrases())
+    ]
+    return _all_of(found, asked)
+
+
+def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
+    found = [each for each in containers(text, asked.file, asked.facts) if _engine(each) is not None]
+    return _all_of(found, asked)
+
+
+def _all_of(found: Sequence[Container], asked: _Asked) -> list[Existing]:
+    """The deployments of some containers. Raises InputError with the faults of all, and where there is none."""
+    if not found:
+        titles = "vllm serve, sglang.launch_server or trtllm-serve"
+        raise InputError(
+            Fault("holds no command of an engine that is known", file=asked.file, allowed=f"{titles}, or `{OWN}:`")
+        )
+    read_: list[Existing] = []
+    faults: list[Fault] = []
+    for container in found:
+        try:
+            read_.append(_existing(container, asked))
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(dict.fromkeys(faults))
+    return read_
+
+
+# --- the engine of a command ------------------------------------------------------------------------------------------
+
+
+def _begins(words: Sequence[Word], phrase: str) -> int | None:
+    """The number of words up to the end of an engine's command; None where the words do not hold it."""
+    wanted = phrase.split()
+    for start in range(len(words) - len(wanted) + 1):
+        names = [word.text.rpartition("/")[2] for word in words[start : start + len(wanted)]]
+        if names == wanted:
+            return start + len(wanted)
+    return None
+
+
+def _engine(container: Container) -> tuple[str, int] | None:
+    """The engine that a container runs, and the words before its flags; None where it runs none that is known."""
+    for name in SHELF.ids:
+        spec = load(SHELF, name).spec
+        for phrase in spec.serves:
+            begun = _begins(container.words, phrase)
+            if begun is not None:
+                return name, begun
+    inside = _within(container)
+    if inside is not None:
+        container.words = inside
+        return _engine(container)
+    if container.keyed:
+        return "vllm", 0
+    own = (not container.words or container.words[0].text.startswith("-")) and container.image
+    for name in SHELF.ids:
+        if own and any(
+            part in container.image.rpartition("/")[2] or part in container.image
+            for part in load(SHELF, name).spec.images
+        ):
+            return name, 0
+    return None
+
+
+def _within(container: Container) -> tuple[Word, ...] | None:
+    """The words of the engine's command in a script that is one word, as of `bash -c`; None where there is none."""
+    for word in container.words:
+        if not any(space in word.text for space in " \n"):
+            continue
+        script = shell.script(word.text, "", (word.line or 1) + (1 if "\n" in word.text else 0))
+        for command in script.commands:
+            if any(_begins(command, phrase) is not None for phrase in _phrases()):
+                container.variables |= script.variables
+                container.files |= script.files
+                return command
+    return None
+
+
+def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
+    """The flags of the engine in its version: as the user says, of the image's tag, else the newest; and what was assumed."""
+    stated, assumed = asked.filled.engine, None
+    spec = engines.load_engine(name)[0].spec
+    if stated is not None:
+        found, version = engines.load_engine(stated)
+        if found.id != name:
+            raise InputError(
+                Fault(f"contradicts {asked.file}, which starts {spec.title}", field=f"--engine {stated}", allowed=name)
+            )
+        return dialect_of(name, spec.title, settings.check_version(spec, version)), None
+    repository = load(SHELF, name).spec.image.partition(":")[0].rpartition("/")[2]
+    tag = _TAG.search(container.image) if container.image.partition(":")[0].rpartition("/")[2] == repository else None
+    try:
+        version = settings.check_version(spec, tag[1] if tag else None)
+    except InputError as error:
+        faults = [
+            Fault(
+                fault.message,
+                asked.file,
+                container.lines.get("image"),
+                "image",
+                f"--engine {name}:VERSION, {fault.allowed}",
+            )
+            for fault in error.faults
+        ]
+        raise InputError(faults) from None
+    if tag is None:
+        assumed = f"{spec.title} {version}: nothing says which version"
+    return dialect_of(name, spec.title, version), assumed
+
+
+# --- a deployment -----------------------------------------------------------------------------------------------------
+
+
+def _existing(container: Container, asked: _Asked) -> Existing:
+    found = _engine(container)
+    assert found is not None
+    dialect, assumed = _dialect(found[0], container, asked)
+    source = Source(asked.file, container.variables, container.files, asked.filled.ignored)
+    words = _of_command(container.words[found[1] :])
+    args = read(dialect, words, source)
+    if args.faults:
+        raise InputError(args.faults)
+    model = _model(args, container, asked)
+    experts = model is not None and architecture.is_moe(model.spec)
+    data = data_of(args, dialect, experts=experts, file=asked.file)
+    data["serving"] = {**data["serving"], "engine": f"{found[0]}:{dialect.version}"}
+    if "max_model_len" not in data["serving"] and model is not None:
+        data["serving"]["max_model_len"] = model.spec.max_position
+    ranks = data.pop("replicas", 1)
+    replicas = asked.filled.replicas or container.replicas
+    data |= {
+        "name": container.name,
+        "model": _model_name(args, container, asked) or "?",
+        "gpu": _gpu(container, asked),
+        "replicas": None if replicas is None else replicas * ranks,
+        "reserved_gpus": None
+        if container.gpus is None
+        else container.gpus // ranks
+        if container.gpus % ranks == 0
+        else container.gpus,
+    }
+    data.setdefault("role", next((role for role in ("prefill", "decode") if _says(role, container)), "whole"))
+    lines: dict[str, int | None] = {**container.lines}
+    lines.update((term, stated.line) for term, stated in args.terms.items())
+    if args.model is not None:
+        lines["model"] = args.model.line
+    launched = _validated(data, args, asked, lines)
+    _check_said(launched, asked, lines)
+    notes = tuple(note for note in (assumed, *container.notes) if note)
+    return Existing(launched, asked.file, lines, notes)
+
+
+def _of_command(words: Sequence[Word]) -> list[Word]:
+    """The words up to the end of a command; a line that is empty, as after a backslash, is none."""
+    ends = next(
+        (
+            k
+            for k, word in enumerate(words)
+            if word.text in ("&&", "||", ";", "|", "&", ")") or word.text.startswith((">", "2>"))
+        ),
+        None,
+    )
+    return [word for word in words[:ends] if word.text.strip()]
+
+
+def _says(role: str, container: Container) -> bool:
+    """Whether names around a container, or a switch of Dynamo, say that it has a role."""
+    said = " ".join((container.name, *container.path)).lower()
+    return role in said or any(word.text == f"--is-{role}-worker" for word in container.words)
+
+
+def _model_name(args: ReadArgs, container: Container, asked: _Asked) -> str | None:
+    if asked.filled.model is not None:
+        return asked.filled.model
+    return str(args.model.value) if args.model is not None else container.model
+
+
+def _model(args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | None:
+    """The model that is served; None where nothing names one. Raises InputError for a name that is not known."""
+    name = _model_name(args, container, asked)
+    if name is None:
+        return None
+    try:
+        return load_model(name)
+    except InputError as error:
+        line = args.model.line if args.model is not None else container.lines.get("command")
+        faults = [
+            Fault(fault.message, asked.file, line, "model", "-m with its name or config.json", fault.nearest)
+            for fault in error.faults
+        ]
+        raise InputError(faults) from None
+
+
+def _gpu(container: Container, asked: _Asked) -> str | None:
+    """The profile of the GPU type that nodes are selected by; as the user says where nothing does."""
+    if asked.filled.gpu is not None:
+        return asked.filled.gpu
+    for label in container.labels:
+        try:
+            return gpus.load_gpu(label).id
+        except InputError:
+            continue
+    found = [id_ for id_ in gpus.SHELF.ids if container.instances and _rents(id_, container.instances)]
+    return found[0] if len(found) == 1 else None
+
+
+def _rents(gpu: str, instances: Sequence[str]) -> bool:
+    return any(price.sku in instances for price in gpus.load_gpu(gpu).spec.prices)
+
+
+def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mapping[str, int | None]) -> Launched:
+    """The deployment of plain data. Raises InputError with each fault at the line of its flag."""
+    try:
+        return Launched.model_validate({name: value for name, value in data.items() if value is not None})
+    except ValidationError as error:
+        flags = {str(term): stated.flag for term, stated in args.terms.items()}
+
+        def place(path: tuple[str | int, ...]) -> tuple[str | None, int | None, str, str | None]:
+            name = str(path[-1]) if path else ""
+            term = next(
+                (each for each in (name, *map(str, path), "spec_tokens", "tp") if each in flags or each in lines), name
+            )
+            return asked.file, lines.get(term), flags.get(term, term), None
+
+        raise InputError(faults_of(error, Launched, data, place)) from None
+
+
+def _check_said(launched: Launched, asked: _Asked, lines: Mapping[str, int | None]) -> None:
+    """Raise InputError with all that nothing says of a deployment, each by the option that says it."""
+    missing = []
+    if launched.model == "?":
+        missing.append(("the model", "-m"))
+    if launched.gpu is None:
+        missing.append(("the GPU type", "-g"))
+    if launched.replicas is None:
+        missing.append(("how many replicas run", "--replicas"))
+    if missing:
+        what = ", ".join(name for name, _ in missing)
+        options = ", ".join(option for _, option in missing)
+        raise InputError(
+            Fault(f"does not say {what}", asked.file, lines.get("command"), launched.name, f"with {options}")
+        )

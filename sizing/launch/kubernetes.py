@@ -1,0 +1,125 @@
+"""A Deployment and a Service of Kubernetes for each pool, with probes, GPUs and the nodes that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from sizing.catalog.shelf import only
+from sizing.launch.answered import Started
+from sizing.specs.launch import LaunchFacts
+
+GPU = "llmsize/gpu"  # names the GPU type where no label of a node is known to
+SETTINGS = "/etc/llmsize"
+
+
+def manifests(parts: Sequence[Started]) -> str:
+    """The manifests of all parts as documents of one file."""
+    return documents(found for part in parts for found in (*settings_of(part), _deployment(part), _service(part)))
+
+
+def documents(found: Iterable[dict[str, Any]]) -> str:
+    """Mappings as YAML documents: keys in their order, nothing folded, no anchors."""
+    texts = (yaml.dump(each, Dumper=_Written, sort_keys=False, width=10_000) for each in found)
+    return "---\n".join(texts).rstrip("\n")
+
+
+class _Written(yaml.SafeDumper):
+    """YAML that writes what stands twice twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def labels(part: Started) -> dict[str, str]:
+    """The labels by which a part's pods are found."""
+    return {"app.kubernetes.io/name": part.name, "app.kubernetes.io/part-of": part.launched.name}
+
+
+def metadata(part: Started) -> dict[str, Any]:
+    """Name and labels; the GPU type as an annotation where no node label is known."""
+    known = part.gpu_type.id in only(LaunchFacts).node_labels
+    return {"name": part.name, "labels": labels(part), **({} if known else {"annotations": {GPU: part.gpu_type.id}})}
+
+
+def settings_of(part: Started) -> Iterator[dict[str, Any]]:
+    """Yield the ConfigMap of an engine's file of settings, where it has one."""
+    if part.args.file is not None and part.dialect.engine.file is not None:
+        data = {part.dialect.engine.file.name: part.args.file}
+        yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": part.name}, "data": data}
+
+
+def pod(part: Started, container: str) -> dict[str, Any]:
+    """The pod of a replica: its container, the nodes that have its GPUs, shared memory."""
+    facts, gpu_type = only(LaunchFacts), part.gpu_type
+    volumes: list[dict[str, Any]] = [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": facts.shared_memory}},
+        *({"name": "settings", "configMap": {"name": part.name}} for _ in settings_of(part)),
+    ]
+    label = facts.node_labels.get(gpu_type.id)
+    selector = {} if label is None else {"nodeSelector": {facts.label_keys[gpu_type.gpu.vendor]: label}}
+    return {**selector, "containers": [_container(part, container)], "volumes": volumes}
+
+
+def _container(part: Started, name: str) -> dict[str, Any]:
+    facts, engine = only(LaunchFacts), part.dialect.engine
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    mounts += [{"name": "settings", "mountPath": SETTINGS} for _ in settings_of(part)]
+    gpus = {facts.resources[part.gpu_type.gpu.vendor]: str(part.gpus)}
+    health = {"httpGet": {"path": engine.health, "port": engine.port}}
+    again = {**health, "periodSeconds": facts.probe_period_s, "failureThreshold": facts.probe_failures}
+    return {
+        "name": name,
+        "image": part.image,
+        "command": list(part.command),
+        "args": [mounted(word, part) for word in (*part.args.words, *engine.host)],
+        "env": [*_environment(part), *({"name": key, "value": value} for key, value in part.args.env)],
+        "ports": [{"name": "http", "containerPort": engine.port}],
+        "resources": {"requests": gpus, "limits": gpus},
+        "startupProbe": {**health, "periodSeconds": facts.start_period_s, "failureThreshold": facts.start_failures},
+        "readinessProbe": again,
+        "livenessProbe": again,
+        "volumeMounts": mounts,
+    }
+
+
+def mounted(word: str, part: Started) -> str:
+    """A word of the command; the file of settings by its path in the container."""
+    file = part.dialect.engine.file
+    return f"{SETTINGS}/{word}" if file is not None and word == file.name else word
+
+
+def _environment(part: Started) -> Iterator[dict[str, Any]]:
+    """Yield the token of the Hugging Face Hub, from a secret that may be missing, and what a connector needs."""
+    secret = {"name": "huggingface", "key": "token", "optional": True}
+    yield {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": secret}}
+    if part.launched.role != "whole" and part.dialect.engine.name == "vllm":
+        yield {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        yield {"name": "VLLM_NIXL_SIDE_CHANNEL_PORT", "value": str(only(LaunchFacts).side_channel_port)}
+
+
+def _deployment(part: Started) -> dict[str, Any]:
+    surge = {"maxSurge": 0, "maxUnavailable": 1}  # an update takes no GPUs beyond those of the answer
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(part),
+        "spec": {
+            "replicas": part.launched.replicas,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": surge},
+            "selector": {"matchLabels": labels(part)},
+            "template": {"metadata": {"labels": labels(part)}, "spec": pod(part, part.dialect.engine.name)},
+        },
+    }
+
+
+def _service(part: Started) -> dict[str, Any]:
+    ports = [{"name": "http", "port": 80, "targetPort": "http"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": part.name, "labels": labels(part)},
+        "spec": {"selector": labels(part), "ports": ports},
+    }

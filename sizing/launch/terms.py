@@ -1,0 +1,240 @@
+"""A deployment in the terms that engines count by, and back: attention ranks, stages, drafts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sizing.launch.flags import Dialect, ReadArgs, Stated, Terms, Value
+from sizing.model.architecture import SIZES, Layout
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.launch import Launched, Term
+from sizing.specs.optimisations import DRAFT_MODEL
+from sizing.specs.workload import ImageLimit
+
+# Terms that are fields of a workload's serving, as they are.
+SERVED: tuple[Term, ...] = (
+    "memory_fraction", "max_model_len", "max_num_batched_tokens", "kv_cache_bytes", "max_total_tokens", "enforce_eager",
+    "cpu_offload_gb", "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size",
+)  # fmt: skip
+SWITCHED = ("enforce_eager", "language_model_only")  # written where they are on
+
+
+def layout_of(launched: Launched) -> Layout:
+    """The layout of a replica; sizes that are not stated are 1."""
+    return Layout(**{name: getattr(launched.serving, name) or 1 for name in SIZES})
+
+
+# --- to terms ---------------------------------------------------------------------------------------------------------
+
+
+def terms_of(launched: Launched, dialect: Dialect) -> Terms:
+    """The terms of a deployment on an engine version. Raises InputError for a layout that the engine has no words for."""
+    terms: Terms = dict(_layout(layout_of(launched), dialect))
+    serving = launched.serving
+    terms |= _ways(serving.all2all_backend, dialect)
+    for term in SERVED:
+        value = getattr(serving, term)
+        if value is not None and (term not in SWITCHED or value):
+            terms[term] = value
+    if serving.max_num_seqs is not None:
+        terms["max_num_seqs"] = serving.max_num_seqs * (
+            _ranks(launched) if dialect.engine.sequences_of == "replica" else 1
+        )
+    if serving.prefix_caching is not None:
+        if dialect.writes("prefix_caching"):
+            terms["prefix_caching"] = serving.prefix_caching
+        elif not serving.prefix_caching:
+            terms["no_prefix_caching"] = True
+    if serving.pp_layers is not None:
+        terms["pp_layers"] = ",".join(map(str, serving.pp_layers))
+    if serving.limit_mm_per_prompt is not None:
+        terms["limit_mm_per_prompt"] = _images(serving.limit_mm_per_prompt)
+    if dialect.writes("kv_precision"):
+        terms["kv_precision"] = launched.kv_precision
+    if launched.precision is not None:
+        terms["precision"] = launched.precision
+    if launched.lora is not None:
+        terms |= {"lora": True} if dialect.writes("lora") else {}
+        terms |= {"lora_slots": launched.lora.slots, "lora_rank": launched.lora.rank}
+    return {**terms, **_drafts(launched, dialect), **_roles(launched)}
+
+
+def _ranks(launched: Launched) -> int:
+    return layout_of(launched).dp
+
+
+def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
+    """Yield the sizes of a layout as the engine counts them."""
+    title = f"{dialect.title} {dialect.version}"
+    if dialect.engine.tp_counts == "attention":
+        yield "tp", layout.tp
+        yield from ((name, getattr(layout, name)) for name in ("pp", "dp", "cp", "dcp") if getattr(layout, name) > 1)
+        if layout.ep > 1:
+            if layout.ep != layout.stage_gpus:
+                what = f"{title} spreads experts over all {layout.stage_gpus} GPUs of a stage, not over {layout.ep}"
+                raise InputError(Fault(what, field="--ep", allowed=f"{layout.stage_gpus}, or 1"))
+            yield "expert_parallel", True
+        return
+    whole = layout.stage_gpus if dialect.writes("dp") else layout.tp * layout.dp
+    yield "tp", whole
+    yield from ((name, getattr(layout, name)) for name in ("pp", "ep", "cp", "dcp") if getattr(layout, name) > 1)
+    if layout.dp == 1:
+        return
+    if dialect.writes("attention_dp_size"):
+        yield "attention_dp_size", layout.dp
+    elif dialect.writes("dp"):
+        yield "attention_dp", True
+        yield "dp", layout.dp
+    elif layout.tp > 1:
+        what = f"{title} splits attention over all GPUs of a stage or over none"
+        raise InputError(Fault(what, field="--dp", allowed=f"{whole} with --tp 1, or 1"))
+    else:
+        yield "attention_dp", True
+
+
+def _ways(way: str | None, dialect: Dialect) -> Terms:
+    if way is None or (way == "allgather" and not dialect.writes("all2all_backend")):
+        return {}
+    found: Terms = {"all2all_backend": way}
+    return {**found, "deepep_mode": way} if way != "allgather" and dialect.writes("deepep_mode") else found
+
+
+def _images(limit: ImageLimit) -> str:
+    size = {name: getattr(limit, name) for name in ("height", "width") if getattr(limit, name) is not None}
+    stated: dict[str, object] = {"image": {"count": limit.count, **size} if size else limit.count}
+    return json.dumps(stated if limit.tower else {**stated, "video": 0})
+
+
+def _drafts(launched: Launched, dialect: Dialect) -> Terms:
+    spoken = launched.speculative
+    if spoken is None:
+        return {}
+    terms: Terms = {"spec_method": spoken.method}
+    checkpoint = launched.draft_checkpoint or spoken.model
+    if checkpoint is not None:
+        terms["spec_model"] = checkpoint
+    elif spoken.method not in ("mtp", "ngram"):
+        what = f"{spoken.method} drafts with a checkpoint of its own"
+        raise InputError(Fault(what, field="--draft-model", allowed="its name or folder"))
+    tokens = spoken.tokens
+    if tokens is None:
+        return terms
+    if dialect.writes("spec_modules") and spoken.method == "mtp":
+        return {**terms, "spec_modules": tokens}
+    if not dialect.writes("spec_verified"):
+        return {**terms, "spec_tokens": tokens}
+    if spoken.method == "ngram":
+        return {**terms, "spec_verified": tokens + 1}
+    return {**terms, "spec_tokens": tokens, "spec_width": 1, "spec_verified": tokens + 1}
+
+
+def _roles(launched: Launched) -> Terms:
+    if launched.role == "whole":
+        return {}
+    found: Terms = {"role": launched.role}
+    return found if launched.connector is None else {"connector": launched.connector, **found}
+
+
+# --- from terms -------------------------------------------------------------------------------------------------------
+
+
+def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> dict[str, Any]:
+    """What arguments state as the plain data of a deployment; `experts` says whether the model has any.
+
+    Ranks that share nothing are replicas of their own. Raises InputError for sizes that do not divide.
+    """
+    given = {term: stated.value for term, stated in read.terms.items()}
+    serving: dict[str, Any] = {name: given[name] for name in SERVED if name in given}
+    sizes, replicas = _sizes(read.terms, dialect, experts=experts, file=file)
+    serving |= sizes
+    if "max_num_seqs" in given:
+        ranks = serving.get("dp", 1) * replicas if dialect.engine.sequences_of == "replica" else 1
+        most = given["max_num_seqs"]
+        serving["max_num_seqs"] = max(1, most // ranks) if isinstance(most, int) else most
+    if "prefix_caching" in given or "no_prefix_caching" in given:
+        serving["prefix_caching"] = given.get("prefix_caching", not given.get("no_prefix_caching", False))
+    serving |= {name: given[name] for name in ("pp_layers", "limit_mm_per_prompt") if name in given}
+    if isinstance(serving.get("pp_layers"), int):
+        serving["pp_layers"] = [serving["pp_layers"]]
+    way = given.get("all2all_backend")
+    if way not in (None, "allgather") and given.get("deepep_mode") == "high_throughput":
+        way = "high_throughput"
+    if way is not None and experts:
+        serving["all2all_backend"] = way
+    data: dict[str, Any] = {
+        "serving": {name: value for name, value in serving.items() if value is not False or name == "prefix_caching"}
+    }
+    data |= {name: given[name] for name in ("kv_precision", "precision", "role", "connector") if name in given}
+    if data.get("role") == "whole":
+        data.pop("connector", None)
+    return {
+        **data,
+        **_speculation(given),
+        **_adapters(given, dialect),
+        **({"replicas": replicas} if replicas > 1 else {}),
+    }
+
+
+def _sizes(terms: Mapping[Term, Stated], dialect: Dialect, *, experts: bool, file: str) -> tuple[dict[str, int], int]:
+    """The sizes of a replica's layout, and how many replicas of it one command starts."""
+    stated = {
+        name: _count(terms[name], file)
+        for name in ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
+        if name in terms
+    }
+    sizes = {name: stated.get(name, 1) for name in SIZES}
+    if dialect.engine.tp_counts == "attention":
+        replicas = 1
+        if not experts:
+            replicas, sizes["dp"], sizes["ep"] = sizes["dp"], 1, 1
+        elif "expert_parallel" in terms and terms["expert_parallel"].value:
+            sizes["ep"] = sizes["tp"] * sizes["dp"] * sizes["cp"]
+        return sizes, replicas
+    attention = "attention_dp" in terms and bool(terms["attention_dp"].value)
+    ranks, replicas = 1, 1
+    if "attention_dp_size" in stated:
+        ranks, replicas = stated["attention_dp_size"], stated.get("dp", 1)
+    elif attention:
+        ranks = stated["dp"] if "dp" in stated else sizes["tp"] if not dialect.writes("dp") else 1
+    else:
+        replicas = stated.get("dp", 1)
+    shared = ranks * (sizes["cp"] if dialect.writes("dp") else 1)
+    if sizes["tp"] % shared:
+        line, flag = (terms["tp"].line, terms["tp"].flag) if "tp" in terms else (None, "--tp")
+        raise InputError(
+            Fault(f"{sizes['tp']} GPUs of a stage are not divided by {shared} attention ranks", file, line, flag)
+        )
+    return {**sizes, "tp": sizes["tp"] // shared, "dp": ranks}, replicas
+
+
+def _count(stated: Stated, file: str) -> int:
+    if isinstance(stated.value, int) and not isinstance(stated.value, bool) and stated.value >= 1:
+        return stated.value
+    raise InputError(Fault(f"must be a whole number above 0, not {stated.value!r}", file, stated.line, stated.flag))
+
+
+def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:
+    method = given.get("spec_method")
+    if method is None:
+        return {}
+    found: dict[str, Any] = {"method": method}
+    verified = given.get("spec_verified")
+    tokens = given.get("spec_tokens", given.get("spec_modules", verified - 1 if isinstance(verified, int) else None))
+    if tokens is not None:
+        found["tokens"] = tokens
+    if method == DRAFT_MODEL and "spec_model" in given:
+        found["model"] = given["spec_model"]
+    return {
+        "speculative": found,
+        **({"draft_checkpoint": given["spec_model"]} if "spec_model" in given and method != DRAFT_MODEL else {}),
+    }
+
+
+def _adapters(given: Mapping[Term, Value], dialect: Dialect) -> dict[str, Any]:
+    """Adapters as stated, of the engine's own slots and rank where only that there are some is said."""
+    if not given.get("lora") and not {"lora_slots", "lora_rank"} <= given.keys():
+        return {}
+    own = dialect.engine.adapters
+    return {"lora": {"slots": given.get("lora_slots", own.slots), "rank": given.get("lora_rank", own.rank)}}

@@ -1,0 +1,232 @@
+"""`llmsize check`: deployments that exist against demand, limits and policy, and what changed since an earlier check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sizing.formats.ci import Remark
+from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.words import money, number, percent, plural
+from sizing.launch.check import Checked
+from sizing.launch.terms import layout_of
+from sizing.report.parts import screen
+
+LATENCIES = ("ttft", "itl", "e2e")
+SCHEMA = "llmsize.check/1"
+
+
+class FindingRecord(NamedTuple):
+    """One thing that a deployment must keep."""
+
+    deployment: str
+    rule: str
+    verdict: str
+    detail: str
+    file: str
+    line: int | None
+
+
+class CheckedRecord(NamedTuple):
+    """A deployment with its figures at the demand; null where it was not held against it, or has none.
+
+    Latencies are of the statistics that limits bound, the mean without one. `needed_gpus` are those that the same layout takes.
+    """
+
+    name: str
+    passed: bool
+    model: str
+    engine: str
+    gpu: str | None
+    gpus: int
+    replicas: int
+    layout: str
+    requests_per_s: float | None
+    max_requests_per_s: float | None
+    utilisation: float | None
+    headroom: float | None
+    ttft_ms: float | None
+    itl_ms: float | None
+    e2e_ms: float | None
+    usd_per_hour: float | None
+    usd_per_million_tokens: float | None
+    needed_gpus: int | None
+    gpus_sure: int | None
+    chance: float | None
+    simulated: bool | None
+    assumed: tuple[str, ...]
+    findings: tuple[FindingRecord, ...]
+
+
+class Change(NamedTuple):
+    """A figure of a deployment, and what it was in an earlier check; null where it was, or is, none."""
+
+    deployment: str
+    figure: str
+    before: float | None
+    now: float | None
+    change: float | None
+
+
+class CheckReport(NamedTuple):
+    """The record of `llmsize check`; `changes` are null without an earlier one."""
+
+    passed: bool
+    deployments: tuple[CheckedRecord, ...]
+    changes: tuple[Change, ...] | None = None
+    schema: str = SCHEMA
+
+
+def record(checked: Sequence[Checked], baseline: Mapping[str, Any] | None = None) -> CheckReport:
+    """The record of checked deployments; with what changed since the record `baseline`."""
+    found = tuple(map(_deployment, checked))
+    changes = None if baseline is None else tuple(_changes(found, baseline))
+    return CheckReport(all(each.passed for each in found), found, changes)
+
+
+def _deployment(checked: Checked) -> CheckedRecord:
+    held, first = checked.held, checked.parts[0].launched
+    answer = None if held is None else held.answer
+    sure = None if held is None else held.sure
+    used = None if held is None else held.utilisation
+    return CheckedRecord(
+        name=checked.name,
+        passed=checked.passed,
+        model=first.model,
+        engine=first.serving.engine,
+        gpu=first.gpu,
+        gpus=checked.gpus,
+        replicas=checked.replicas,
+        layout=" + ".join(str(layout_of(part.launched)) for part in checked.parts),
+        requests_per_s=answer.requests_per_s
+        if answer
+        else checked.question.target.requests_per_s
+        if checked.question
+        else None,
+        max_requests_per_s=None if held is None else held.most_requests_per_s,
+        utilisation=used,
+        headroom=None if not used else 1 / used - 1,
+        **{f"{name}_ms": _latency(checked, name) for name in LATENCIES},
+        usd_per_hour=checked.usd_per_hour,
+        usd_per_million_tokens=checked.usd_per_million_tokens,
+        needed_gpus=None if held is None or held.needed is None else held.needed.gpus,
+        gpus_sure=None if sure is None else sure.gpus,
+        chance=None if sure is None else sure.chance,
+        simulated=None if held is None else held.verified,
+        assumed=tuple(note for part in checked.parts for note in part.assumed),
+        findings=tuple(
+            FindingRecord(checked.name, f.rule, f.level, f.message, f.file, f.line) for f in checked.findings
+        ),
+    )
+
+
+def _latency(checked: Checked, name: str) -> float | None:
+    held, question = checked.held, checked.question
+    if held is None or held.answer is None or question is None:
+        return None
+    limit, found = getattr(question.target.limits, name), held.answer.latency_s(name)
+    seconds = found.get("mean" if limit is None else limit.statistic)
+    return None if seconds is None else seconds * 1e3
+
+
+COMPARED = {
+    "gpus": "GPUs",
+    "usd_per_hour": "$ an hour",
+    "usd_per_million_tokens": "$ a million tokens",
+    "max_requests_per_s": "most requests/s",
+    "utilisation": "share used",
+    "ttft_ms": "TTFT, ms",
+    "itl_ms": "ITL, ms",
+    "e2e_ms": "E2E, ms",
+}
+
+
+def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the figures of each deployment beside those of an earlier record, by name; those that are alike too."""
+    earlier = {each["name"]: each for each in baseline["deployments"]}
+    for each in found:
+        before = earlier.pop(each.name, {})
+        for name, words in COMPARED.items():
+            old, new = before.get(name), getattr(each, name)
+            if old is not None or new is not None:
+                yield Change(each.name, words, old, new, _change(old, new))
+    for name, before in earlier.items():
+        for key in ("gpus", "usd_per_hour"):
+            if before.get(key) is not None:
+                yield Change(name, COMPARED[key], before[key], None, None)
+
+
+def _change(old: float | None, new: float | None) -> float | None:
+    return new / old - 1 if old and new is not None else None
+
+
+def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
+    """The findings for continuous integration, each with its file and line."""
+    return tuple(
+        Remark(each.name, f.rule, f.level, f.message, f.file, f.line) for each in checked for f in each.findings
+    )
+
+
+def document(record: CheckReport) -> Document[CheckReport]:
+    """The document of a check."""
+    return Document(record, sections, rows)
+
+
+def rows(record: CheckReport) -> Rows:
+    """A row for each finding; what changed where an earlier check is given."""
+    if record.changes is not None:
+        return rows_of(record.changes, Change._fields)
+    return rows_of((found for each in record.deployments for found in each.findings), FindingRecord._fields)
+
+
+VERDICTS = {"ok": screen.OK, "warning": "look", "error": screen.OVER}
+
+
+def _style(finding: FindingRecord) -> str:
+    return {"ok": screen.KEPT, "error": screen.MISSED}.get(finding.verdict, "")
+
+
+FINDINGS = (
+    in_words("rule", "check", shown="always"),
+    in_words("verdict", "", lambda found: VERDICTS[found.verdict], style=_style),
+    in_words("detail", "", shown="always"),
+    in_words("place", "line", lambda found: str(found.line) if found.line else None, nothing=""),
+)
+CHANGES = (
+    in_words("deployment", "", shown="differs"),
+    in_words("figure", "", shown="always"),
+    Quantity("before", "before", number, shown="always"),
+    Quantity("now", "now", number, shown="always"),
+    Quantity("change", "change", lambda share: f"{share:+.1%}", nothing=""),
+)
+
+
+def sections(record: CheckReport) -> Iterator[Section]:
+    """Yield each deployment with its verdict and findings, and what changed."""
+    for each in record.deployments:
+        failed = [found.rule for found in each.findings if found.verdict == "error"]
+        said = f"{each.name}: fails {', '.join(failed)}" if failed else f"{each.name}: passes"
+        yield Facts((screen.verdict(said, good=each.passed), *_about(each)))
+        yield Table(
+            FINDINGS, each.findings, "/deployments", notes=tuple(Line(note, style=screen.DIM) for note in _notes(each))
+        )
+    if record.changes is not None:
+        yield Table(CHANGES, record.changes, "/changes", "Changed since the earlier check")
+
+
+def _about(each: CheckedRecord) -> Iterator[Line]:
+    gpus = f"{each.gpus} x {each.gpu}: {plural(each.replicas, 'replica')} of {each.layout}, {each.engine}"
+    price = "" if each.usd_per_hour is None else f", {money(each.usd_per_hour)}/h"
+    yield Line(f"{gpus}{price}", "Runs")
+    yield Line(each.model, "Model")
+    sure = (
+        "" if each.chance is None else f"in {percent(each.chance)} of published runs like it demand and limits are kept"
+    )
+    if sure:
+        yield Line(sure, "Sure")
+
+
+def _notes(each: CheckedRecord) -> Iterator[str]:
+    yield from (f"Assumed: {note}" for note in each.assumed)
+    files = dict.fromkeys(found.file for found in each.findings)
+    yield f"Lines are of {', '.join(files)}"

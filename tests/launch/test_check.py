@@ -1,0 +1,215 @@
+"""A deployment that exists against demand, limits and policy: verdicts, places, formats, what changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from places import ROOT
+
+import sizing
+from sizing.cli.main import run
+from sizing.launch.check import check
+from sizing.launch.existing import Filled
+from sizing.specs.launch import Policy
+
+CHAT = ("--demand", "chat")
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What deploy writes for the chat on h100-sxm."""
+    path = tmp_path_factory.mktemp("launch") / "k.yaml"
+    outcome = sizing.estimate(sizing.ask("chat", gpu="h100-sxm"), relaxed=False)
+    path.write_text(sizing.deploy(outcome, "kubernetes").text, encoding="utf-8")
+    return str(path)
+
+
+def test_what_deploy_writes_passes_with_the_same_prediction(manifest: str) -> None:
+    outcome = sizing.estimate(sizing.ask("chat", gpu="h100-sxm"), relaxed=False)
+    (found,) = check(manifest, demand="chat")
+    best = outcome.best
+    assert found.passed and found.held is not None and found.held.answer is not None and best is not None
+    again = found.held.answer.pool
+    assert again.replica.settings == best.pool.replica.settings
+    assert again.replica.memory == best.pool.replica.memory
+    assert (again.replica.layout, again.count) == (best.pool.replica.layout, best.pool.count)
+    assert found.held.answer.latency_s("ttft") == best.latency_s("ttft")  # simulated alike
+    assert found.held.answer.latency_s("itl") == best.latency_s("itl")
+    assert again.most_requests_per_s == pytest.approx(best.pool.most_requests_per_s)
+
+
+def test_the_acceptance_lines(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", manifest, *CHAT, "--format", "junit"]) == 0
+    assert 'failures="0"' in capsys.readouterr().out
+    assert run(["check", manifest, *CHAT, "--set", "demand.requests_per_s=500"]) == 1
+    assert "100 replicas (200 GPUs) of this layout would do" in " ".join(capsys.readouterr().out.split())
+
+
+def test_its_cost_is_that_of_the_estimate(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", manifest, *CHAT, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["deployments"]
+    assert run(["estimate", "chat", "-g", "h100-sxm", "--json"]) == 0
+    estimated = json.loads(capsys.readouterr().out)
+    assert found["usd_per_million_tokens"] == pytest.approx(estimated["cost"]["usd_per_million_output_tokens"])
+    assert found["headroom"] == pytest.approx(estimated["load"]["headroom"], rel=1e-6)
+    assert found["gpus_sure"] == estimated["deployment"]["gpus_sure"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "failed"),
+    [
+        (Policy(max_utilisation=0.9, min_headroom=0.1, max_gpus=10, confidence=0.5, max_usd_per_million_tokens=10.0), []),
+        (Policy(max_utilisation=0.8), ["max_utilisation"]),
+        (Policy(min_headroom=0.3, max_gpus=9), ["max_gpus", "min_headroom"]),
+        (Policy(confidence=0.95, max_usd_per_million_tokens=1.0), ["max_usd_per_million_tokens", "confidence"]),
+    ],
+)  # fmt: skip
+def test_a_policy_is_kept_or_not(policy: Policy, failed: list[str], manifest: str) -> None:
+    (found,) = check(manifest, demand="chat", policy=policy, simulated=False)
+    assert [finding.rule for finding in found.findings if finding.level == "error"] == failed
+    assert found.passed is not failed
+
+
+LINE = "vllm serve {} -tp {} --max-model-len {} --quantization fp8"
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (LINE.format("llama-3.1-8b", 1, 8192), "model"),
+        (LINE.format("llama-3.1-70b", 2, 2048), "max_model_len"),
+        (LINE.format("llama-3.1-70b", 1, 8192), "memory"),
+        (LINE.format("llama-3.1-70b", 3, 8192), "layout"),
+        (LINE.format("llama-3.1-70b", 2, 8192), "demand"),
+    ],
+)
+def test_what_fails_is_named(line: str, rule: str) -> None:
+    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    assert [finding.rule for finding in found.findings if finding.level == "error"] == [rule]
+
+
+def test_without_quantisation_the_weights_are_those_of_the_checkpoint() -> None:
+    """The chat's own FP8 says nothing of a server that loads 16-bit weights."""
+    line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", Filled(gpu="h100-sxm", replicas=9)
+    (found,) = check(line, demand="chat", filled=filled, simulated=False)
+    (quantised,) = check(f"{line} --quantization fp8", demand="chat", filled=filled, simulated=False)
+    formats = [each.held.answer.pool.replica.plan.weight_format for each in (found, quantised)]  # type: ignore[union-attr]
+    assert formats == ["bf16", "fp8"]
+
+
+OWN = """\
+deployments:
+- name: chat
+  model: meta-llama/Llama-3.1-70B-Instruct
+  gpu: h100-sxm
+  replicas: 5
+  precision: fp8
+  serving: {engine: vllm, tp: 2, max_model_len: 4743}
+  reserved_gpus: 1
+demand: chat
+policy: {max_gpus: 8}
+"""
+
+
+def test_the_own_form_has_demand_and_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "deploy.yaml"
+    path.write_text(OWN, encoding="utf-8")
+    assert run(["check", str(path), "--format", "github", "--no-verify"]) == 1
+    out = capsys.readouterr().out
+    assert (
+        f"::error file={path},line=8,title=chat%3A gpus::a replica runs on 2 GPUs, and its containers reserve 1" in out
+    )
+    path.write_text(OWN.replace("  reserved_gpus: 1\n", ""), encoding="utf-8")
+    assert run(["check", str(path), "--format", "github", "--no-verify"]) == 1
+    assert f"::error file={path},line=5,title=chat%3A max_gpus::10 GPUs, limit 8" in capsys.readouterr().out
+    assert run(["check", str(path), "--max-gpus", "10", "--no-verify"]) == 0  # an option over the file
+
+
+def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
+    question = sizing.ask(
+        model="llama-3.1-8b", gpu="h100-sxm", isl=1155, osl=211, rps=5, ttft="p95:2s", disaggregate="prefill=1xtp1,decode=1xtp1"
+    )  # fmt: skip
+    outcome = sizing.estimate(question, simulated=False, relaxed=False)
+    path = tmp_path / "k.yaml"
+    path.write_text(sizing.deploy(outcome, "kubernetes").text, encoding="utf-8")
+    demand = tmp_path / "demand.yaml"
+    demand.write_text(
+        "model: llama-3.1-8b\ntokens: {isl: 1155, osl: 211}\ndemand: {requests_per_s: 5}\nlimits: {ttft: p95:2s}\n",
+        encoding="utf-8",
+    )
+    (found,) = check(str(path), demand=str(demand), simulated=False)
+    assert found.passed and found.gpus == 2 and len(found.parts) == 2
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = run(["check", *arguments])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rate", ["20", "500"])
+def test_junit_is_valid(rate: str, manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    etree = pytest.importorskip("lxml.etree")
+    schema = etree.XMLSchema(etree.parse(str(ROOT / "tests" / "data" / "junit.xsd")))
+    code, out = said(
+        capsys, manifest, *CHAT, "--set", f"demand.requests_per_s={rate}", "--format", "junit", "--no-verify"
+    )
+    schema.assertValid(etree.fromstring(out.encode("utf-8")))
+    suite = ElementTree.fromstring(out)[0]
+    assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
+    assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == code
+
+
+def test_sarif_points_at_the_line(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = said(capsys, manifest, *CHAT, "--set", "demand.requests_per_s=500", "--format", "sarif", "--no-verify")
+    content = json.loads(out)
+    (run_,) = content["runs"]
+    rules = {rule["id"] for rule in run_["tool"]["driver"]["rules"]}
+    assert code == 1 and content["version"] == "2.1.0" and content["$schema"].endswith("sarif-2.1.0.json")
+    assert all(result["ruleId"] in rules and result["message"]["text"] for result in run_["results"])
+    (failed,) = [result for result in run_["results"] if result["level"] == "error"]
+    region = failed["locations"][0]["physicalLocation"]["region"]
+    assert Path(manifest).read_text(encoding="utf-8").splitlines()[region["startLine"] - 1].strip() == "replicas: 5"
+
+
+def test_bad_input_is_annotated_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.sh"
+    path.write_text("vllm serve llama-3.1-8b \\\n  --max-num-seq 3\n", encoding="utf-8")
+    code = run(["check", str(path), *CHAT, "-g", "l4", "--replicas", "1", "--format", "github"])
+    captured = capsys.readouterr()
+    assert code == 2 and f"::error file={path},line=2," in captured.out
+    assert "did you mean --max-num-seqs?" in captured.err
+
+
+def test_a_baseline_says_what_changed(manifest: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.json"
+    old.write_text(said(capsys, manifest, *CHAT, "--json", "--no-verify")[1], encoding="utf-8")
+    more = tmp_path / "k.yaml"
+    more.write_text(Path(manifest).read_text(encoding="utf-8").replace("replicas: 5", "replicas: 6"), encoding="utf-8")
+    code, out = said(capsys, str(more), *CHAT, "--baseline", str(old), "--format", "markdown", "--no-verify")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines()]
+    assert code == 0 and all(len(row) <= 6 for row in rows)
+    assert ["chat", "GPUs", "10", "12", "0.2"] in rows
+    assert [row[1] for row in rows[2:]] == ["GPUs", "$ an hour", "$ a million tokens", "most requests/s", "share used", "TTFT, ms", "ITL, ms", "E2E, ms"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("{}",), "--demand: is needed"),
+        (("{}", *CHAT, "--format", "xml"), "github, junit, sarif"),
+        (("{}", *CHAT, "--baseline", "pyproject.toml"), "is not valid JSON"),
+        (("{}", *CHAT, "--max-utilisation", "120%"), "--max-utilisation"),
+        (("{}", *CHAT, "--max-gpus", "0", "--min-headroom", "lots"), "--min-headroom"),
+        (("{}", *CHAT, "-g", "h100-smx"), "did you mean h100-sxm?"),
+        (("missing.yaml", *CHAT), "missing.yaml: not found"),
+    ],
+)
+def test_bad_input(arguments: tuple[str, ...], words: str, manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", *(word.format(manifest) for word in arguments), "--no-verify"]) == 2
+    assert words in capsys.readouterr().err

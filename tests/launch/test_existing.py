@@ -1,0 +1,280 @@
+"""Deployments as people write them: each kind of manifest says the same, and what it does not say is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.terms import layout_of
+from sizing.specs.errors import InputError
+
+ARGS = "--tensor-parallel-size 4 --max-model-len 16384 --gpu-memory-utilization 0.9 --kv-cache-dtype fp8 --port 8080"
+LISTED = "[" + ", ".join(f'"{word}"' for word in ARGS.split()) + "]"
+MODEL = "meta-llama/Llama-3.1-70B-Instruct"
+NODE = "nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}"
+GPUS = 'resources: {limits: {nvidia.com/gpu: "4"}}'
+IMAGE = "vllm/vllm-openai:v0.19.0"
+KINDS = {
+    "deployment": f"""\
+# a comment
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: chat}}
+spec:
+  replicas: 3
+  template:
+    spec:
+      {NODE}
+      containers:
+      - name: proxy
+        image: envoy:v1
+        args: [--listen, "80"]
+      - name: engine
+        image: {IMAGE}
+        args: ["--model", "{MODEL}", {LISTED[1:]}
+        {GPUS}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: chat}}
+""",
+    "shell in a pod": f"""\
+kind: Deployment
+spec:
+  replicas: 3
+  template:
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions:
+              - {{key: cloud.google.com/gke-accelerator, operator: In, values: [nvidia-h100-80gb]}}
+      containers:
+      - image: {IMAGE}
+        command: [/bin/sh, -c]
+        env: [{{name: MODEL, value: "{MODEL}"}}, {{name: TP, value: "4"}}]
+        args:
+        - |
+          echo start && mkdir -p /cache
+          exec vllm serve $MODEL \\
+            {ARGS.replace("size 4", "size ${TP:-2}")}
+        {GPUS}
+""",
+    "kserve": f"""\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {{name: chat}}
+spec:
+  predictor:
+    minReplicas: 3
+    {NODE}
+    model:
+      modelFormat: {{name: huggingface}}
+      storageUri: "hf://{MODEL}"
+      args: {LISTED}
+      {GPUS}
+""",
+    "production stack": f"""\
+servingEngineSpec:
+  modelSpec:
+  - name: chat
+    repository: vllm/vllm-openai
+    tag: v0.19.0
+    modelURL: {MODEL}
+    replicaCount: 3
+    requestGPU: 4
+    {NODE}
+    vllmConfig:
+      tensorParallelSize: 4
+      maxModelLen: 16384
+      gpuMemoryUtilization: 0.9
+      extraArgs: ["--kv-cache-dtype=fp8", "--port", "8080"]
+""",
+    "llm-d": f"""\
+modelArtifacts: {{uri: "hf://{MODEL}"}}
+{NODE}
+decode:
+  replicas: 3
+  parallelism: {{tensor: 4}}
+  containers:
+  - name: vllm
+    image: ghcr.io/llm-d/llm-d:v0.2.0
+    modelCommand: vllmServe
+    args: ["--max-model-len", "16384", "--gpu-memory-utilization", "0.9", "--kv-cache-dtype", "fp8"]
+    {GPUS}
+""",
+    "dynamo": f"""\
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {{name: chat}}
+spec:
+  services:
+    Frontend: {{replicas: 1, extraPodSpec: {{mainContainer: {{command: [python3, -m, dynamo.frontend]}}}}}}
+    VllmWorker:
+      replicas: 3
+      resources: {{limits: {{gpu: "4"}}}}
+      extraPodSpec:
+        {NODE}
+        mainContainer:
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.5.0
+          command: [python3, -m, dynamo.vllm]
+          args: ["--model", "{MODEL}", {LISTED[1:]}
+""",
+    "compose": f"""\
+x-engine: &engine
+  image: {IMAGE}
+  command: --model {MODEL} {ARGS}
+services:
+  chat: &chat
+    image: {IMAGE}
+    command: --model {MODEL} {ARGS}
+    labels: {{llmsize/gpu: h100-sxm}}
+    deploy:
+      replicas: 3
+      resources: {{reservations: {{devices: [{{driver: nvidia, count: 4, capabilities: [gpu]}}]}}}}
+""".replace("x-engine: &engine\n  image: vllm/vllm-openai:v0.19.0\n", "x-unused: &engine\n  image: other\n").replace(
+        f"  command: --model {MODEL} {ARGS}\nservices", "services"
+    ),
+    "own": f"""\
+deployments:
+- name: chat
+  model: {MODEL}
+  gpu: h100-sxm
+  replicas: 3
+  reserved_gpus: 4
+  kv_precision: fp8
+  serving: {{engine: "vllm:0.19.0", tp: 4, max_model_len: 16384, memory_fraction: 0.9}}
+policy: {{max_gpus: 12}}
+""",
+}  # fmt: skip
+
+
+def written(tmp_path: Path, text: str, name: str = "deploy.yaml") -> str:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def only(found: list[Existing]) -> Existing:
+    (one,) = found
+    return one
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_says_the_same(kind: str, tmp_path: Path) -> None:
+    role = "decode" if kind == "llm-d" else "whole"  # which llm-d calls its only pool
+    found = only(existing(written(tmp_path, KINDS[kind]), Filled()))
+    launched = found.launched
+    assert (launched.model, launched.gpu, launched.replicas, launched.reserved_gpus) == (MODEL, "h100-sxm", 3, 4)
+    assert layout_of(launched).gpus == layout_of(launched).tp == 4
+    assert (launched.serving.max_model_len, launched.serving.memory_fraction, launched.kv_precision) == (
+        16384,
+        0.9,
+        "fp8",
+    )
+    assert launched.role == role
+    version = "0.33.0" if kind in ("kserve", "llm-d", "dynamo") else "0.19.0"  # whose tags are not the engine's
+    assert launched.serving.engine == f"vllm:{version}"
+
+
+def test_flags_have_the_lines_on_which_they_stand(tmp_path: Path) -> None:
+    text = KINDS["deployment"]
+    lines = only(existing(written(tmp_path, text), Filled())).lines
+    place = next(number for number, line in enumerate(text.splitlines(), 1) if "--tensor-parallel-size" in line)
+    assert lines["tp"] == lines["model"] == place
+    assert lines["replicas"] == 6
+
+
+SCRIPT = """#!/usr/bin/env bash
+# start it
+export TP=8
+python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 \\
+    --tp-size $TP --dp-size 8 --enable-dp-attention --ep-size 8 \\
+    --mem-fraction-static 0.85 --trust-remote-code --max-running-requests 512 2>&1 | tee log
+"""
+
+
+def test_a_script_of_sglang_counts_as_sglang_does(tmp_path: Path) -> None:
+    found = only(
+        existing(written(tmp_path, SCRIPT, "start.sh"), Filled(gpu="h200-sxm", replicas=2, engine="sglang:0.5.9"))
+    )
+    layout = layout_of(found.launched)
+    assert (layout.tp, layout.dp, layout.ep, layout.gpus) == (1, 8, 8, 8)
+    assert found.launched.serving.max_num_seqs == 64  # of each of the eight ranks
+    assert found.lines["tp"] == 5 and found.lines["memory_fraction"] == 6
+
+
+def test_ranks_of_a_dense_model_are_replicas() -> None:
+    line = f"vllm serve {MODEL} -tp 2 --data-parallel-size 4"
+    found = only(existing(line, Filled(gpu="h100-sxm", replicas=3))).launched
+    assert (found.replicas, layout_of(found).gpus) == (12, 2)
+
+
+def test_without_a_length_the_model_s_own_must_fit() -> None:
+    found = only(existing(f"vllm serve {MODEL} -tp 4", Filled(gpu="h100-sxm", replicas=1))).launched
+    assert found.serving.max_model_len == 131072
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"vllm serve {MODEL} --tensor-paralel-size 2", "--tensor-paralel-size: is not known of vLLM 0.33.0"),
+        (f"vllm serve {MODEL} --tensor-paralel-size 2", "did you mean --tensor-parallel-size?"),
+        (f"vllm serve {MODEL} -tp two", "must be a whole number above 0, not 'two'"),
+        (f"vllm serve {MODEL} --max-num-seqs", "--max-num-seqs: has no value"),
+        (f"vllm serve {MODEL} --speculative-config nonsense", "must be a JSON object"),
+        ("vllm serve /models/mine -tp 2", "-m with its name or config.json"),
+        ("sglang serve --model-path " + MODEL + " --attn-dp-size 3 --tp-size 8", "are not divided by 3"),
+        ("trtllm-serve " + MODEL + " --config missing.yaml", "'missing.yaml' is not here"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(line: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        existing(line, Filled(gpu="h100-sxm", replicas=1))
+    assert words in str(caught.value)
+
+
+def test_flags_of_another_version_are_refused() -> None:
+    line = f"vllm serve {MODEL} --all2all-backend naive"
+    with pytest.raises(InputError, match=r"is no flag of vLLM 0\.9\.2; allowed: from 0\.12\.0"):
+        existing(line, Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.9.2"))
+
+
+def test_a_flag_may_be_said_to_change_nothing() -> None:
+    line = f"vllm serve {MODEL} --my-plugin x -tp 2"
+    found = only(existing(line, Filled(gpu="h100-sxm", replicas=1, ignored=frozenset({"--my-plugin"})))).launched
+    assert layout_of(found).tp == 2
+
+
+def test_all_that_is_missing_is_asked_for_in_one_message(tmp_path: Path) -> None:
+    text = "image: {repository: vllm/vllm-openai, tag: v0.19.0}\nargs: [--tensor-parallel-size, '2']\n"
+    with pytest.raises(InputError) as caught:
+        existing(written(tmp_path, text), Filled())
+    (fault,) = caught.value.faults
+    assert "does not say the model, the GPU type, how many replicas run" in fault.message
+    assert fault.allowed == "with -m, -g, --replicas"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: {{ .Values.x }}\nb: {{- if }}", "is a template"),
+        ("a: 1", "holds no command of an engine"),
+        ("deployments: [{model: m, servin: {}}]", "servin"),
+        ("a: [", "is not valid YAML"),
+        ("a: &x [*x]", "alias of what it stands in"),
+    ],
+)
+def test_what_is_no_deployment_is_said(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        existing(written(tmp_path, text), Filled())
+    assert words in str(caught.value)
+
+
+def test_aliases_that_expand_to_billions_end_soon(tmp_path: Path) -> None:
+    levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 25))
+    with pytest.raises(InputError, match="more than 200,000 entries"):
+        existing(written(tmp_path, f"a0: &a0 [x]\n{levels}"), Filled())
