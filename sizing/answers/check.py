@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.answers.counts import sure
 from sizing.answers.estimate import answer
 from sizing.answers.search import search, with_count
 from sizing.answers.sizes import corrected, keeps_headroom
-from sizing.answers.sure import sure
 from sizing.answers.verify import meets, simulated
 from sizing.question.question import Question
 from sizing.specs.bands import Sure

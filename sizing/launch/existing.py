@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sizing.catalog import engines, gpus
+from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, read_text, validate
 from sizing.catalog.models import FoundModel, load_model
@@ -206,9 +206,9 @@ def _within(container: Container) -> tuple[Word, ...] | None:
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
     """The flags of the engine in its version: as the user says, of the image's tag, else the newest; and what was assumed."""
     stated, assumed = asked.filled.engine, None
-    spec = engines.load_engine(name)[0].spec
+    spec = profiles.load_engine(name)[0].spec
     if stated is not None:
-        found, version = engines.load_engine(stated)
+        found, version = profiles.load_engine(stated)
         if found.id != name:
             raise InputError(
                 Fault(f"contradicts {asked.file}, which starts {spec.title}", field=f"--engine {stated}", allowed=name)
@@ -324,15 +324,15 @@ def _gpu(container: Container, asked: _Asked) -> str | None:
         return asked.filled.gpu
     for label in container.labels:
         try:
-            return gpus.load_gpu(label).id
+            return profiles.load_gpu(label).id
         except InputError:
             continue
-    found = [id_ for id_ in gpus.SHELF.ids if container.instances and _rents(id_, container.instances)]
+    found = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
     return found[0] if len(found) == 1 else None
 
 
 def _rents(gpu: str, instances: Sequence[str]) -> bool:
-    return any(price.sku in instances for price in gpus.load_gpu(gpu).spec.prices)
+    return any(price.sku in instances for price in profiles.load_gpu(gpu).spec.prices)
 
 
 def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mapping[str, int | None]) -> Launched:

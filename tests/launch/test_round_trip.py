@@ -9,7 +9,7 @@ import pytest
 
 import sizing
 from sizing.answers.answer import Outcome
-from sizing.catalog import engines
+from sizing.catalog import profiles
 from sizing.launch.answered import Checkpoints
 from sizing.launch.deploy import ENGINES, WRITERS, deploy
 from sizing.launch.existing import Existing, Filled, existing
@@ -41,7 +41,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 def dialect(name: str, version: str) -> Dialect:
-    return dialect_of(name, engines.load_engine(name)[0].spec.title, version)
+    return dialect_of(name, profiles.load_engine(name)[0].spec.title, version)
 
 
 def read_back(launched: Launched, known: Dialect, *, experts: bool) -> Launched:
