@@ -75,6 +75,7 @@ class NameRules(OneFile):
     prefixes: tuple[Text, ...]
     stages: tuple[Text, ...]
     release_date: Text
+    renamed: dict[Text, Text]
     quantisations: tuple[NamedQuantisation, ...]
     source: Text
     date: Text
@@ -156,7 +157,9 @@ QUANTISATION_FILE = "hf_quant_config.json"
 INDEX_FILE = "model.safetensors.index.json"
 
 _HUB_CACHE = re.compile(r"/models--([^/]+--[^/]+)/snapshots/[^/]+\Z")
-GGUF = ".gguf"
+GGUF = "gguf"
+SIXTEEN_BIT = ("bf16", "fp16")
+TAKEN = "all layers but embeddings, head, router and norms are taken to be in that format"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 
 
@@ -342,6 +345,8 @@ def _as_sibling(text: str, found: FoundModel, quantisation: NamedQuantisation | 
     """A model that stands for another of its kind, whose own facts are not known; a Hub id says so in its name."""
     sibling = found.spec.name
     notes = [] if quantisation is None else [f"-{quantisation.suffix} in the name: {quantisation.says}"]
+    if quantisation is not None and quantisation.precision not in SIXTEEN_BIT:
+        notes.append(TAKEN)
     if "/" in text:
         taken = "positions" if quantisation else "positions and weight format"
         notes.append(f"{text} is not known by itself: layers, {taken} are those of {sibling}")
@@ -406,9 +411,12 @@ def published(name: str, *, like: bool = False) -> Checkpoint | None:
     A name without organisation is any organisation's. `like` also takes another organisation's copy of the same name.
     """
     asked = hyphenated(name)
+    organisation, _, last = asked.rpartition("/")
     row = _by_name().get(asked)
+    if row is None and organisation in (renamed := only(NameRules).renamed):
+        row = _by_name().get(hyphenated(f"{renamed[organisation]}/{last}"))
     if row is None and (like or "/" not in name):
-        row = _by_last_part().get(asked.rpartition("/")[2])
+        row = _by_last_part().get(last)
     if row is None:
         return None
     found = Checkpoint.model_validate(

@@ -224,7 +224,7 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
     from sizing.specs.unmodelled import NotModelled
 
     facts = only(NotModelled)
-    other = facts.of(query) if shelf.kind == "hardware_profiles" or query.lower().endswith(".gguf") else None
+    other = facts.of(query) if shelf.kind == "hardware_profiles" or query.lower().endswith("gguf") else None
     if other is not None:
         stands = "" if other.nearest is None else f"; nearest: {other.nearest}"
         return Fault(f"{query!r} is not modelled ({other.what}): {facts.modelled}{stands}", allowed=allowed)

@@ -9,6 +9,7 @@ import typer
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
 from sizing.question.values import SERVING, TEXT, WHOLE, Field, check
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import parse_share
 
 HAIR = 1e-9  # what shares in decimals may be off by
 
@@ -60,7 +61,7 @@ def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
     if stated is None and len(names) == 1:
         return [{**values, "model": names[0]}]
     try:
-        shares = [float(part) for part in (stated or "").split(",") if part.strip()]
+        shares = [parse_share(part.strip()) for part in (stated or "").split(",") if part.strip()]
     except ValueError:
         shares = []
     if len(shares) != len(names) or not all(0 < share <= 1 for share in shares) or sum(shares) > 1 + HAIR:

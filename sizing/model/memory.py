@@ -308,6 +308,12 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
     )
 
 
+def offload_why_not(shard: Shard, gib: float) -> str | None:
+    """The reason why `gib` GiB of weights can't leave each GPU for host memory, or None."""
+    most = max(needs.weights + needs.extras for _, needs in _needs(shard)) / GIB
+    return f"{gib:g} GiB of weights in host memory are more than the {most:.1f} GiB of a GPU" if gib > most else None
+
+
 class Room(NamedTuple):
     """What a pool leaves for tokens, in bytes; what states have beside it, and the sequences that these bound (None: none)."""
 

@@ -218,6 +218,9 @@ def think_time_of(workload: Workload, defaults: Defaults) -> float:
     return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
 
 
+OF_STATES = ("mamba_full_memory_ratio", "max_mamba_cache_size")  # what serving says of recurrent states
+
+
 def service_of(
     workload: Workload, model: Model, engine: tuple[Engine, str], extras: Extras = NOTHING, *, full: bool = False
 ) -> Service:
@@ -228,6 +231,7 @@ def service_of(
     serving, tokens = workload.serving, workload.tokens
     longest = serving.max_model_len or (model.max_position if full else workload.longest)
     _check_lengths(workload, model, longest)
+    _check_states(serving, engine[0])
     return Service(
         model=_seeing(model, serving),
         isl=longest if full else tokens.isl,
@@ -242,6 +246,16 @@ def service_of(
         task=workload.task,
         mode="offline" if workload.mode == "offline" else "served",
     )
+
+
+def _check_states(serving: Serving, engine: Engine) -> None:
+    """Raise InputError for a pool of recurrent states of an engine that has none of their own."""
+    if any(row.value["rule"] == "split" for row in engine.settings["states"]):
+        return
+    given = [name for name in OF_STATES if getattr(serving, name) is not None]
+    told = f"{engine.title} keeps recurrent states in no pool of their own"
+    if given:
+        raise InputError([Fault(told, field=f"serving.{name}", allowed="--engine sglang") for name in given])
 
 
 def _seeing(model: Model, serving: Serving) -> Model:

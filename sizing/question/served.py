@@ -9,6 +9,8 @@ from sizing.catalog import models, shelf
 from sizing.model import architecture, extras
 from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, images
 from sizing.model.extras.prefixes import Conversation
+from sizing.question.question import OF_STATES
+from sizing.question.rules import is_given
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
@@ -17,7 +19,9 @@ from sizing.specs.workload import RESULTS, Workload
 if TYPE_CHECKING:
     from sizing.specs.facts import OptimisationFacts
 
-OF_EXPERTS = ("all2all_backend", "expert_imbalance")  # what serving says of experts, beside their number of ranks
+# What serving says of experts, beside their number of ranks, and of an image encoder.
+OF_EXPERTS = ("all2all_backend", "expert_imbalance")
+OF_IMAGES = ("language_model_only", "limit_mm_per_prompt")
 
 
 def served(workload: Workload, model: Model) -> tuple[Workload, Extras]:
@@ -123,7 +127,22 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
 def check_asked(workload: Workload, model: Model) -> None:
     """Raise InputError for what a task or a model has nothing of."""
     _check_task(workload)
-    _check_experts(workload, model)
+    serving, faults = workload.serving, []
+    for names, has, what in (
+        (OF_EXPERTS, architecture.is_moe(model), "no experts"),
+        (OF_IMAGES, bool(model.vision or model.vision_parameters), "no encoder of images"),
+        (OF_STATES, architecture.has_states(model), "no recurrent states"),
+    ):
+        given = [name for name in names if not has and is_given(getattr(serving, name))]
+        faults += [
+            Fault(f"{model.name} has {what}", field=f"serving.{name}", allowed=f"a model with {what[3:]}")
+            for name in given
+        ]
+    if serving.enforce_eager and serving.cuda_graphs_gib is not None:
+        eager = "contradicts --enforce-eager, which captures no graphs"
+        faults.append(Fault(eager, field="serving.cuda_graphs_gib", allowed="one of them"))
+    if faults:
+        raise InputError(faults)
 
 
 def _check_task(workload: Workload) -> None:
@@ -145,20 +164,6 @@ def _check_task(workload: Workload) -> None:
         )
     if faults:
         raise InputError(faults)
-
-
-def _check_experts(workload: Workload, model: Model) -> None:
-    """Raise InputError for expert options of a model without experts."""
-    if architecture.is_moe(model):
-        return
-    given = [name for name in OF_EXPERTS if getattr(workload.serving, name) is not None]
-    if given:
-        raise InputError(
-            [
-                Fault(f"{model.name} has no experts", field=f"serving.{name}", allowed="a model with experts")
-                for name in given
-            ]
-        )
 
 
 def check_prefix(extras: Extras, isl: int) -> None:

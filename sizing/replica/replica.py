@@ -362,6 +362,12 @@ def _refusals(
     pipeline = architecture.pipeline_why_not(model, layout, resolved)
     if pipeline:
         yield "pipeline", pipeline
+    offloaded = service.serving.cpu_offload_gb
+    if offloaded is not None and not split and not pipeline:
+        shard = Shard(model, layout, resolved, plan, service.extras)
+        beyond = memory.offload_why_not(shard, offloaded)
+        if beyond:
+            yield "offload", beyond
 
 
 def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:

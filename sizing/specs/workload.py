@@ -138,6 +138,11 @@ def _image_limit(text: str) -> dict[str, Any]:
         image = {"count": ANY_NUMBER, **counts.get("image", {})}
     except (ValueError, TypeError, AttributeError):
         raise ValueError('is no limit; state {"image": 0, "video": 0} or image=2') from None
+    unknown = [name for name in counts if name not in ("image", "video", "audio")]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no modality; image, video and audio are")
+    if any(counts.get(name, {}).get("count") != 0 for name in ("video", "audio") if name in counts):
+        raise ValueError("videos and sound are not modelled; video=0 and audio=0 leave them out")
     none = counts.get("video", {}).get("count") == 0 and image["count"] == 0
     return {name: image[name] for name in ("count", "height", "width") if name in image} | {"tower": not none}
 

@@ -89,6 +89,22 @@ def test_a_sibling_says_whose_facts_it_has() -> None:
     assert (copy.name, copy.max_position) == ("Qwen/Qwen2.5-7B-Instruct", 32768)
 
 
+def test_an_organisation_that_was_renamed_publishes_the_same_files() -> None:
+    assert load_model("neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8").spec.name == "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"
+    assert load_model("THUDM/GLM-4.5").spec.name == "zai-org/GLM-4.5"
+
+
+def test_a_format_of_a_name_says_which_layers_are_taken_to_have_it() -> None:
+    taken = "all layers but embeddings, head, router and norms are taken to be in that format"
+    assert taken in load_model("someone/Qwen3-8B-W4A16").name_notes
+    assert taken not in load_model("someone/gpt-oss-20b-BF16").name_notes
+
+
+def test_a_name_of_gguf_files_is_refused_as_such() -> None:
+    with pytest.raises(InputError, match="GGUF"):
+        load_model("unsloth/Qwen3-8B-GGUF")
+
+
 def test_a_config_beside_a_name_wins(tmp_path: Path) -> None:
     folder = tmp_path / "Qwen2.5-7B-Instruct"
     folder.mkdir()

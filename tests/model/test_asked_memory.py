@@ -148,3 +148,25 @@ def test_sglang_takes_the_share_or_the_number_of_states() -> None:
     assert small.state_cache_gib / small.kv_cache_gib == pytest.approx(0.2)
     assert few.most_num_seqs == 10
     assert few.kv_cache_gib + few.state_cache_gib == pytest.approx(usual.kv_cache_gib + usual.state_cache_gib)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"enforce_eager": True, "cuda_graphs_gib": 1.0}, "contradicts --enforce-eager"),
+        ({"language_model_only": True}, "no encoder of images"),
+        ({"limit_mm_per_prompt": "image=0"}, "no encoder of images"),
+        ({"max_mamba_cache_size": 5, "engine": "sglang"}, "no recurrent states"),
+        ({"model": "qwen3.6-27b", "mamba_full_memory_ratio": 0.5}, "no pool of their own"),
+        ({"model": "qwen3-vl-8b", "limit_mm_per_prompt": "video=1"}, "videos and sound are not modelled"),
+        ({"model": "qwen3-vl-8b", "limit_mm_per_prompt": "smell=1"}, "no modality"),
+    ],
+)
+def test_what_has_nothing_to_act_on_is_refused(asked: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        deployed(**asked)
+
+
+def test_no_more_weights_leave_the_card_than_it_has() -> None:
+    assert "more than the 15.0 GiB of a GPU" in (deployed(cpu_offload_gb=16.0).refused or "")
+    assert deployed(cpu_offload_gb=14.9).refused is None
