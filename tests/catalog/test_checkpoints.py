@@ -90,7 +90,9 @@ def test_a_sibling_says_whose_facts_it_has() -> None:
 
 
 def test_an_organisation_that_was_renamed_publishes_the_same_files() -> None:
-    assert load_model("neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8").spec.name == "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"
+    assert (
+        load_model("neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8").spec.name == "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"
+    )
     assert load_model("THUDM/GLM-4.5").spec.name == "zai-org/GLM-4.5"
 
 
