@@ -256,7 +256,7 @@ class Assumption(NamedTuple):
     """A number that a result depends on, and how it is known."""
 
     what: str
-    value: float | str
+    value: float | bool | str
     unit: str
     kind: Kind
     source: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
 from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
@@ -69,7 +69,15 @@ def _profile(value: Any) -> str | tuple[float, ...]:
 
 
 # What a workload states: a name, a path, or weights.
-StatedProfile = Annotated[str | tuple[float, ...], PlainValidator(_profile)]
+_WEIGHTS = {
+    "type": "array",
+    "items": {"type": "number", "minimum": 0},
+    "minItems": HOURS_OF_DAY,
+    "maxItems": HOURS_OF_WEEK,
+}
+StatedProfile = Annotated[
+    str | tuple[float, ...], PlainValidator(_profile), WithJsonSchema({"anyOf": [{"type": "string"}, _WEIGHTS]})
+]
 
 
 class Profile(Spec):

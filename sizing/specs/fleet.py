@@ -6,7 +6,7 @@ import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.demand import StatedProfile
 from sizing.specs.values import AnyCase, AsShare, Growth, ShareOfAll, Spec, Text
@@ -88,7 +88,7 @@ class Member(Spec):
     """
 
     name: Text | None = None
-    workload: Annotated[Any, PlainValidator(_workload)]
+    workload: Annotated[Any, PlainValidator(_workload), WithJsonSchema({"type": ["string", "object"]})]
     gpu: Text | None = None
     profile: StatedProfile | None = None
     pool: Annotated[Literal["shared", "separate"], AnyCase] = "separate"

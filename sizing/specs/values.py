@@ -115,6 +115,7 @@ UsdPerHour = Annotated[
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\Z")
+RANGE_PATTERN = rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*$"  # in other programs' regular expressions
 End = Annotated[float, Field(strict=True, allow_inf_nan=True)]  # which ends a number may have, its own field says
 SpecT = TypeVar("SpecT", bound=BaseModel)
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
 
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
@@ -105,6 +105,21 @@ LatencyLimit = Annotated[
     Limit,
     BeforeValidator(_limit),
     Field(description="a duration with its unit (500ms), or a statistic and one (p95:500ms)"),
+    WithJsonSchema(
+        {
+            "description": "A duration with its unit (500ms), or a statistic and one (p95:500ms).",
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "maxProperties": 1,
+                    "propertyNames": {"enum": list(get_args(Statistic))},
+                    "additionalProperties": {"type": "string"},
+                },
+            ],
+        }
+    ),
 ]
 
 

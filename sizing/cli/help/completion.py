@@ -108,7 +108,11 @@ def _subjects(name: str) -> Iterator[str]:
         yield from _names("topic")
     elif name == "completion":
         yield from SCRIPTS
-    elif name not in ("memory", "step", "roofline", "validate", "import"):
+    elif name == "schema":
+        from sizing.report.schemas import names
+
+        yield from names()
+    elif name not in ("memory", "step", "roofline", "validate", "import", "config"):
         yield from _names("workload")
         if name in ("plan", "workloads"):
             yield from _names("fleet")

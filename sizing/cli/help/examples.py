@@ -7,7 +7,7 @@ GROUPS = {
     "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate"),
     "Plan and pay": ("plan", "cost", "report"),
     "Deploy and check": ("deploy", "check"),
-    "What is known": ("gpus", "models", "engines", "workloads", "prices", "config", "completion"),
+    "What is known": ("gpus", "models", "engines", "workloads", "prices", "schema", "config", "completion"),
 }
 
 EXAMPLES = {
@@ -84,6 +84,7 @@ EXAMPLES = {
     "engines": ("llmsize engines", "llmsize engines vllm"),
     "workloads": ("llmsize workloads", "llmsize workloads chat > service.yaml"),
     "prices": ("llmsize prices", "llmsize prices h100-sxm", "llmsize prices deepseek"),
+    "schema": ("llmsize schema workload > workload.json", "llmsize schema estimate"),
     "config": ("llmsize config", "llmsize config --all", "LLMSIZE_GPU=h100-sxm llmsize config --json"),
     "completion": (
         "source <(llmsize completion bash)          # in ~/.bashrc",

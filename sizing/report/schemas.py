@@ -1,0 +1,200 @@
+"""JSON Schema of what is read (workloads, profiles) and of what is printed (results), made from the types themselves."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
+from sizing.question.values import QUESTION_OPTIONS
+from sizing.specs.values import RANGE_PATTERN
+
+Json = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+VERSION = 1  # of the files that are read; a result states its own
+# What is read, each with its type.
+READ = {
+    "workload": ("specs.workload", "Workload"),
+    "fleet": ("specs.fleet", "Fleet"),
+    "gpu": ("specs.gpu", "Gpu"),
+    "model": ("catalog.models", "ModelFile"),
+    "engine": ("specs.engine", "Engine"),
+    "server": ("specs.server", "Server"),
+}
+# What is printed with --json: the record of each command, with others of its schema.
+PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
+    "estimate": (("report.estimate", "Estimate"), ("report.measured", "MeasuredAnswer")),
+    "compare": (("report.compare_record", "Compare"),),
+    "curve": (("report.curve.record", "CurveRecord"),),
+    "sweep": (("report.sweep", "Sweep"),),
+    "simulate": (("report.simulate", "SimulationReport"), ("report.ticks", "TickReport")),
+    "explain": (("report.listings", "TopicReport"),),
+    "memory": (("report.memory", "MemoryReport"), ("report.memory", "SharedReport")),
+    "step": (("report.step", "StepReport"), ("report.step", "StepPools")),
+    "roofline": (("report.roofline", "RooflineReport"),),
+    "whatif": (("report.whatif", "WhatIfReport"),),
+    "import": (("report.imports", "Imported"),),
+    "validate": (("report.validate", "ValidationReport"),),
+    "plan": (("report.plan_record", "PlanReport"),),
+    "cost": (("report.cost", "CostReport"),),
+    "check": (("report.check", "CheckReport"),),
+    "deploy": (("launch.deploy", "Written"),),
+    "config": (("report.settings", "SettingsReport"), ("report.settings", "KnownReport")),
+    "listing": (("report.listings", "Listing"), ("report.listings", "Entry")),
+}
+RESULT = "result"
+NUMBERS_WITH_RANGES = ("Demand", "Sessions", "CallsPerYear", "DocumentsPerYear", "Planning")
+
+
+def names() -> tuple[str, ...]:
+    """The schemas that can be asked for."""
+    return (*READ, RESULT, *PRINTED)
+
+
+def schema(name: str) -> Json:
+    """The schema of a file that is read, of the result of a command, or of any result."""
+    if name in READ:
+        return _read(name)
+    if name == RESULT:
+        return {
+            "$schema": DIALECT,
+            "title": "Any result of llmsize with --json",
+            "anyOf": [{"$ref": f"#/$defs/{one}"} for one in PRINTED],
+            "$defs": {one: {key: value for key, value in schema(one).items() if key != "$schema"} for one in PRINTED},
+        }
+    found = [_record(getattr(import_module(f"sizing.{module}"), record)) for module, record in PRINTED[name]]
+    return {"$schema": DIALECT, **(found[0] if len(found) == 1 else {"anyOf": found})}
+
+
+# --- what is read ------------------------------------------------------------------------------------------------------
+
+
+class _AsWritten(GenerateJsonSchema):
+    """The schema of values as people write them: `90%`, `p95:1s` and names in place of what they are read as."""
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> Json:
+        """What a value is read as, or text that says it; a word of several stays one of these."""
+        found, read = super().function_before_schema(schema), schema["function"]["function"]
+        if isinstance(read, types.MethodType) or "enum" in found:  # of a whole mapping; a word in any case
+            return found
+        return {"anyOf": [found, {"type": "string"}]}
+
+
+def _read(name: str) -> Json:
+    module, spec = READ[name]
+    found: type[BaseModel] = getattr(import_module(f"sizing.{module}"), spec)
+    whole = found.model_json_schema(schema_generator=_AsWritten)
+    for each in (whole, *whole.get("$defs", {}).values()):
+        _tidy(each)
+    for of in NUMBERS_WITH_RANGES:
+        for field in whole.get("$defs", {}).get(of, {}).get("properties", {}).values():
+            _with_range(field)
+    if name == "workload":
+        _described(whole)
+    return {"$schema": DIALECT, "$id": f"urn:llmsize:{name}:{VERSION}", **whole}
+
+
+def _tidy(found: Json) -> None:
+    """Titles that repeat a field's name go; a description is one line."""
+    if "description" in found:
+        found["description"] = " ".join(found["description"].split())
+    for field in found.get("properties", {}).values():
+        field.pop("title", None)
+
+
+def _with_range(field: Json) -> None:
+    """A number may be a range, 2..5."""
+    branches = field.get("anyOf", [field])
+    if any(branch.get("type") in ("number", "integer") for branch in branches):
+        kept: Json = {key: field.pop(key) for key in ("default", "description") if key in field}
+        whole = field.pop("anyOf", None) or [dict(field)]
+        field.clear()
+        field |= {"anyOf": [*whole, {"type": "string", "pattern": RANGE_PATTERN}], **kept}
+
+
+def _described(whole: Json) -> None:
+    """The help of options describes the fields that they state."""
+    for option in QUESTION_OPTIONS:
+        found = whole
+        for step in (option.field or "").split("."):
+            found = _inside(found, whole).get("properties", {}).get(step, {})
+        if found:
+            found.setdefault("description", option.help)
+
+
+def _inside(found: Json, whole: Json) -> Json:
+    """The mapping that a field holds."""
+    for branch in (found, *found.get("anyOf", ()), *found.get("allOf", ())):
+        if "$ref" in branch:
+            target: Json = whole["$defs"][branch["$ref"].rpartition("/")[2]]
+            return target
+    return found
+
+
+# --- what is printed ---------------------------------------------------------------------------------------------------
+
+
+def _record(record: Any) -> Json:
+    """The object that a record is written as; its docstring describes it."""
+    hints, defaults = _hints(record), record._field_defaults
+    properties = {name: _value(hint) for name, hint in hints.items()}
+    required = [name for name in hints if name not in OPTIONAL and name not in defaults]  # others came later
+    if "schema" in properties:
+        properties |= {"schema": {"const": defaults["schema"]}, "version": {"type": "string"}}
+    if RUNS in properties:  # a single run's figures stand in the record itself
+        properties |= properties[RUNS]["items"]["properties"]
+    described = {"description": " ".join(record.__doc__.split())} if record.__doc__ else {}
+    return {"title": record.__name__, **described, "type": "object", "properties": properties, "required": required}
+
+
+RUNS = "runs"
+OPTIONAL = ("explanations", RUNS)  # left out where there are none
+
+
+def _hints(record: Any) -> dict[str, Any]:
+    """The types of a record's fields, those too that its file imports for the type checker alone."""
+    known: dict[str, Any] = {}
+    while True:
+        try:
+            return get_type_hints(record, localns=known)
+        except NameError as error:
+            missing, file = str(error.name), ast.parse(inspect.getsource(inspect.getmodule(record)))  # type: ignore[arg-type]
+            lines = (node for node in ast.walk(file) if isinstance(node, ast.ImportFrom))
+            of = next(node.module for node in lines if missing in [alias.name for alias in node.names])
+            known[missing] = getattr(import_module(str(of)), missing)
+
+
+def _value(hint: Any) -> Json:
+    origin, inner = get_origin(hint), get_args(hint)
+    if hasattr(hint, "_fields"):
+        return _record(hint)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_value(one) for one in inner]}
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin is not None and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _value(inner[1])}
+    if origin is tuple and inner[-1] is not Ellipsis:
+        return {"type": "array", "prefixItems": [_value(one) for one in inner]}
+    if origin is not None:
+        return {"type": "array", "items": _value(inner[0])}
+    # A float that is not finite is null.
+    of = {str: "string", int: "integer", bool: "boolean", type(None): "null", float: ["number", "null"]}
+    return {"type": of[hint]} if hint in of else {}
+
+
+def versions() -> Iterator[tuple[str, Json]]:
+    """Every schema by its version."""
+    for name in READ:
+        yield f"llmsize.{name}/{VERSION}", _read(name)
+    for name in PRINTED:
+        found = schema(name)
+        for each in found.get("anyOf", (found,)):
+            yield each["properties"]["schema"]["const"], each
