@@ -187,3 +187,46 @@ def test_kinds_of_layers_beside_attention() -> None:
     pictured = read(TYPES["mllama"]["config"])
     windows = {kind.mixer.window for kind in pictured.kinds if isinstance(kind.mixer, SlidingWindowAttention)}
     assert len(windows) == 1
+
+
+ROUTED: dict[str, Any] = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 512,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"n_routed_experts": None}, "num_experts"),
+        ({"moe_intermediate_size": None}, "moe_intermediate_size"),
+        ({"quantization_config": []}, "quantization_config"),
+        ({"quantization_config": "fp8"}, "quantization_config"),
+        ({"rope_scaling": "yarn"}, "rope_scaling"),
+        ({"rope_parameters": 3}, "rope_parameters"),
+        ({"vision_config": "clip"}, "vision_config"),
+        ({"expert_dtype": "fp3", "quantization_config": {"quant_method": "fp8"}}, "expert_dtype"),
+        (
+            {"quantization_config": {"quant_method": "fp8", "skipped_modules": ["model.layers.0.mlp"]}},
+            "quantization_config.skipped_modules",
+        ),
+    ],
+)
+def test_what_would_be_another_model_in_silence_is_refused(changed: dict[str, Any], field: str) -> None:
+    assert read({**PLAIN, **ROUTED}) is not None
+    assert field in fields_of_faults({**PLAIN, **ROUTED, **changed})
+
+
+def test_what_is_taken_for_a_config_that_leaves_it_out_is_told() -> None:
+    shared = {key: value for key, value in ROUTED.items() if key not in ("n_shared_experts", "first_k_dense_replace")}
+    assert {
+        "n_shared_experts absent: no expert is shared",
+        "first_k_dense_replace absent: every layer routes to experts",
+    } <= set(read({**PLAIN, **shared}).notes)
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    notes = read({"model_type": "gemma3", "text_config": text, "torch_dtype": "bfloat16"}).notes
+    (told,) = [note for note in notes if note.startswith("absent, and taken from the defaults")]
+    assert "max_position_embeddings 131,072" in told and "hidden_size" not in told

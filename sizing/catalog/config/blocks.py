@@ -46,7 +46,7 @@ from sizing.catalog.config.fields import (
     Fields,
     shown,
 )
-from sizing.catalog.config.layers import Mixer, MlpName, Slot, block_slots
+from sizing.catalog.config.layers import NAMED_BY_DEEPSEEK, Mixer, MlpName, Slot, block_slots
 from sizing.specs.model import (
     Attention,
     BidirectionalAttention,
@@ -96,7 +96,7 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
     if mixer == "cross":
         return _cross(fields, index)
     if fields.stated("kv_lora_rank"):
-        return _latent(fields, index)
+        return _latent(fields, index, layers)
     window = _window(fields, mixer)
     reuses = index >= layers - (fields.optional_integer("num_kv_shared_layers") or 0)
     grouped = _grouped(fields, index, windowed=mixer != "full", reuses_cache=reuses)
@@ -263,12 +263,14 @@ def _ratio(fields: Fields, index: int) -> object:
     return rates.value(kind) if rates is not None else None
 
 
-def _latent(fields: Fields, index: int) -> MlaAttention:
+def _latent(fields: Fields, index: int, layers: int) -> MlaAttention:
     """Latent attention; a layer with a `shared` indexer reuses the choice of the layer before it."""
     if not fields.has("q_lora_rank"):
         fields.fault("q_lora_rank", "missing", "a whole number above zero, or null for full-rank queries")
     topk = fields.optional_integer("index_topk") or 0
     kinds = fields.sequence("indexer_types") or ()
+    if kinds and len(kinds) != layers:
+        fields.fault("indexer_types", f"{len(kinds)} does not agree with {layers} layers")
     indexes = topk > 0 and (index >= len(kinds) or kinds[index] != "shared")
     return MlaAttention(
         q_heads=fields.integer(*Q_HEADS),
@@ -419,7 +421,7 @@ def _moe(fields: Fields) -> MoeMlp:
     experts, per_token = fields.integer(*EXPERTS), fields.integer(*EXPERTS_PER_TOKEN)
     if per_token > experts and not fields.faults:
         fields.fault(EXPERTS_PER_TOKEN[0], f"{per_token} is more than the {experts} experts")
-    width = fields.integer(*EXPERT_WIDTH)
+    width = _expert_width(fields)
     return MoeMlp(
         experts=experts,
         experts_per_token=per_token,
@@ -430,6 +432,17 @@ def _moe(fields: Fields) -> MoeMlp:
         latent=fields.optional_integer(*EXPERT_LATENT, least=1),
         bias=bool(fields.flag("mlp_bias")),
     )
+
+
+def _expert_width(fields: Fields) -> int:
+    """The width of an expert, which some families state as that of their MLPs."""
+    key = fields.stated(*EXPERT_WIDTH)
+    named = fields.stated(*EXPERTS)
+    if key in DENSE_WIDTH and named == NAMED_BY_DEEPSEEK:
+        fields.fault("moe_intermediate_size", "missing, and experts are not as wide as MLPs", "the width of an expert")
+    elif key in DENSE_WIDTH and named != "num_local_experts":
+        fields.note(f"moe_intermediate_size absent: experts are as wide as {key} says")
+    return fields.integer(*EXPERT_WIDTH)
 
 
 def _shared_width(fields: Fields, expert_width: int) -> int:
@@ -444,6 +457,8 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
         count = 1 if fields.stated("interleave_moe_layer_step") and fields.stated("intermediate_size_mlp") else 0
         if count:
             fields.note("n_shared_experts absent: one, as in families that write interleave_moe_layer_step")
+        elif fields.stated(*EXPERTS) == NAMED_BY_DEEPSEEK:
+            fields.note("n_shared_experts absent: no expert is shared")
     return count * expert_width
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sizing.catalog.config import fields as config_fields
-from sizing.catalog.config.fields import WRAPPERS, Fields
+from sizing.catalog.config.fields import WRAPPERS, Fields, flattened
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
@@ -43,6 +43,7 @@ class ConfigKeys(OneFile):
 
     refused: dict[str, Text]
     harmless: tuple[Text, ...]
+    harmless_of_quantisation: tuple[Text, ...]
     telling: tuple[Text, ...]
     source: Text
     date: Text
@@ -105,6 +106,15 @@ def _completed(
     return _filled({**config, **inner, **towers}, known, stated, inside=inside)
 
 
+def left_to_defaults(config: Mapping[str, Any]) -> frozenset[str]:
+    """The keys that a wrapped language model leaves to the defaults of its model type."""
+    stated = {key for key, value in flattened(config).items() if value is not None}
+    inner = [config[key] for key in WRAPPERS if isinstance(config.get(key), Mapping)]
+    known = [found for one in inner if (found := _family_of(one)) is not None]
+    below = frozenset[str]().union(*map(left_to_defaults, inner))
+    return below | frozenset(key for found in known for key in found.defaults if key not in stated)
+
+
 def _family_of(config: Mapping[str, Any]) -> Family | None:
     kind = config.get(MODEL_TYPE)
     return family(kind) if isinstance(kind, str) else None
@@ -131,6 +141,14 @@ def report_unread(fields: Fields) -> None:
             fields.fault(
                 key, "is not read, and may change the model's size", "a config without it, if it changes nothing"
             )
+
+
+def report_unread_lists(section: Fields) -> None:
+    """Record a fault for each list or section of a quantization_config that no reader looked at: it may name modules."""
+    harmless = re.compile("|".join(only(ConfigKeys).harmless_of_quantisation))
+    for key, value in section.unread():
+        if value and isinstance(value, list | Mapping) and not harmless.fullmatch(key):
+            section.fault(key, "is not read, and may say which modules are quantised", "a config without it")
 
 
 @cache

@@ -216,6 +216,10 @@ class Fields:
         """Every key, in its order in the file."""
         return tuple(self._values)
 
+    def unread(self) -> tuple[tuple[str, Any], ...]:
+        """The keys that no reader has looked for, with their values."""
+        return tuple((key, value) for key, value in self._values.items() if key not in self.asked)
+
     def value(self, *keys: str) -> Any:
         """The value of the first key that has one, or None, unchecked."""
         key = self.stated(*keys)
@@ -280,12 +284,9 @@ class Fields:
         return Fields({key: value}, self.where, self.faults, self.notes)
 
     def section(self, key: str) -> Fields | None:
-        """A nested section that records into the same faults and notes.
-
-        Or None where there is none.
-        """
-        value = self.value(key)
-        if not isinstance(value, Mapping):
+        """A nested section that records into the same faults and notes; None where there is none. Anything else is a fault."""
+        value = self._typed((key,), lambda value: isinstance(value, Mapping), "section", "fields in braces")
+        if value is None:
             return None
         return Fields(value, self.where, self.faults, self.notes, f"{self._prefix}{key}.")
 

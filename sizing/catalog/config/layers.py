@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from sizing.catalog.config.fields import (
     EXPERTS,
+    EXPERTS_PER_TOKEN,
     FIRST_DENSE,
     LAYERS,
     MOE_LISTED,
@@ -61,6 +62,11 @@ CHUNKED_INTERVAL = 4
 HYBRID_CACHE_PERIOD = 2
 
 
+NAMED_BY_DEEPSEEK = (
+    "n_routed_experts"  # the families that write it state dense layers, shared experts and a width of experts
+)
+OF_EXPERTS = ("moe_intermediate_size", "n_shared_experts", "routed_scaling_factor", "moe_layer_freq")
+
 # Deeper than any model; a larger count is a typing error.
 MOST_LAYERS = 4096
 
@@ -83,9 +89,7 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     count = layer_count(fields)
     mixers = _mixers(fields, count) if blocks is None else _named(fields, BLOCKS, blocks)
     _check_length(fields, fields.stated(*LISTED_MIXERS) or "layer_types", len(mixers), count)
-    has_experts = bool(fields.optional_integer(*EXPERTS)) and fields.flag("enable_moe_block") is not False
-    if fields.flag(SWITCH_OF_EXPERTS) is False:
-        has_experts = False
+    has_experts = _has_experts(fields)
     moe = _routed(fields, count) if has_experts else (False,) * count
     _check_length(fields, "mlp_layer_types", len(moe), count)
     mlps: tuple[MlpName, ...] = ("dense", "moe") if fields.flag("enable_moe_block") else ("moe",)
@@ -94,6 +98,15 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
         return tuple(found)
     fields.note("attention and state space stand side by side in a layer; they are counted as two layers")
     return tuple(part for slot in found for part in (Slot(slot.mixer, ()), Slot("ssm", slot.mlps)))
+
+
+def _has_experts(fields: Fields) -> bool:
+    """Whether some layers route to experts. What only experts have, without their number, is a fault."""
+    if fields.flag("enable_moe_block") is False or fields.flag(SWITCH_OF_EXPERTS) is False:
+        return False
+    if fields.stated(*EXPERTS) is None and fields.optional_integer(*EXPERTS_PER_TOKEN) and fields.stated(*OF_EXPERTS):
+        fields.integer(*EXPERTS)
+    return bool(fields.optional_integer(*EXPERTS))
 
 
 def layer_count(fields: Fields) -> int:
@@ -264,7 +277,10 @@ def _numbered(fields: Fields, numbered: Any, count: int) -> tuple[bool, ...]:
 
 
 def _after_dense(fields: Fields) -> Callable[[int], bool]:
-    first = fields.optional_integer(*FIRST_DENSE) or 0
+    first = fields.optional_integer(*FIRST_DENSE)
+    if first is None and fields.stated(*EXPERTS) == NAMED_BY_DEEPSEEK and not fields.stated("moe_layer_freq"):
+        fields.note("first_k_dense_replace absent: every layer routes to experts")
+    first = first or 0
     return lambda index: index >= first
 
 

@@ -10,11 +10,11 @@ token is multiplied by them; vision towers, and the field that says how an image
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
-from sizing.catalog.config.families import UNKNOWN_TYPE, completed, is_known, report_unread
+from sizing.catalog.config.families import UNKNOWN_TYPE, completed, is_known, left_to_defaults, report_unread
 from sizing.catalog.config.fields import (
     DTYPE,
     EXPERTS_PER_TOKEN,
@@ -314,7 +314,7 @@ def read_model(
     """
     if not isinstance(config, Mapping):
         raise InputError(Fault("not a mapping of fields", file=where))
-    config = completed(config, where)
+    given, config = config, completed(config, where)
     fields = Fields(config, where)
     if config.get("is_encoder_decoder") is True:  # none of its other fields means what a decoder's does
         raise InputError(Fault("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder"))
@@ -352,13 +352,24 @@ def read_model(
         encoder=bool(fields.flag(ENCODER)),
         checkpoint_bytes=checkpoint_bytes,
         source=source,
-        notes=tuple(fields.notes),
+        notes=(*fields.notes, *_taken(given, fields)),
     )
     report_misspelt(fields)
     report_unread(fields)
     if fields.faults:
         raise InputError(fields.faults)
     return model
+
+
+def _taken(given: Mapping[str, Any], fields: Fields) -> Iterator[str]:
+    """Say which sizes a wrapped config leaves to the defaults of its model type."""
+    taken = [
+        f"{key} {value:,}"
+        for key in sorted(fields.asked & left_to_defaults(given))
+        if isinstance(value := fields.value(key), int) and not isinstance(value, bool)
+    ]
+    if taken:
+        yield f"absent, and taken from the defaults of the model type: {', '.join(taken)}"
 
 
 def _layers(fields: Fields) -> tuple[LayerKind, ...]:

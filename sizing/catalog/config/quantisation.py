@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sizing.catalog.config.families import report_unread_lists
 from sizing.catalog.config.fields import EXCLUDED, HIDDEN, Fields, shown
 from sizing.catalog.config.stored import Rule, stored
 from sizing.specs.errors import nearest
@@ -35,6 +36,7 @@ ALGORITHMS = _by_name(
 MIXED = "MIXED_PRECISION"
 WEIGHT_ONLY = ("W4A16_NVFP4", "W4A16_AWQ", "W8A16")  # whose products run at 16 bit
 EXPERT_MODULES = "*.mlp.experts.*"
+EXPERT_TYPES = {"fp4": "mxfp4", "fp8": None}  # None: as the other weights
 GENERAL_TARGETS = ("Linear",)
 SCALE_BITS = 16
 CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
@@ -73,8 +75,10 @@ def read_quantisation(
         return Quantisation(precision=activation_precision)
     base, block = _weights(section, method)
     # Of FP8 with experts in another format, the list of exceptions is of that format: what it names is in FP8.
-    excluded = () if section.stated("moe_quant_algo") and METHODS[method] == "fp8" else _excluded(section)
+    listed = _excluded(section)
+    excluded = () if section.stated("moe_quant_algo") and METHODS[method] == "fp8" else listed
     rules = [*_own_precisions(fields, section), *((pattern, None) for pattern in excluded)]
+    report_unread_lists(section)
     main, kept, shares = stored(rules, base, layers, fields.integer(*HIDDEN))
     if section.flag("lm_head") or any(pattern.endswith("lm_head") and name for pattern, name in rules):
         kept -= {"lm_head"}
@@ -161,8 +165,11 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
 def _own_precisions(fields: Fields, section: Fields) -> Iterator[Rule]:
     """Yield modules that the section gives a precision of their own, general ones first."""
-    if fields.text("expert_dtype") == "fp4":
-        yield EXPERT_MODULES, "mxfp4"
+    experts = fields.text("expert_dtype")
+    if experts is not None and experts not in EXPERT_TYPES:
+        fields.fault("expert_dtype", f"unknown type {shown(experts)}", ", ".join(EXPERT_TYPES))
+    if EXPERT_TYPES.get(experts or ""):
+        yield EXPERT_MODULES, EXPERT_TYPES[experts or ""]
     if section.stated("moe_quant_algo"):
         yield EXPERT_MODULES, _by_algorithm(section, "moe_quant_algo")
     if section.stated("config_groups") and section.text("quant_algo") in (None, MIXED):
@@ -277,7 +284,7 @@ def _excluded(section: Fields) -> tuple[str, ...]:
 
 def _cache_precision(section: Fields) -> str | None:
     """The cache precision for which the checkpoint has scales, or None."""
-    scheme = section.section("kv_cache_scheme")
+    scheme = None if isinstance(section.value("kv_cache_scheme"), str) else section.section("kv_cache_scheme")
     if scheme is not None:
         return GROUP_FORMATS.get((scheme.text("type") or "", scheme.integer("num_bits")))
     named = section.text("kv_cache_quant_algo", "kv_cache_scheme")
