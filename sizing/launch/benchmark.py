@@ -19,7 +19,7 @@ from sizing.specs.workload import Limit
 URL = "http://localhost:8000"  # of the router or the replica; the user's own
 
 
-class Point(NamedTuple):
+class LoadPoint(NamedTuple):
     """A load to drive: mean lengths, and a rate of random arrivals or requests in flight."""
 
     isl: int
@@ -30,14 +30,16 @@ class Point(NamedTuple):
     in_flight: int | None
 
 
-def point_of(answer: Answer, question: Question) -> Point:
+def point_of(answer: Answer, question: Question) -> LoadPoint:
     """The load of an answer over all its replicas, for as long as percentiles take."""
     facts, service, target = only(LaunchFacts), question.service, question.target
     rate, in_flight = answer.requests_per_s, target.concurrency
     if in_flight is None and target.offline and target.amount is None:
         in_flight = sum(pool.count * pool.load.slots for pool in answer.pools)
     requests = max(facts.least_requests, math.ceil(rate * facts.benchmark_s))
-    return Point(service.isl, service.output_tokens, requests, requests / rate, None if in_flight else rate, in_flight)
+    return LoadPoint(
+        service.isl, service.output_tokens, requests, requests / rate, None if in_flight else rate, in_flight
+    )
 
 
 def command(tool: str, answer: Answer, question: Question, part: Started) -> str:
@@ -78,7 +80,7 @@ def _import(tool: BenchmarkTool, answer: Answer, question: Question, part: Start
     )
 
 
-def _vllm(point: Point, question: Question, part: Started, tool: BenchmarkTool) -> Iterator[str]:
+def _vllm(point: LoadPoint, question: Question, part: Started, tool: BenchmarkTool) -> Iterator[str]:
     yield from ("vllm", "bench", "serve", "--model", part.launched.model, "--base-url", URL, "--dataset-name", "random")
     yield from (
         "--random-input-len",
@@ -111,7 +113,7 @@ def _limits(question: Question) -> Iterator[tuple[str, Limit]]:
     )
 
 
-def _aiperf(point: Point, question: Question, part: Started, tool: BenchmarkTool) -> Iterator[str]:
+def _aiperf(point: LoadPoint, question: Question, part: Started, tool: BenchmarkTool) -> Iterator[str]:
     yield from (
         "aiperf",
         "profile",
@@ -144,7 +146,7 @@ def _aiperf(point: Point, question: Question, part: Started, tool: BenchmarkTool
     yield from ("--artifact-dir", tool.result.rpartition("/")[0])
 
 
-def _guidellm(point: Point, question: Question, part: Started, tool: BenchmarkTool) -> Iterator[str]:
+def _guidellm(point: LoadPoint, question: Question, part: Started, tool: BenchmarkTool) -> Iterator[str]:
     yield from ("guidellm", "benchmark", "--target", URL, "--model", part.launched.model)
     kind, rate = ("concurrent", str(point.in_flight)) if point.rate is None else ("poisson", f"{point.rate:.4g}")
     yield from ("--rate-type", kind, "--rate", rate, "--data", f"prompt_tokens={point.isl},output_tokens={point.osl}")

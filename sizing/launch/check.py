@@ -30,7 +30,7 @@ MILLION, SECONDS_PER_HOUR = 1e6, 3600.0
 LATENCIES = ("ttft", "itl", "e2e")
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """One thing that a deployment must keep: the rule, whether it does, in words, and where that was written."""
 
     rule: str
@@ -47,7 +47,7 @@ class Checked(NamedTuple):
     parts: tuple[Existing, ...]
     question: Question | None
     held: Held | None
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
 
     @property
     def passed(self) -> bool:
@@ -262,13 +262,13 @@ def _check_alike(group: Sequence[Existing]) -> None:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def _of_file(part: Existing, demanded: Workload) -> Iterator[Finding]:
+def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     """Yield what can be said without a prediction: the model, the lengths, the GPUs that are reserved."""
     launched, file = part.launched, part.file
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
     words = served.spec.name if same else f"serves {served.spec.name}, and {asked.spec.name} is asked for"
-    yield Finding("model", "ok" if same else "error", words, file, part.line("model", "command"))
+    yield CheckFinding("model", "ok" if same else "error", words, file, part.line("model", "command"))
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
         words = (
@@ -276,23 +276,23 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[Finding]:
             if longest <= most
             else f"{most:,} tokens are fewer than the longest request has, {longest:,}"
         )
-        yield Finding(
+        yield CheckFinding(
             "max_model_len", "ok" if longest <= most else "error", words, file, part.line("max_model_len", "command")
         )
     gpus, reserved = layout_of(launched).gpus, launched.reserved_gpus
     if reserved is not None:
         level: Level = "error" if reserved < gpus else "warning" if reserved > gpus else "ok"
         words = f"a replica runs on {gpus} GPUs" + ("" if level == "ok" else f", and its containers reserve {reserved}")
-        yield Finding("gpus", level, words, file, part.line("gpus", "tp", "command"))
+        yield CheckFinding("gpus", level, words, file, part.line("gpus", "tp", "command"))
 
 
-def _of_load(checked: Checked) -> Iterator[Finding]:
+def _of_load(checked: Checked) -> Iterator[CheckFinding]:
     """Yield whether it starts, serves the demand, and keeps each limit."""
     found, question, part = checked.held, checked.question, checked.parts[0]
     assert found is not None and question is not None
 
-    def finding(rule: str, kept: bool, words: str, *fields: str) -> Finding:
-        return Finding(rule, "ok" if kept else "error", words, part.file, part.line(*fields, "command"))
+    def finding(rule: str, kept: bool, words: str, *fields: str) -> CheckFinding:
+        return CheckFinding(rule, "ok" if kept else "error", words, part.file, part.line(*fields, "command"))
 
     if found.why is not None:
         rule, fields = (
@@ -346,13 +346,13 @@ def _needs(checked: Checked, found: Held) -> str:
     return f"{counts} replicas ({found.needed.gpus} GPUs) of this layout would do"
 
 
-def _of_policy(checked: Checked, policy: Policy) -> Iterator[Finding]:
+def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
     """Yield what the policy says. Raises InputError where nothing is known of what it bounds."""
     found, part = checked.held, checked.parts[0]
     assert found is not None
 
-    def finding(rule: str, kept: bool, words: str) -> Finding:
-        return Finding(rule, "ok" if kept else "error", words, part.file, part.line("replicas", "command"))
+    def finding(rule: str, kept: bool, words: str) -> CheckFinding:
+        return CheckFinding(rule, "ok" if kept else "error", words, part.file, part.line("replicas", "command"))
 
     if policy.max_gpus is not None:
         yield finding("max_gpus", checked.gpus <= policy.max_gpus, f"{checked.gpus} GPUs, limit {policy.max_gpus}")
@@ -392,6 +392,6 @@ def _sure(found: Held, confidence: float) -> tuple[bool, str]:
     return chance >= confidence, f"{chance:.0%} of published runs like it keep the limits, asked {confidence:.0%}"
 
 
-def all_findings(checked: Iterable[Checked]) -> tuple[Finding, ...]:
+def all_findings(checked: Iterable[Checked]) -> tuple[CheckFinding, ...]:
     """The findings of several deployments."""
     return tuple(finding for each in checked for finding in each.findings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
@@ -13,7 +12,7 @@ from sizing.specs.launch import LaunchFacts
 
 def project(parts: Sequence[Started]) -> str:
     """The services of all parts as one file."""
-    content: dict[str, Any] = {"services": {part.name: _service(part) for part in parts}}
+    content: dict[str, object] = {"services": {part.name: _service(part) for part in parts}}
     files = {
         part.name: {"content": part.args.file} for part in parts if part.args.file is not None
     }  # Compose writes them into the containers
@@ -22,7 +21,7 @@ def project(parts: Sequence[Started]) -> str:
     return documents((content,))
 
 
-def _service(part: Started) -> dict[str, Any]:
+def _service(part: Started) -> dict[str, object]:
     facts, engine = only(LaunchFacts), part.dialect.engine
     device = {"driver": part.gpu_type.gpu.vendor.lower(), "count": part.gpus, "capabilities": ["gpu"]}
     mount = (

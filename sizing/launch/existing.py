@@ -322,13 +322,20 @@ def _gpu(container: Container, asked: _Asked) -> str | None:
     """The profile of the GPU type that nodes are selected by; as the user says where nothing does."""
     if asked.filled.gpu is not None:
         return asked.filled.gpu
-    for label in container.labels:
-        try:
-            return profiles.load_gpu(label).id
-        except InputError:
-            continue
+    named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
+    if named is not None:
+        return named
     found = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
     return found[0] if len(found) == 1 else None
+
+
+def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:
+    """The profile of the GPU type that a label of nodes names; None for one that is not known."""
+    written = next((gpu for gpu, known in facts.node_labels.items() if known == label), label)
+    try:
+        return profiles.load_gpu(written).id
+    except InputError:
+        return None
 
 
 def _rents(gpu: str, instances: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -139,7 +140,7 @@ def _unwritten(dialect: Dialect, term: Term, value: Value) -> Fault:
 # --- read -------------------------------------------------------------------------------------------------------------
 
 
-class Stated(NamedTuple):
+class StatedTerm(NamedTuple):
     """A term as it was read: its value, and the line and the flag that state it."""
 
     value: Value
@@ -151,13 +152,9 @@ class Stated(NamedTuple):
 class ReadArgs:
     """What the arguments of an engine state, and the faults of those that are not known."""
 
-    model: Stated | None = None
-    terms: dict[Term, Stated] = field(default_factory=dict)
+    model: StatedTerm | None = None
+    terms: dict[Term, StatedTerm] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
-
-    def take(self, term: Term, value: Value, line: int | None, flag: str) -> None:
-        """Note a term; the last statement of it holds, as for the engines."""
-        self.terms[term] = Stated(value, line, flag)
 
 
 class Source(NamedTuple):
@@ -171,42 +168,9 @@ class Source(NamedTuple):
 
 def read(dialect: Dialect, words: Sequence[Word], source: Source) -> ReadArgs:
     """The terms that the words after an engine's command state. Unknown flags are faults, each with its line."""
-    found, rest = ReadArgs(), _Words(tuple(_substituted(words, source.variables)))
-    open_ended = False  # after a flag that may have several values
-    while rest.left:
-        word = rest.next()
-        if not word.text.startswith("-") or _is_number(word.text):
-            if found.model is None:
-                found.model = Stated(word.text, word.line, "model")
-            elif not open_ended and word.text.strip():
-                found.faults.append(Fault("is no flag", source.file, word.line, printable(word.text)))
-            continue
-        open_ended = _take(dialect, word, rest, source, found)
-    for name, text in source.variables.items():
-        for row in dialect.rows:
-            if row.env == name:
-                _note(dialect, row, text, None, found, source, name)
-    return found
-
-
-@dataclass(slots=True)
-class _Words:
-    words: tuple[Word, ...]
-    at: int = 0
-
-    @property
-    def left(self) -> bool:
-        return self.at < len(self.words)
-
-    def next(self) -> Word:
-        self.at += 1
-        return self.words[self.at - 1]
-
-    def value(self) -> Word | None:
-        """The next word where it is a value."""
-        if not self.left or (self.words[self.at].text.startswith("-") and not _is_number(self.words[self.at].text)):
-            return None
-        return self.next()
+    reader = _Reader(dialect, source, tuple(_substituted(words, source.variables)))
+    reader.read()
+    return reader.found
 
 
 def _is_number(text: str) -> bool:
@@ -218,137 +182,177 @@ def _plain(flag: str) -> str:
     return flag.replace("_", "-")
 
 
-def _take(dialect: Dialect, word: Word, rest: _Words, source: Source, found: ReadArgs) -> bool:
-    """Read one flag with its value; True where more values may follow."""
-    name, marked, text = word.text.partition("=")
-    base, _, path = name.partition(".")
-    rows = [row for row in dialect.rows if _plain(base) in map(_plain, (*row.flags, *row.off))]
-    engine, plain = dialect.engine, _plain(base)
+def _among(flag: str, flags: Iterable[str]) -> bool:
+    return _plain(flag) in map(_plain, flags)
 
-    def value() -> str | None:
-        following = Word(text, word.line) if marked else rest.value()
+
+class _Place(NamedTuple):
+    """Where a value is stated: its line, and the flag, key or variable."""
+
+    line: int | None
+    name: str
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The words of a command, read from the first on; `at` is the next."""
+
+    dialect: Dialect
+    source: Source
+    words: tuple[Word, ...]
+    at: int = 0
+    found: ReadArgs = field(default_factory=ReadArgs)
+
+    def read(self) -> None:
+        open_ended = False  # after a flag that may have several values
+        while self.at < len(self.words):
+            word = self.words[self.at]
+            self.at += 1
+            if word.text.startswith("-") and not _is_number(word.text):
+                open_ended = self._flag(word)
+            elif self.found.model is None:
+                self.found.model = StatedTerm(word.text, word.line, "model")
+            elif not open_ended and word.text.strip():
+                self._fault("is no flag", _Place(word.line, printable(word.text)))
+        for name, text in self.source.variables.items():
+            for row in self.dialect.rows:
+                if row.env == name:
+                    self._note(row, text, _Place(None, name))
+
+    def _fault(self, message: str, place: _Place, allowed: str | None = None, near: str | None = None) -> None:
+        self.found.faults.append(Fault(message, self.source.file, place.line, place.name, allowed, near))
+
+    def _take(self, term: Term, value: Value, place: _Place) -> None:
+        """Note a term; the last statement of it holds, as for the engines."""
+        self.found.terms[term] = StatedTerm(value, place.line, place.name)
+
+    def _value(self) -> Word | None:
+        """The next word where it is a value."""
+        if self.at >= len(self.words):
+            return None
+        word = self.words[self.at]
+        if word.text.startswith("-") and not _is_number(word.text):
+            return None
+        self.at += 1
+        return word
+
+    def _flag(self, word: Word) -> bool:
+        """Read one flag with its value; True where more values may follow."""
+        name, marked, text = word.text.partition("=")
+        base, _, path = name.partition(".")
+        engine, place = self.dialect.engine, _Place(word.line, name)
+        rows = [row for row in self.dialect.rows if _among(base, (*row.flags, *row.off))]
+        if _among(base, self.source.ignored):
+            return bool(marked) or self._value() is not None
+        if _among(base, engine.ignored.switches):
+            return False
+        if rows and not rows[0].takes_value and rows[0].key is None:
+            self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
+            return False
+        of_file = engine.file is not None and _among(base, engine.file.flags)
+        known = rows or of_file or _among(base, (*engine.ignored.values, *engine.model_flags))
+        if not known:
+            self._unknown(place)
+            return not marked  # whether a value follows is not known
+        following = Word(text, word.line) if marked else self._value()
         if following is None:
-            found.faults.append(Fault("has no value", source.file, word.line, name))
-        return None if following is None else following.text
+            self._fault("has no value", place)
+        elif _among(base, engine.model_flags):
+            self.found.model = StatedTerm(following.text, word.line, name)
+        elif of_file:
+            self._settings(following.text, place)
+        elif rows and rows[0].key is not None:
+            self._object(rows, following.text, path, place)
+        elif rows:
+            self._note(rows[0], following.text, place)
+        return not rows
 
-    if plain in map(_plain, source.ignored | set(engine.ignored.switches)):
-        if plain in map(_plain, source.ignored):
-            rest.value()
-        return False
-    if plain in map(_plain, engine.ignored.values):
-        return value() is not None
-    if plain in map(_plain, engine.model_flags):
-        found.model = Stated(value() or "", word.line, name)
-        return False
-    if engine.file is not None and plain in map(_plain, engine.file.flags):
-        _settings(dialect, value(), word.line, source, found)
-    elif not rows:
-        found.faults.append(_unknown(dialect, name, word.line, source))
-        return not marked  # whether a value follows is not known
-    elif rows[0].key is not None:
-        _object(dialect, rows, value(), path, word.line, source, found)
-    elif not rows[0].takes_value:
-        off = _plain(base) in map(_plain, rows[0].off)
-        found.take(rows[0].term, (text.lower() != "false") is not off, word.line, name)
-    elif (stated := value()) is not None:
-        _note(dialect, rows[0], stated, word.line, found, source, name)
-    return False
-
-
-def _note(
-    dialect: Dialect, row: EngineFlag, text: object, line: int | None, found: ReadArgs, source: Source, name: str
-) -> None:
-    """Note the value of a flag, a key or a variable in our words."""
-    written = str(text)
-    if written in row.unknown:
-        return
-    ours = {theirs: word for word, theirs in row.values.items()} | row.also
-    if row.values:
-        if written not in ours:
+    def _note(self, row: EngineFlag, text: object, place: _Place) -> None:
+        """Note the value of a flag, a key or a variable in our words."""
+        written = str(text)
+        if written in row.unknown:
+            return
+        if row.values:
+            ours = {theirs: word for word, theirs in row.values.items()} | row.also
+            if written in ours:
+                self._take(row.term, ours[written], place)
+                return
             known = [*ours, *row.unknown]
-            found.faults.append(
-                Fault(f"{written!r} is not known", source.file, line, name, ", ".join(known), nearest(written, known))
+            self._fault(f"{written!r} is not known", place, ", ".join(known), nearest(written, known))
+            return
+        sized = _SIZED.match(written) if row.term in COUNTED else None
+        value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
+        if row.switch and not isinstance(value, bool):
+            self._fault(f"must be true or false, not {written!r}", place)
+        elif isinstance(value, (str, int, float)):
+            self._take(row.term, value, place)
+        else:
+            self._fault(f"{written!r} is no value", place)
+
+    def _unknown(self, place: _Place) -> None:
+        """Note a flag that the version does not have, or that is not known at all."""
+        engine, what = self.dialect.engine, f"{self.dialect.title} {self.dialect.version}"
+        others = [row for row in engine.flags if _among(place.name.partition(".")[0], (*row.flags, *row.off))]
+        if others:
+            row = others[0]
+            self._fault(
+                f"is no flag of {what}",
+                place,
+                f"from {row.since}" if row.until is None else f"{row.since} to {row.until}",
             )
             return
-        found.take(row.term, ours[written], line, name)
-        return
-    sized = _SIZED.match(written) if row.term in COUNTED else None
-    value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
-    if row.switch and not isinstance(value, bool):
-        found.faults.append(Fault(f"must be true or false, not {written!r}", source.file, line, name))
-    elif isinstance(value, (str, int, float)):
-        found.take(row.term, value, line, name)
-    else:
-        found.faults.append(Fault(f"{written!r} is no value", source.file, line, name))
+        stated = (flag for row in self.dialect.rows for flag in (*row.flags, *row.off))
+        near = nearest(place.name, [*stated, *engine.ignored.values, *engine.ignored.switches])
+        self._fault(f"is not known of {what}", place, "--ignore-flags with its name, where it changes nothing", near)
 
+    def _object(self, rows: Sequence[EngineFlag], text: str, path: str, place: _Place) -> None:
+        """Read a flag whose value is a JSON object, or one key of it (`--speculative-config.method`)."""
+        content: object = {path: scalar(text)} if path else None
+        if not path:
+            with suppress(json.JSONDecodeError, RecursionError):
+                content = json.loads(text)
+        if isinstance(content, dict):
+            self._keys(rows, content, place)
+        else:
+            self._fault("must be a JSON object", place)
 
-def _unknown(dialect: Dialect, name: str, line: int | None, source: Source) -> Fault:
-    """The fault of a flag that the version does not have, or that is not known at all."""
-    engine, what = dialect.engine, f"{dialect.title} {dialect.version}"
-    others = [row for row in engine.flags if _plain(name.partition(".")[0]) in map(_plain, (*row.flags, *row.off))]
-    if others:
-        row = others[0]
-        versions = f"from {row.since}" if row.until is None else f"{row.since} to {row.until}"
-        return Fault(f"is no flag of {what}", source.file, line, name, f"{versions}")
-    known = [
-        *(flag for row in dialect.rows for flag in (*row.flags, *row.off)),
-        *engine.ignored.values,
-        *engine.ignored.switches,
-    ]
-    allowed = "--ignore-flags with its name, where it changes nothing"
-    return Fault(f"is not known of {what}", source.file, line, name, allowed, nearest(name, known))
-
-
-def _object(
-    dialect: Dialect,
-    rows: Sequence[EngineFlag],
-    text: str | None,
-    path: str,
-    line: int | None,
-    source: Source,
-    found: ReadArgs,
-) -> None:
-    """Read a flag whose value is a JSON object, or one key of it (`--speculative-config.method`)."""
-    if text is None:
-        return
-    if path:
-        content: object = {path: scalar(text)}
-    else:
-        try:
-            content = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            content = None
-    if not isinstance(content, dict):
-        found.faults.append(Fault("must be a JSON object", source.file, line, rows[0].flags[0]))
-        return
-    _keys(dialect, rows, content, line, source, found, rows[0].flags[0])
-
-
-def _keys(
-    dialect: Dialect,
-    rows: Sequence[EngineFlag],
-    content: Mapping[str, object],
-    line: int | None,
-    source: Source,
-    found: ReadArgs,
-    of: str,
-) -> None:
-    """Read the keys of an object; those that change nothing are passed over, unknown ones are faults."""
-    known = {key: row for row in rows if row.key is not None for key in (row.key, *row.also_keys)}
-    for path, value in _flat(content, ""):
-        row = known.get(path)
-        if row is not None:
-            if row.absent:
+    def _keys(self, rows: Sequence[EngineFlag], content: Mapping[str, object], place: _Place) -> None:
+        """Read the keys of an object; those that change nothing are passed over, unknown ones are faults."""
+        known = {key: row for row in rows if row.key is not None for key in (row.key, *row.also_keys)}
+        passed = self.dialect.engine.ignored.keys
+        for path, value in _flat(content, ""):
+            row, at = known.get(path), _Place(place.line, path)
+            if row is not None and row.absent:
                 if value is None:
-                    found.take(row.term, True, line, path)
-            elif value is not None:
-                _note(dialect, row, value, line, found, source, path)
-        elif not any(path == key or path.startswith(f"{key}.") for key in dialect.engine.ignored.keys):
-            near = nearest(path, [*known, *dialect.engine.ignored.keys])
-            found.faults.append(Fault(f"is not known of {of}", source.file, line, path, nearest=near))
+                    self._take(row.term, True, at)
+            elif row is not None:
+                if value is not None:
+                    self._note(row, value, at)
+            elif not any(path == key or path.startswith(f"{key}.") for key in passed):
+                self._fault(f"is not known of {place.name}", at, near=nearest(path, [*known, *passed]))
+
+    def _settings(self, name: str, place: _Place) -> None:
+        """Read the engine's file of settings, where it stands beside the command."""
+        held = self.source.files.get(name.replace("\\", "/").rpartition("/")[2])
+        if held is None:
+            allowed = "a ConfigMap, a heredoc or a config of the same file"
+            self._fault(f"{name!r} is not here: what it states is not known", place, allowed)
+            return
+        text, first = held
+        try:
+            content = parse(text, self.source.file)
+        except InputError as error:
+            for fault in error.faults:
+                self._fault(fault.message, _Place((fault.line or 1) + first - 1, fault.field or name))
+            return
+        if isinstance(content, dict):
+            self._keys([row for row in self.dialect.rows if row.file], content, _Place(first, name))
+        else:
+            self._fault("must hold keys and values", _Place(first, name))
 
 
 def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    """Yield the values of nested mappings by dotted path."""
     for key, value in content.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
@@ -356,41 +360,14 @@ def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
             yield f"{prefix}{key}", value
 
 
-def _settings(dialect: Dialect, name: str | None, line: int | None, source: Source, found: ReadArgs) -> None:
-    """Read the engine's file of settings, where it stands beside the command."""
-    if name is None:
-        return
-    held = source.files.get(name.replace("\\", "/").rpartition("/")[2])
-    if held is None:
-        message = f"{name!r} is not here: what it states is not known"
-        found.faults.append(
-            Fault(message, source.file, line, dialect.file_flag, "a ConfigMap, a heredoc or a config of the same file")
-        )
-        return
-    text, first = held
-    try:
-        content = parse(text, source.file)
-    except InputError as error:
-        found.faults += (
-            Fault(fault.message, source.file, (fault.line or 1) + first - 1, fault.field) for fault in error.faults
-        )
-        return
-    if not isinstance(content, dict):
-        found.faults.append(Fault("must hold keys and values", source.file, first, name))
-        return
-    _keys(dialect, [row for row in dialect.rows if row.file], content, first, source, found, name)
-
-
 _VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 
 
 def _substituted(words: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
     """Yield words with the variables that are known; others stay as they are."""
+
+    def value(found: re.Match[str]) -> str:
+        return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
+
     for word in words:
-        text = _VARIABLE.sub(
-            lambda found: variables.get(
-                found[1] or found[2] or found[4], found[3] if found[3] is not None else found[0]
-            ),
-            word.text,
-        )
-        yield Word(text, word.line)
+        yield Word(_VARIABLE.sub(value, word.text), word.line)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from sizing.launch.answered import Started
-from sizing.launch.kubernetes import documents, metadata, pod, settings_of
+from sizing.launch.kubernetes import documents, gpu_annotation, metadata, pod, settings_of
 
 CONTAINER = "kserve-container"  # the name that KServe gives the model server
 RAW = "serving.kserve.io/deploymentMode"
@@ -17,11 +16,10 @@ def manifests(parts: Sequence[Started]) -> str:
     return documents(_both(parts))
 
 
-def _both(parts: Sequence[Started]) -> Iterator[dict[str, Any]]:
+def _both(parts: Sequence[Started]) -> Iterator[dict[str, object]]:
     for part in parts:
         yield from settings_of(part)
-        about = metadata(part)
-        about["annotations"] = {**about.get("annotations", {}), RAW: "RawDeployment"}
+        about = {**metadata(part), "annotations": {**gpu_annotation(part), RAW: "RawDeployment"}}
         scale = {"minReplicas": part.launched.replicas, "maxReplicas": part.launched.replicas}
         yield {
             "apiVersion": "serving.kserve.io/v1beta1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import yaml
 
@@ -20,7 +19,7 @@ def manifests(parts: Sequence[Started]) -> str:
     return documents(found for part in parts for found in (*settings_of(part), _deployment(part), _service(part)))
 
 
-def documents(found: Iterable[dict[str, Any]]) -> str:
+def documents(found: Iterable[dict[str, object]]) -> str:
     """Mappings as YAML documents: keys in their order, nothing folded, no anchors."""
     texts = (yaml.dump(each, Dumper=_Written, sort_keys=False, width=10_000) for each in found)
     return "---\n".join(texts).rstrip("\n")
@@ -38,32 +37,42 @@ def labels(part: Started) -> dict[str, str]:
     return {"app.kubernetes.io/name": part.name, "app.kubernetes.io/part-of": part.launched.name}
 
 
-def metadata(part: Started) -> dict[str, Any]:
-    """Name and labels; the GPU type as an annotation where no node label is known."""
-    known = part.gpu_type.id in only(LaunchFacts).node_labels
-    return {"name": part.name, "labels": labels(part), **({} if known else {"annotations": {GPU: part.gpu_type.id}})}
+def gpu_annotation(part: Started) -> dict[str, str]:
+    """The GPU type, where no label of a node is known to name it."""
+    return {} if part.gpu_type.id in only(LaunchFacts).node_labels else {GPU: part.gpu_type.id}
 
 
-def settings_of(part: Started) -> Iterator[dict[str, Any]]:
+def metadata(part: Started) -> dict[str, object]:
+    """Name, labels and annotations."""
+    stated = gpu_annotation(part)
+    return {"name": part.name, "labels": labels(part), **({"annotations": stated} if stated else {})}
+
+
+def settings_of(part: Started) -> Iterator[dict[str, object]]:
     """Yield the ConfigMap of an engine's file of settings, where it has one."""
     if part.args.file is not None and part.dialect.engine.file is not None:
         data = {part.dialect.engine.file.name: part.args.file}
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": part.name}, "data": data}
 
 
-def pod(part: Started, container: str) -> dict[str, Any]:
+def _settings_volume(part: Started) -> Iterator[dict[str, object]]:
+    if part.args.file is not None:
+        yield {"name": "settings", "configMap": {"name": part.name}}
+
+
+def pod(part: Started, container: str) -> dict[str, object]:
     """The pod of a replica: its container, the nodes that have its GPUs, shared memory."""
     facts, gpu_type = only(LaunchFacts), part.gpu_type
-    volumes: list[dict[str, Any]] = [
+    volumes: list[dict[str, object]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": facts.shared_memory}},
-        *({"name": "settings", "configMap": {"name": part.name}} for _ in settings_of(part)),
+        *_settings_volume(part),
     ]
     label = facts.node_labels.get(gpu_type.id)
     selector = {} if label is None else {"nodeSelector": {facts.label_keys[gpu_type.gpu.vendor]: label}}
     return {**selector, "containers": [_container(part, container)], "volumes": volumes}
 
 
-def _container(part: Started, name: str) -> dict[str, Any]:
+def _container(part: Started, name: str) -> dict[str, object]:
     facts, engine = only(LaunchFacts), part.dialect.engine
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [{"name": "settings", "mountPath": SETTINGS} for _ in settings_of(part)]
@@ -91,7 +100,7 @@ def mounted(word: str, part: Started) -> str:
     return f"{SETTINGS}/{word}" if file is not None and word == file.name else word
 
 
-def _environment(part: Started) -> Iterator[dict[str, Any]]:
+def _environment(part: Started) -> Iterator[dict[str, object]]:
     """Yield the token of the Hugging Face Hub, from a secret that may be missing, and what a connector needs."""
     secret = {"name": "huggingface", "key": "token", "optional": True}
     yield {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": secret}}
@@ -100,7 +109,7 @@ def _environment(part: Started) -> Iterator[dict[str, Any]]:
         yield {"name": "VLLM_NIXL_SIDE_CHANNEL_PORT", "value": str(only(LaunchFacts).side_channel_port)}
 
 
-def _deployment(part: Started) -> dict[str, Any]:
+def _deployment(part: Started) -> dict[str, object]:
     surge = {"maxSurge": 0, "maxUnavailable": 1}  # an update takes no GPUs beyond those of the answer
     return {
         "apiVersion": "apps/v1",
@@ -115,7 +124,7 @@ def _deployment(part: Started) -> dict[str, Any]:
     }
 
 
-def _service(part: Started) -> dict[str, Any]:
+def _service(part: Started) -> dict[str, object]:
     ports = [{"name": "http", "port": 80, "targetPort": "http"}]
     return {
         "apiVersion": "v1",

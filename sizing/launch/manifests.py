@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sizing.catalog.yaml import Path, YamlDocument, documents
 from sizing.launch.flags import Word
@@ -65,9 +64,9 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     ]
 
 
-def _nodes(document: YamlDocument, file: str) -> Iterator[tuple[tuple[Any, ...], Path]]:
+def _nodes(document: YamlDocument, file: str) -> Iterator[tuple[tuple[object, ...], Path]]:
     """Yield each mapping with all that it stands in (outermost first, itself last) and its path."""
-    left: list[tuple[tuple[Any, ...], Path]] = [((document.data,), ())]
+    left: list[tuple[tuple[object, ...], Path]] = [((document.data,), ())]
     seen = 0
     while left:
         above, path = left.pop()
@@ -105,23 +104,23 @@ def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
     return held
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
 def _container(
-    above: tuple[Any, ...],
+    above: tuple[object, ...],
     path: Path,
     document: YamlDocument,
     file: str,
     facts: LaunchFacts,
     files: Mapping[str, tuple[str, int]],
 ) -> Container | None:
-    node = above[-1]
+    node = _mapping(above[-1])
     stated = tuple(_words(node, path, document, file))
     if not stated and KEYED not in node:
         return None
@@ -150,7 +149,7 @@ def _line(document: YamlDocument, path: Path) -> int | None:
     return next((spot.line for spot in around if spot is not None), None)
 
 
-def _words(node: Mapping[str, Any], path: Path, document: YamlDocument, file: str) -> Iterator[Word]:
+def _words(node: Mapping[str, object], path: Path, document: YamlDocument, file: str) -> Iterator[Word]:
     """Yield the words of a container's command: of lists as they are, of text as a shell reads them."""
     for name in COMMANDS:
         value, at = node.get(name), (*path, name)
@@ -168,7 +167,7 @@ def _words(node: Mapping[str, Any], path: Path, document: YamlDocument, file: st
         yield from _keyed(key, value, _line(document, (*path, KEYED, key)))
 
 
-def _keyed(key: str, value: Any, line: int | None) -> Iterator[Word]:
+def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
     """Yield the flag that a chart writes for a key: `tensorParallelSize: 2`; more stand in `extraArgs`."""
     if key == EXTRA:
         yield from (Word(str(each), line) for each in _list(value))
@@ -180,7 +179,7 @@ def _keyed(key: str, value: Any, line: int | None) -> Iterator[Word]:
         yield from (Word(flag, line), Word(str(value), line))
 
 
-def _parallel(holders: Sequence[Mapping[str, Any]], stated: Sequence[Word], line: int | None) -> Iterator[Word]:
+def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None) -> Iterator[Word]:
     """Yield the flags that a chart adds for `parallelism: {tensor: 4}`."""
     sizes = next((_mapping(each["parallelism"]) for each in holders if isinstance(each.get("parallelism"), dict)), {})
     given = {word.text.partition("=")[0] for word in stated}
@@ -189,7 +188,7 @@ def _parallel(holders: Sequence[Mapping[str, Any]], stated: Sequence[Word], line
             yield from (Word(flag, line), Word(str(sizes[name]), line))
 
 
-def _name(above: tuple[Any, ...], steps: tuple[str, ...], document: YamlDocument) -> str:
+def _name(above: tuple[object, ...], steps: tuple[str, ...], document: YamlDocument) -> str:
     """The name of what a container belongs to: of the manifest, the service, or the key that it stands under."""
     named = _mapping(_mapping(document.data).get("metadata")).get("name")
     if "services" in steps[:-1]:
@@ -200,7 +199,7 @@ def _name(above: tuple[Any, ...], steps: tuple[str, ...], document: YamlDocument
     return str(own) if isinstance(own, str) else steps[0] if steps else "deployment"
 
 
-def _variables(node: Mapping[str, Any]) -> dict[str, str]:
+def _variables(node: Mapping[str, object]) -> dict[str, str]:
     """Environment variables with plain values, as Kubernetes and Compose write them."""
     found: dict[str, str] = {}
     for name in ("env", "environment", "envs"):
@@ -214,7 +213,7 @@ def _variables(node: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _image(found: Container, node: Mapping[str, Any], document: YamlDocument, path: Path) -> None:
+def _image(found: Container, node: Mapping[str, object], document: YamlDocument, path: Path) -> None:
     image = node.get("image")
     if isinstance(image, dict):  # of Helm values
         found.image = ":".join(str(image[name]) for name in ("repository", "tag") if image.get(name))
@@ -223,7 +222,7 @@ def _image(found: Container, node: Mapping[str, Any], document: YamlDocument, pa
     found.lines["image"] = _line(document, (*path, "image"))
 
 
-def _replicas(found: Container, above: tuple[Any, ...], path: Path, document: YamlDocument) -> None:
+def _replicas(found: Container, above: tuple[object, ...], path: Path, document: YamlDocument) -> None:
     """Note the replicas that the nearest of what surrounds a container states, or the one that its kind runs without."""
     for depth in range(len(above), 0, -1):
         holder = _mapping(above[depth - 1])
@@ -242,7 +241,7 @@ def _replicas(found: Container, above: tuple[Any, ...], path: Path, document: Ya
         found.notes.append("one replica: nothing says more")
 
 
-def _gpus(found: Container, above: tuple[Any, ...], path: Path, document: YamlDocument, facts: LaunchFacts) -> None:
+def _gpus(found: Container, above: tuple[object, ...], path: Path, document: YamlDocument, facts: LaunchFacts) -> None:
     """Note the GPUs that a container asks for: a resource, or devices of Compose."""
     known = (*facts.resources.values(), "gpu")
     for depth in range(len(above), 0, -1):
@@ -252,13 +251,13 @@ def _gpus(found: Container, above: tuple[Any, ...], path: Path, document: YamlDo
             for key, value in resources.items():
                 if key in known and str(value).isdecimal():
                     found.gpus, found.lines["gpus"] = (
-                        int(value),
+                        int(str(value)),
                         _line(document, (*path[: depth - 1], "resources", name, key)),
                     )
                     return
         if str(holder.get("requestGPU", "")).isdecimal():
             found.gpus, found.lines["gpus"] = (
-                int(holder["requestGPU"]),
+                int(str(holder["requestGPU"])),
                 _line(document, (*path[: depth - 1], "requestGPU")),
             )
             return
@@ -276,7 +275,7 @@ def _gpus(found: Container, above: tuple[Any, ...], path: Path, document: YamlDo
 
 
 def _selected(
-    found: Container, holders: Sequence[Mapping[str, Any]], document: YamlDocument, facts: LaunchFacts
+    found: Container, holders: Sequence[Mapping[str, object]], document: YamlDocument, facts: LaunchFacts
 ) -> None:
     """Note the GPU types and instances that nodes are selected by, nearest first; and the type that a label states."""
     labels: list[str] = []
@@ -296,7 +295,7 @@ def _selected(
     )
 
 
-def _affinities(holder: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield the key and value of node affinities that allow one value."""
     required = _mapping(
         _mapping(_mapping(holder.get("affinity")).get("nodeAffinity")).get(

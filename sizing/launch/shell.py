@@ -16,7 +16,7 @@ _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
 
-class Script(NamedTuple):
+class ShellScript(NamedTuple):
     """A shell script: its commands, the variables that it sets, and the files that it writes, each with its first line."""
 
     commands: tuple[tuple[Word, ...], ...]
@@ -24,7 +24,7 @@ class Script(NamedTuple):
     files: dict[str, tuple[str, int]]
 
 
-def script(text: str, file: str, first_line: int = 1) -> Script:
+def script(text: str, file: str, first_line: int = 1) -> ShellScript:
     """Read a script whose first line is `first_line` of a file. Raises InputError for a quote that nothing closes."""
     files: dict[str, tuple[str, int]] = {}
     variables: dict[str, str] = {}
@@ -38,7 +38,7 @@ def script(text: str, file: str, first_line: int = 1) -> Script:
             commands.append(tuple(words))
         elif words:
             variables |= {set_[1]: set_[2] for word in words[1:] if (set_ := _SET.fullmatch(word.text))}
-    return Script(tuple(commands), variables, files)
+    return ShellScript(tuple(commands), variables, files)
 
 
 def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: int) -> Iterator[tuple[int, str]]:

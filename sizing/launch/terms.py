@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sizing.launch.flags import Dialect, ReadArgs, Stated, Terms, Value
+from sizing.launch.flags import Dialect, ReadArgs, StatedTerm, Terms, Value
 from sizing.model.architecture import SIZES, Layout
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import Launched, Term
@@ -177,7 +177,9 @@ def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> di
     }
 
 
-def _sizes(terms: Mapping[Term, Stated], dialect: Dialect, *, experts: bool, file: str) -> tuple[dict[str, int], int]:
+def _sizes(
+    terms: Mapping[Term, StatedTerm], dialect: Dialect, *, experts: bool, file: str
+) -> tuple[dict[str, int], int]:
     """The sizes of a replica's layout, and how many replicas of it one command starts."""
     stated = {
         name: _count(terms[name], file)
@@ -209,7 +211,7 @@ def _sizes(terms: Mapping[Term, Stated], dialect: Dialect, *, experts: bool, fil
     return {**sizes, "tp": sizes["tp"] // shared, "dp": ranks}, replicas
 
 
-def _count(stated: Stated, file: str) -> int:
+def _count(stated: StatedTerm, file: str) -> int:
     if isinstance(stated.value, int) and not isinstance(stated.value, bool) and stated.value >= 1:
         return stated.value
     raise InputError(Fault(f"must be a whole number above 0, not {stated.value!r}", file, stated.line, stated.flag))

@@ -58,7 +58,7 @@ class CheckedRecord(NamedTuple):
     findings: tuple[FindingRecord, ...]
 
 
-class Change(NamedTuple):
+class FigureChange(NamedTuple):
     """A figure of a deployment, and what it was in an earlier check; null where it was, or is, none."""
 
     deployment: str
@@ -73,7 +73,7 @@ class CheckReport(NamedTuple):
 
     passed: bool
     deployments: tuple[CheckedRecord, ...]
-    changes: tuple[Change, ...] | None = None
+    changes: tuple[FigureChange, ...] | None = None
     schema: str = SCHEMA
 
 
@@ -141,7 +141,7 @@ COMPARED = {
 }
 
 
-def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Iterator[Change]:
+def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Iterator[FigureChange]:
     """Yield the figures of each deployment beside those of an earlier record, by name; those that are alike too."""
     earlier = {each["name"]: each for each in baseline["deployments"]}
     for each in found:
@@ -149,11 +149,11 @@ def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Ite
         for name, words in COMPARED.items():
             old, new = before.get(name), getattr(each, name)
             if old is not None or new is not None:
-                yield Change(each.name, words, old, new, _change(old, new))
+                yield FigureChange(each.name, words, old, new, _change(old, new))
     for name, before in earlier.items():
         for key in ("gpus", "usd_per_hour"):
             if before.get(key) is not None:
-                yield Change(name, COMPARED[key], before[key], None, None)
+                yield FigureChange(name, COMPARED[key], before[key], None, None)
 
 
 def _change(old: float | None, new: float | None) -> float | None:
@@ -175,7 +175,7 @@ def document(record: CheckReport) -> Document[CheckReport]:
 def rows(record: CheckReport) -> Rows:
     """A row for each finding; what changed where an earlier check is given."""
     if record.changes is not None:
-        return rows_of(record.changes, Change._fields)
+        return rows_of(record.changes, FigureChange._fields)
     return rows_of((found for each in record.deployments for found in each.findings), FindingRecord._fields)
 
 

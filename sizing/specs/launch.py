@@ -71,7 +71,7 @@ class EngineFlag(Spec):
         return self.flags[0] if self.flags else self.key or self.env or self.term
 
 
-class SettingsFile(Spec):
+class EngineSettingsFile(Spec):
     """An engine's own file of settings: the flags that name it, newest first, and the name that is written."""
 
     flags: tuple[Text, ...]
@@ -108,7 +108,7 @@ class EngineFlags(Spec):
     host: tuple[Text, ...] = ()
     health: Text
     adapters: Lora
-    file: SettingsFile | None = None
+    file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags
     source: Text

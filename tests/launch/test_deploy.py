@@ -1,0 +1,139 @@
+"""What deploy writes: flags of the version, manifests that Kubernetes takes, one answer or nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+
+import sizing
+from sizing.answers.answer import Outcome
+from sizing.catalog import profiles
+from sizing.catalog.shelf import only
+from sizing.cli.main import run
+from sizing.launch.answered import Checkpoints
+from sizing.launch.deploy import deploy
+from sizing.launch.existing import gpu_of_label
+from sizing.launch.flags import dialect_of
+from sizing.specs.errors import InputError
+from sizing.specs.launch import LaunchFacts
+
+SIZE = ("-g", "h100-sxm", "--no-verify")
+NAMED = Checkpoints("nvidia/Llama-3.1-70B-Instruct-FP8")
+
+
+def estimated(engine: str = "vllm", **options: Any) -> Outcome:
+    return sizing.estimate(sizing.ask("chat", gpu="h100-sxm", engine=engine, **options), simulated=False, relaxed=False)
+
+
+def written(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(["deploy", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_manifests_are_valid_for_kubernetes(engine: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate")
+    found = list(yaml.safe_load_all(deploy(estimated(engine), checkpoints=NAMED).text))
+    assert [each["kind"] for each in found][-2:] == ["Deployment", "Service"]
+    for each in found:
+        validate.validate(each, "1.33", strict=True)
+    (container,) = found[-2]["spec"]["template"]["spec"]["containers"]
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+    assert int(gpus) * found[-2]["spec"]["replicas"] == estimated(engine).best.gpus  # type: ignore[union-attr]
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+
+
+@pytest.mark.parametrize("version", ["0.8.5", "0.9.2", "0.19.0", "0.33.0"])
+def test_every_flag_is_in_the_table_of_the_version(version: str) -> None:
+    text = deploy(estimated(f"vllm:{version}", model="qwen3-30b-a3b", precision="bf16"), "vllm").text
+    known = {flag for row in dialect_of("vllm", "vLLM", version).rows for flag in (*row.flags, *row.off)}
+    words = shlex.split(text, comments=True)
+    assert {word for word in words if word.startswith("-")} <= known
+    assert [word for word in words if "=" not in word][:2] == ["vllm", "serve"]
+
+
+def test_labels_of_nodes_lead_to_their_profile() -> None:
+    for gpu, label in only(LaunchFacts).node_labels.items():
+        assert gpu_of_label(label, only(LaunchFacts)) == gpu
+    assert gpu_of_label("NVIDIA-H100-80GB-HBM4", only(LaunchFacts)) is None
+
+
+def test_all_flags_of_the_tables_are_told_apart() -> None:
+    """No flag is both known and said to change nothing; values of one flag mean one thing."""
+    for name in ("vllm", "sglang", "tensorrt-llm"):
+        engine = dialect_of(name, name, profiles.load_engine(name)[0].spec.newest).engine
+        known = [flag for row in engine.flags for flag in (*row.flags, *row.off)]
+        assert not set(known) & {*engine.ignored.values, *engine.ignored.switches}
+        for row in engine.flags:
+            assert row.flags or row.env or row.file, row
+            assert not set(row.also) & set(row.unknown)
+
+
+def test_an_infeasible_question_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = written(capsys, "chat", *SIZE, "--gpus", "2")
+    assert (code, out) == (1, "") and "8 more than the budget of 2" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--for", "kubernets"), "did you mean kubernetes?"),
+        (("--benchmark", "vlm"), "did you mean vllm?"),
+        (("--for", "trtllm"), "--checkpoint: a checkpoint of meta-llama/Llama-3.1-70B-Instruct in fp8 is needed"),
+        (("--for", "sglang", "--engine", "vllm"), "allowed: --engine sglang"),
+        (("--speculative", "eagle3:3@0.75"), "--draft-model: eagle3 drafts with a checkpoint of its own"),
+        (("--kv-offload", "50%"), "the size of the cache in host memory is not part of the question"),
+        (("--precision", "int4"), "a checkpoint of meta-llama/Llama-3.1-70B-Instruct in int4 is needed"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = written(capsys, "chat", *SIZE, *arguments)
+    assert (code, out) == (2, "") and words in err
+
+
+def test_the_target_s_engine_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = written(capsys, "chat", *SIZE, "--for", "sglang", "--json")
+    found = json.loads(out)
+    assert code == 0 and (found["engine"], found["target"], found["schema"]) == ("sglang", "sglang", "llmsize.deploy/1")
+    assert "python3 -m sglang.launch_server" in found["text"]
+
+
+@pytest.mark.parametrize("tool", ["vllm", "aiperf", "guidellm"])
+def test_a_benchmark_drives_the_answer_s_own_load(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = estimated(rps=20)
+    text = deploy(outcome, tool=tool).benchmark
+    assert text is not None and outcome.best is not None
+    benchmark, imported = text.split("\nllmsize import ")
+    words = shlex.split(benchmark, comments=True)
+    assert (
+        {"20", "poisson"} & set(words)
+        and any("1155" in word for word in words)
+        and any("211" in word for word in words)
+    )
+    options = shlex.split(imported)
+    assert options[options.index("--gpus") + 1] == str(outcome.best.gpus) and options[options.index("--tp") + 1] == "2"
+    assert run(["import", *options]) == 2  # every option is one of import's: only the result is not there yet
+    assert "not found" in capsys.readouterr().err
+
+
+def test_requests_in_flight_are_driven_as_such() -> None:
+    text = deploy(estimated(concurrency=64, closed_loop=True), tool="vllm").benchmark or ""
+    assert "--max-concurrency 64" in text and "--request-rate" not in text
+
+
+def test_a_replica_over_nodes_is_refused() -> None:
+    question = sizing.ask(model="deepseek-v3", gpu="h100-sxm", isl=1000, osl=200, rps=1, tp=8, pp=2)
+    with pytest.raises(InputError, match="16 GPUs takes several nodes of 8"):
+        deploy(sizing.estimate(question, simulated=False, relaxed=False))
+
+
+def test_a_library_user_is_told_that_there_is_no_answer() -> None:
+    with pytest.raises(InputError, match="there is no answer to start"):
+        deploy(estimated(gpus=2))

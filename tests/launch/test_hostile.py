@@ -1,0 +1,100 @@
+"""Manifests and command lines that nobody meant: a fault or a deployment, never a traceback, never a hang."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sizing.catalog.shelf import load
+from sizing.launch.existing import Filled, existing
+from sizing.launch.flags import SHELF
+from sizing.specs.errors import InputError
+
+FILLED = Filled(model="llama-3.1-8b", gpu="h100-sxm", replicas=1)
+FLAGS = [flag for name in SHELF.ids for row in load(SHELF, name).spec.flags for flag in (*row.flags, *row.off)]
+STARTS = ["vllm serve", "python3 -m sglang.launch_server", "trtllm-serve", "sglang serve"]
+VALUES = st.one_of(
+    st.integers(-5, 10**20).map(str), st.sampled_from(["auto", "fp8", "{}", '{"method": []}', "{", "k.yaml", "0.9", "1e999", "nan", "$X", "--", ""]),
+    st.text(string.printable, max_size=12),
+)  # fmt: skip
+WORDS = st.lists(
+    st.one_of(st.sampled_from(FLAGS), VALUES, st.tuples(st.sampled_from(FLAGS), VALUES).map("=".join)), max_size=8
+)
+KEYS = st.sampled_from([
+    "kind", "metadata", "name", "spec", "replicas", "template", "containers", "args", "command", "image", "resources", "limits",
+    "nvidia.com/gpu", "gpu", "nodeSelector", "nvidia.com/gpu.product", "env", "services", "deploy", "vllmConfig", "parallelism",
+    "tensor", "modelSpec", "configs", "content", "data", "deployments", "model", "labels", "affinity", "devices", "<<",
+])  # fmt: skip
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 10**9), st.floats(), st.sampled_from(["vllm serve m", "Deployment", "vllm/vllm-openai:v0.19.0", "vllm", "serve", "-tp", "2"]),
+    st.text(max_size=8),
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=5)),
+    max_leaves=25,
+)
+BOUNDED = settings(
+    max_examples=150, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+
+
+def read(path: str) -> None:
+    try:
+        existing(path, FILLED)
+    except InputError as error:
+        assert all(fault.message for fault in error.faults)
+
+
+@BOUNDED
+@given(start=st.sampled_from(STARTS), words=WORDS)
+def test_command_lines(start: str, words: list[str]) -> None:
+    read(f"{start} llama-3.1-8b {' '.join(words)}")
+
+
+@BOUNDED
+@given(tree=TREES)
+def test_manifests(tree: Any, tmp_path: Path) -> None:
+    path = tmp_path / "k.yaml"
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    read(str(path))
+
+
+@BOUNDED
+@given(words=WORDS, tree=TREES)
+def test_flags_in_manifests(words: list[str], tree: Any, tmp_path: Path) -> None:
+    content = {
+        "kind": "Deployment",
+        "spec": {
+            "template": {
+                "spec": {
+                    "containers": [{"image": "vllm/vllm-openai:v0.19.0", "args": words, "env": tree, "resources": tree}]
+                }
+            }
+        },
+    }
+    path = tmp_path / "k.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    read(str(path))
+
+
+@BOUNDED
+@given(text=st.text(alphabet=st.sampled_from("vllm serve-tp2\\\n'\"<YAML>$(){}|&;#=: "), max_size=80))
+def test_scripts(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "k.sh"
+    path.write_text(f"vllm serve m {text}", encoding="utf-8")
+    read(str(path))
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".sh", ""])
+def test_what_is_no_text(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"k{suffix}"
+    path.write_bytes(b"\xff\xfe\x00vllm serve")
+    with pytest.raises(InputError, match="UTF-8"):
+        existing(str(path), FILLED)
