@@ -30,10 +30,16 @@ class Remark(NamedTuple):
 def github(remarks: Sequence[Remark], day: date) -> str:
     """Annotations on the lines of what is not kept, and a line of the log for each suite."""
     lines = [_annotation(remark) for remark in remarks if remark.level != "ok"]
-    for suite, found in groupby(remarks, key=lambda remark: remark.suite):
+    for suite, found in _suites(remarks):
         failed = [remark.rule for remark in found if remark.level == "error"]
         lines.append(f"{suite}: fails {', '.join(failed)}" if failed else f"{suite}: passes")
     return "\n".join(lines)
+
+
+def _suites(remarks: Iterable[Remark]) -> list[tuple[str, list[Remark]]]:
+    """The remarks of each deployment of each file, in their order."""
+    found = groupby(remarks, key=lambda remark: (remark.suite, remark.file))
+    return [(suite, list(each)) for (suite, _), each in found]
 
 
 def _annotation(remark: Remark) -> str:
@@ -53,8 +59,7 @@ def _escaped(text: str, *, more: bool = False) -> str:
 def junit(remarks: Sequence[Remark], day: date) -> str:
     """A suite for each deployment, a case for each rule; valid for the schemas of Ant and of Jenkins."""
     root = ElementTree.Element("testsuites")
-    for number, (suite, found) in enumerate(groupby(remarks, key=lambda remark: remark.suite)):
-        cases = list(found)
+    for number, (suite, cases) in enumerate(_suites(remarks)):
         failed = sum(case.level == "error" for case in cases)
         counts = {"tests": len(cases), "failures": failed, "errors": 0}
         about = {

@@ -11,6 +11,7 @@ from sizing.answers.check import Held, held
 from sizing.catalog.models import load_model
 from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import load_workload
+from sizing.formats.words import number, percent
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.terms import layout_of
 from sizing.model import architecture
@@ -331,13 +332,13 @@ def _served(checked: Checked) -> str:
     """The demand against the most within the limits."""
     found, question = checked.held, checked.question
     assert found is not None and question is not None
-    target = question.target
-    asked = "" if target.amount is None else f"{target.amount:,.4g} {target.unit} asked"
-    if found.most_requests_per_s is None:
-        return asked or "the demand is not served"
-    most = f"serves at most {found.most_requests_per_s:,.4g} requests/s within the limits"
-    used = "" if found.utilisation is None else f": {found.utilisation:.0%} used"
-    return f"{asked}, {most}{used}" if asked else most
+    target, most, used = question.target, found.most_requests_per_s, found.utilisation
+    if most is None:
+        return "the demand is not served"
+    serves = f"serves at most {number(most)} requests/s within the limits"
+    if target.amount is None or used is None:
+        return serves
+    return f"{number(target.amount)} {target.unit} asked, {serves}: {percent(used)} used"
 
 
 def _needs(checked: Checked, found: Held) -> str:
@@ -372,11 +373,19 @@ def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
         return
     if policy.max_utilisation is not None:
         kept = found.utilisation <= policy.max_utilisation
-        yield finding("max_utilisation", kept, f"{found.utilisation:.1%} used, limit {policy.max_utilisation:.0%}")
+        yield finding(
+            "max_utilisation", kept, f"{percent(found.utilisation)} used, limit {percent(policy.max_utilisation)}"
+        )
     if policy.min_headroom is not None:
         left = 1 / found.utilisation - 1
         kept = left >= policy.min_headroom
-        yield finding("min_headroom", kept, f"the demand may change by {left:+.1%}, asked {policy.min_headroom:+.0%}")
+        yield finding(
+            "min_headroom",
+            kept,
+            f"the demand may grow by {percent(left)}, asked {percent(policy.min_headroom)}"
+            if left >= 0
+            else f"the demand must fall by {percent(-left)}",
+        )
     if policy.confidence is not None and found.answer is not None:
         yield finding("confidence", *_sure(found, policy.confidence))
 
@@ -389,7 +398,10 @@ def _sure(found: Held, confidence: float) -> tuple[bool, str]:
             "no published runs are like it" if found.sure is None or found.sure.why_not is None else found.sure.why_not
         )
         raise InputError(Fault(f"is not known: {why}", field="confidence", allowed="without it"))
-    return chance >= confidence, f"{chance:.0%} of published runs like it keep the limits, asked {confidence:.0%}"
+    return (
+        chance >= confidence,
+        f"{percent(chance)} of published runs like it keep the limits, asked {percent(confidence)}",
+    )
 
 
 def all_findings(checked: Iterable[Checked]) -> tuple[CheckFinding, ...]:

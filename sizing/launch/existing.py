@@ -110,10 +110,12 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
         }
         lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
         lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
-        said = {"gpu": asked.filled.gpu, "replicas": asked.filled.replicas}
-        update = {name: value for name, value in said.items() if getattr(launched, name) is None and value is not None}
+        given = {"gpu": asked.filled.gpu, "replicas": asked.filled.replicas}
+        update = {name: value for name, value in given.items() if getattr(launched, name) is None and value is not None}
         whole = launched.model_copy(update=update)
-        _check_said(whole, asked, lines)
+        missing = _unsaid(whole.name, (whole.model, whole.gpu, whole.replicas), asked, lines["command"])
+        if missing:
+            raise InputError(missing)
         read_.append(Existing(whole, asked.file, lines, (), spec.demand, spec.policy))
     return read_
 
@@ -245,8 +247,10 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     source = Source(asked.file, container.variables, container.files, asked.filled.ignored)
     words = _of_command(container.words[found[1] :])
     args = read(dialect, words, source)
-    if args.faults:
-        raise InputError(args.faults)
+    said = (_model_name(args, container, asked), _gpu(container, asked), asked.filled.replicas or container.replicas)
+    missing = _unsaid(container.name, said, asked, container.lines.get("command"))
+    if args.faults or missing:
+        raise InputError((*args.faults, *missing))
     model = _model(args, container, asked)
     experts = model is not None and architecture.is_moe(model.spec)
     data = data_of(args, dialect, experts=experts, file=asked.file)
@@ -254,12 +258,12 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     if "max_model_len" not in data["serving"] and model is not None:
         data["serving"]["max_model_len"] = model.spec.max_position
     ranks = data.pop("replicas", 1)
-    replicas = asked.filled.replicas or container.replicas
+    name, gpu, replicas = said
     data |= {
         "name": container.name,
-        "model": _model_name(args, container, asked) or "?",
-        "gpu": _gpu(container, asked),
-        "replicas": None if replicas is None else replicas * ranks,
+        "model": name,
+        "gpu": gpu,
+        "replicas": (replicas or 1) * ranks,
         "reserved_gpus": None
         if container.gpus is None
         else container.gpus // ranks
@@ -272,7 +276,6 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     if args.model is not None:
         lines["model"] = args.model.line
     launched = _validated(data, args, asked, lines)
-    _check_said(launched, asked, lines)
     notes = tuple(note for note in (assumed, *container.notes) if note)
     return Existing(launched, asked.file, lines, notes)
 
@@ -359,18 +362,13 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mappi
         raise InputError(faults_of(error, Launched, data, place)) from None
 
 
-def _check_said(launched: Launched, asked: _Asked, lines: Mapping[str, int | None]) -> None:
-    """Raise InputError with all that nothing says of a deployment, each by the option that says it."""
-    missing = []
-    if launched.model == "?":
-        missing.append(("the model", "-m"))
-    if launched.gpu is None:
-        missing.append(("the GPU type", "-g"))
-    if launched.replicas is None:
-        missing.append(("how many replicas run", "--replicas"))
-    if missing:
-        what = ", ".join(name for name, _ in missing)
-        options = ", ".join(option for _, option in missing)
-        raise InputError(
-            Fault(f"does not say {what}", asked.file, lines.get("command"), launched.name, f"with {options}")
-        )
+def _unsaid(
+    name: str, said: tuple[str | None, str | None, int | None], asked: _Asked, line: int | None
+) -> tuple[Fault, ...]:
+    """What nothing says of a deployment (model, GPU type, replicas), each by the option that says it, as one fault."""
+    known = (("the model", "-m"), ("the GPU type", "-g"), ("how many replicas run", "--replicas"))
+    missing = [entry for entry, value in zip(known, said, strict=True) if value is None]
+    if not missing:
+        return ()
+    what, options = (", ".join(each[at] for each in missing) for at in (0, 1))
+    return (Fault(f"does not say {what}", asked.file, line, name, f"with {options}"),)

@@ -41,7 +41,7 @@ TREES = st.recursive(
     max_leaves=25,
 )
 BOUNDED = settings(
-    max_examples=150, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=60, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
 
 
