@@ -61,9 +61,13 @@ def command(
     """
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.launch.check import check as checked_of
+    from sizing.question.configuration import without_settings
     from sizing.question.values import Part, check, options_of
     from sizing.specs.launch import Policy
 
+    values = without_settings(
+        values, [option.name for option in POLICY_OPTIONS]
+    )  # which are of a question's own planning
     output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))
     policy = Part(lambda: _policy(values))
     filled = Part(lambda: _filled(values))
@@ -133,10 +137,11 @@ def _policy(values: Mapping[str, Any]) -> Policy:
 
 def _filled(values: Mapping[str, Any]) -> Filled:
     from sizing.launch.existing import Filled
-    from sizing.question.values import comma_separated, positive
+    from sizing.question.values import CONFIGURED, comma_separated, positive
 
     flags = frozenset(f"--{name.lstrip('-')}" for name in comma_separated(values["ignore_flags"] or ""))
-    return Filled(values["model"], values["gpu"], values["engine"], positive(values["replicas"], "--replicas"), flags)
+    said = (values["model"], values["gpu"], values["engine"], positive(values["replicas"], "--replicas"))
+    return Filled(*said, flags, frozenset(values.get(CONFIGURED, ())))
 
 
 def _baseline(path: str | None) -> Mapping[str, Any] | None:

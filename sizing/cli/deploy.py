@@ -67,14 +67,24 @@ def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str
     from sizing.launch.deploy import ENGINES
     from sizing.specs.errors import InputError
 
-    stated = values["engine"]
-    if stated is not None or any(text.startswith("serving.engine") for text in values["set"] or ()):
-        return stated if isinstance(stated, str) else None
+    stated, own_engine = values["engine"], ENGINES.get(target)
+    if any(text.startswith("serving.engine") for text in values["set"] or ()):
+        return None
+    if isinstance(stated, str) and not _gives_way(stated, own_engine, values):
+        return stated
     try:
         own = workload is not None and "engine" in load_workload(workload).spec.serving.model_fields_set
     except InputError:  # told with all other faults
         own = False
-    return None if own else ENGINES.get(target)
+    return None if own else own_engine
+
+
+def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
+    """Whether a stated engine is a setting, and another than the target's own."""
+    from sizing.catalog.profiles import load_engine
+    from sizing.question.values import CONFIGURED
+
+    return own is not None and "engine" in values.get(CONFIGURED, ()) and load_engine(stated)[0].id != own
 
 
 def _why(outcome: Outcome, one: Outcome) -> str:

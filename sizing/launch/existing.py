@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, read_text, validate
 from sizing.catalog.models import FoundModel, load_model
-from sizing.catalog.shelf import load, only
+from sizing.catalog.shelf import is_path, load, only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
 from sizing.launch.flags import SHELF, Dialect, ReadArgs, Source, Word, dialect_of, read
@@ -22,6 +22,7 @@ from sizing.model import architecture, settings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
+T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
 YAML = (".yaml", ".yml", ".json")
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
@@ -29,13 +30,17 @@ COMMAND = "the command line"  # the file of a command that is an argument itself
 
 
 class Filled(NamedTuple):
-    """What a user says of deployments that their files do not say; and flags of which they say that they change nothing."""
+    """What a user says of deployments that their files do not say; and flags of which they say that they change nothing.
+
+    Those of `settings` were not said now: they give way where a file says another.
+    """
 
     model: str | None = None
     gpu: str | None = None
     engine: str | None = None
     replicas: int | None = None
     ignored: frozenset[str] = frozenset()
+    settings: frozenset[str] = frozenset()
 
 
 class Existing(NamedTuple):
@@ -59,6 +64,12 @@ class _Asked(NamedTuple):
     file: str
     filled: Filled
     facts: LaunchFacts
+
+    def settled(self, name: str, stated: T | None, line: int | None, said: T | None) -> T | None:
+        """What the file states, else what the user says. Raises InputError where the two contradict each other."""
+        if stated is None or said is None or said == stated or name in self.filled.settings:
+            return said if stated is None else stated
+        raise InputError(Fault(f"is {stated} here, and --{name} says {said}", self.file, line, name, "one of them"))
 
 
 def existing(path: str, filled: Filled) -> list[Existing]:
@@ -110,8 +121,11 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
         }
         lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
         lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
-        given = {"gpu": asked.filled.gpu, "replicas": asked.filled.replicas}
-        update = {name: value for name, value in given.items() if getattr(launched, name) is None and value is not None}
+        gpu = None if launched.gpu is None else profiles.load_gpu(launched.gpu).id
+        update = {
+            "gpu": asked.settled("gpu", gpu, lines.get("gpu"), _said_gpu(asked)),
+            "replicas": asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas),
+        }
         whole = launched.model_copy(update=update)
         missing = _unsaid(whole.name, (whole.model, whole.gpu, whole.replicas), asked, lines["command"])
         if missing:
@@ -207,32 +221,19 @@ def _within(container: Container) -> tuple[Word, ...] | None:
 
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
     """The flags of the engine in its version: as the user says, of the image's tag, else the newest; and what was assumed."""
-    stated, assumed = asked.filled.engine, None
-    spec = profiles.load_engine(name)[0].spec
-    if stated is not None:
-        found, version = profiles.load_engine(stated)
-        if found.id != name:
-            raise InputError(
-                Fault(f"contradicts {asked.file}, which starts {spec.title}", field=f"--engine {stated}", allowed=name)
-            )
-        return dialect_of(name, spec.title, settings.check_version(spec, version)), None
-    repository = load(SHELF, name).spec.image.partition(":")[0].rpartition("/")[2]
-    tag = _TAG.search(container.image) if container.image.partition(":")[0].rpartition("/")[2] == repository else None
+    spec, assumed = profiles.load_engine(name)[0].spec, None
+    tag, line = _tag(name, container), container.lines.get("image")
+    said = _said_version(name, spec.title, asked)
+    if said is not None and tag is not None and f"{tag}.".startswith(f"{said}."):  # 0.19 is 0.19.0 too
+        said = tag
+    stated = asked.settled("engine", tag, line, said)
     try:
-        version = settings.check_version(spec, tag[1] if tag else None)
+        version = settings.check_version(spec, stated)
     except InputError as error:
-        faults = [
-            Fault(
-                fault.message,
-                asked.file,
-                container.lines.get("image"),
-                "image",
-                f"--engine {name}:VERSION, {fault.allowed}",
-            )
-            for fault in error.faults
-        ]
+        allowed = f"--engine {name}:VERSION"
+        faults = [Fault(each.message, asked.file, line, "image", f"{allowed}, {each.allowed}") for each in error.faults]
         raise InputError(faults) from None
-    if tag is None:
+    if stated is None:
         assumed = f"{spec.title} {version}: nothing says which version"
     return dialect_of(name, spec.title, version), assumed
 
@@ -247,7 +248,8 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     source = Source(asked.file, container.variables, container.files, asked.filled.ignored)
     words = _of_command(container.words[found[1] :])
     args = read(dialect, words, source)
-    said = (_model_name(args, container, asked), _gpu(container, asked), asked.filled.replicas or container.replicas)
+    replicas = asked.settled("replicas", container.replicas, container.lines.get("replicas"), asked.filled.replicas)
+    said = (_model_name(args, container, asked), _gpu(container, asked), replicas)
     missing = _unsaid(container.name, said, asked, container.lines.get("command"))
     if args.faults or missing:
         raise InputError((*args.faults, *missing))
@@ -300,9 +302,21 @@ def _says(role: str, container: Container) -> bool:
 
 
 def _model_name(args: ReadArgs, container: Container, asked: _Asked) -> str | None:
-    if asked.filled.model is not None:
-        return asked.filled.model
-    return str(args.model.value) if args.model is not None else container.model
+    """The model as the file names it; as the user does where the file's name says nothing: a folder, an alias.
+
+    Raises InputError where both are known and differ.
+    """
+    stated = str(args.model.value) if args.model is not None else container.model
+    said = asked.filled.model
+    if stated is None or said is None:
+        return said if stated is None else stated
+    try:
+        found = load_model(stated)
+    except InputError:
+        return said
+    same = found.id == load_model(said).id
+    line = args.model.line if args.model is not None else container.lines.get("command")
+    return stated if same else asked.settled("model", stated, line, said)
 
 
 def _model(args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | None:
@@ -323,13 +337,42 @@ def _model(args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | 
 
 def _gpu(container: Container, asked: _Asked) -> str | None:
     """The profile of the GPU type that nodes are selected by; as the user says where nothing does."""
-    if asked.filled.gpu is not None:
-        return asked.filled.gpu
     named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
-    if named is not None:
-        return named
-    found = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
-    return found[0] if len(found) == 1 else None
+    rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
+    stated = named or (rented[0] if len(rented) == 1 else None)
+    return asked.settled("gpu", stated, container.lines.get("gpu"), _said_gpu(asked))
+
+
+def _said_gpu(asked: _Asked) -> str | None:
+    """The profile that the user names. Raises InputError for none."""
+    named = asked.filled.gpu
+    if named is None:
+        return None
+    found = profiles.load_gpu(named)
+    return named if is_path(named) else found.id
+
+
+def _tag(name: str, container: Container) -> str | None:
+    """The engine version of an image's tag; None of an image that is not the engine's own, whose tags are others."""
+    own, image = (text.partition(":")[0].rpartition("/")[2] for text in (load(SHELF, name).spec.image, container.image))
+    tag = _TAG.search(container.image) if image == own else None
+    return None if tag is None else tag[1]
+
+
+def _said_version(name: str, title: str, asked: _Asked) -> str | None:
+    """The engine's version that the user states; None for none, or a setting of another engine.
+
+    Raises InputError for another engine than the file starts.
+    """
+    if asked.filled.engine is None:
+        return None
+    found, version = profiles.load_engine(asked.filled.engine)
+    if found.id == name:
+        return version
+    if "engine" in asked.filled.settings:
+        return None
+    field = f"--engine {asked.filled.engine}"
+    raise InputError(Fault(f"contradicts {asked.file}, which starts {title}", field=field, allowed=name))
 
 
 def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:

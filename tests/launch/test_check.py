@@ -213,3 +213,34 @@ def test_a_baseline_says_what_changed(manifest: str, tmp_path: Path, capsys: pyt
 def test_bad_input(arguments: tuple[str, ...], words: str, manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", *(word.format(manifest) for word in arguments), "--no-verify"]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (("-g", "l40s"), "gpu: is h100-sxm here, and --gpu says l40s"),
+        (("-m", "llama-3.1-8b"), "--model says llama-3.1-8b"),
+        (("--replicas", "3"), "replicas: is 5 here, and --replicas says 3"),
+        (("--engine", "vllm:0.19"), "engine: is 0.33.0 here, and --engine says 0.19"),
+        (("--engine", "sglang"), "which starts vLLM"),
+    ],
+)
+def test_options_say_nothing_against_a_file(
+    said: tuple[str, ...], words: str, manifest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", manifest, *CHAT, *said, "--no-verify"]) == 2
+    assert words in capsys.readouterr().err
+    same = {"-g": "h100", "-m": "llama-3.1-70b", "--replicas": "5", "--engine": "vllm:0.33"}[said[0]]
+    assert run(["check", manifest, *CHAT, said[0], same, "--no-verify"]) == 0
+
+
+@pytest.mark.parametrize(
+    "setting", ["GPU=l40s", "ENGINE=sglang", "ENGINE=vllm:0.19", "MAX_UTILISATION=10%", "MODEL=llama-3.1-8b"]
+)
+def test_settings_give_way_to_a_file(
+    setting: str, manifest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, _, value = setting.partition("=")
+    monkeypatch.setenv(f"LLMSIZE_{name}", value)
+    assert run(["check", manifest, *CHAT, "--no-verify"]) == 0
+    assert "10 x h100-sxm: 5 replicas of TP2, vllm:0.33.0" in capsys.readouterr().out
