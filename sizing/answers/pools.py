@@ -156,7 +156,7 @@ class _Paired(NamedTuple):
 
 
 def search(question: Question, data: Data) -> Outcome:
-    """Find pairs of layouts that meet the demand, those with the fewest GPUs (or best by another objective) first.
+    """Find pairs of layouts within reach that meet the demand, the best by the objective first.
 
     Where none within reach of the question does, all layouts are tried.
     """

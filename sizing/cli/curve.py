@@ -224,7 +224,13 @@ def _own(values: Mapping[str, Any]) -> _Own:
     metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
     file = values["measured"]
     missing = [
-        name for name, holds in (("no simulation", values["no_verify"]), ("no measurements", file is None)) if holds
+        name
+        for name, holds in (
+            ("no simulation", values["no_verify"]),
+            ("no measurements", file is None),
+            ("one replica of a curve", True),
+        )
+        if holds
     ]
     read.faults.extend(broken(missing, CURVE_OPTIONS, values))
     found = _Own(

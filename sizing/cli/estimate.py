@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.values import QUESTION_OPTIONS
+from sizing.question.values import DEMAND, QUESTION_OPTIONS, TEXT, Field
 
 if TYPE_CHECKING:
+    from sizing.answers.replay import BusiestMinute
     from sizing.question.question import Question
+    from sizing.question.values import Options
+
+TRACE_OPTIONS = (
+    Field("trace", TEXT, ("--trace",), "Size for the busiest minute of a trace, a CSV or JSON-lines file, .gz too, and replay it.", DEMAND),
+)  # fmt: skip
 
 
-@takes((*QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
+@takes((*QUESTION_OPTIONS, *TRACE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
@@ -33,7 +40,7 @@ def command(
     from sizing.cli.output import chosen_format, complain, print_text, write
     from sizing.question.ask import question_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, options_of
+    from sizing.question.values import Part, check, options_of
     from sizing.report.estimate import document, record, shortest
 
     if measured is not None:
@@ -42,11 +49,18 @@ def command(
         estimate_from(measured, workload, values)
         return
     output = Part(lambda: chosen_format(values))
-    question = question_of(workload, options_of(QUESTION_OPTIONS, values), output, pooled=True)
-    outcome = estimate(
-        to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=not values["quiet"]
-    )
-    found = record(outcome, explained=values["explain"])
+    minute = Part(lambda: _busiest(values))
+    if minute.faults:
+        check(output, minute)
+    options = _of_minute(options_of(QUESTION_OPTIONS, values), minute.value)
+    question, data = question_of(workload, options, output, pooled=True), load_data()
+    simulated = not values["no_verify"]
+    outcome = estimate(to_size(question, values), data, simulated=simulated, relaxed=not values["quiet"])
+    if minute.value is not None and simulated:
+        from sizing.answers.replay import replayed
+
+        outcome = replayed(outcome, minute.value, data)
+    found = record(outcome, explained=values["explain"], minute=minute.value)
     pools = found.disaggregated
     feasible = found.feasible if pools is None else pools.feasible
     if not values["quiet"]:
@@ -57,6 +71,34 @@ def command(
         complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
     if not feasible:
         raise typer.Exit(1)
+
+
+def _busiest(values: Mapping[str, Any]) -> BusiestMinute | None:
+    """The busiest minute of the trace; None without one. Raises InputError for options that contradict it, and for its own faults."""
+    if values["trace"] is None:
+        return None
+    from sizing.answers.replay import busiest_minute
+    from sizing.catalog.files import expanded
+    from sizing.catalog.traces import load_trace
+    from sizing.question.rules import check_rules
+
+    check_rules(("a minute of a trace",), QUESTION_OPTIONS, values)
+    return busiest_minute(values["trace"], load_trace(expanded(values["trace"])))
+
+
+def _of_minute(options: Options, minute: BusiestMinute | None) -> Options:
+    """The options with the rate and the lengths of a minute as demand and tokens."""
+    if minute is None:
+        return options
+    lengths = minute.lengths()
+    longest = options.fields.get("serving.max_model_len") or lengths.pop("max_model_len")
+    own = {
+        "demand": {"requests_per_s": minute.per_s},
+        "tokens": {name: lengths[name] for name in ("isl", "osl")},
+        "serving.max_model_len": longest,
+    }
+    flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in ("isl", "osl"))), "--trace")
+    return replace(options, fields={**options.fields, **own}, flags={**options.flags, **flags})
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:

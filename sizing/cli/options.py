@@ -52,7 +52,18 @@ ONE_LAYOUT_HELP = {
     "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
 }
 # What takes memory alone says nothing of a step's time.
-MEMORY_ALONE = ("memory_fraction", "cuda_graphs_gib")
+MEMORY_ALONE = (
+    "memory_fraction",
+    "cuda_graphs_gib",
+    "kv_cache_bytes",
+    "max_total_tokens",
+    "prefix_caching",
+    "pp_layers",
+    "limit_mm_per_prompt",
+    "language_model_only",
+    "mamba_full_memory_ratio",
+    "max_mamba_cache_size",
+)
 
 
 def for_one_layout(options: Iterable[Field]) -> tuple[Field, ...]:

@@ -46,5 +46,5 @@ def command(
     trials = whatif(question, ask, load_data(), simulated=not values["no_verify"])
     found = record(question, trials, {option.name: option.flags[0] for option in OPTIONS})
     write(document(found), output.value)
-    if found.base is None and found.best is None:
+    if not found.feasible:
         raise typer.Exit(1)

@@ -67,6 +67,7 @@ RULES = (
     Rule("one cache", OF_CONVERSATIONS, ONE_CACHE, "--max-model-len with the length of the last turn, --prefix-distinct with the prefixes of one replica", together=True),
     Rule("a step", SPARING, ALL_NEW, "--prefill N --prior M: N tokens to compute of a prompt with M in cache", together=True),
     Rule("a roofline", SPARING, ALL_NEW, "--prefill N: the tokens of a prompt that are computed", together=True),
+    Rule("a roofline", ("enforce_eager",), "changes launches by the host, and a roof has none", "llmsize step, estimate"),
     Rule("a step", ("max_model_len",), "bounds sequences, and a step is timed at the context that is given", "--context, --prior"),
     Rule("a memory", ("all2all_backend", "expert_imbalance", "kv_offload"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
     Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
@@ -79,6 +80,7 @@ RULES = (
     # how a simulation is driven
     Rule("real time", ("prefill", "prefill_chunks", "rate", "osl_mean"), "counts ticks", "with --ticks"),
     Rule("a trace", (*OF_LOADS, *OF_LENGTHS), "contradicts --trace, which has its own"),
+    Rule("a minute of a trace", (*OF_DEMAND, *OF_LENGTHS, "requests_per_user", "active_hours", "peak_to_mean", "mode", "turns", "disaggregate"), "contradicts --trace, which has its own"),
     Rule("lengths are spread", ("length_ratio",), "contradicts --isl-std, --osl-std and --length-shape"),
     Rule("all at once", ("rps", "dau"), "contradicts --arrivals at-once, which has no rate"),
     Rule("requests in flight", ("arrivals",), "contradicts --concurrency, where an end brings the next"),
@@ -101,6 +103,7 @@ RULES = (
     Rule("no predictions", OF_PREDICTIONS, UNPREDICTED, PREDICTED),
     Rule("no chance", ("seed",), "has no meaning where nothing is drawn", "with lengths that spread, or arrivals at random times"),
     Rule("no simulation", ("seed",), "has no meaning without simulation", "without --no-verify"),
+    Rule("one replica of a curve", ("prefix_routing",), "has nothing to act on: a curve is of one replica", "llmsize estimate, simulate"),
     Rule("no measurements", ("measured_only",), "has no meaning without measurements", "with --measured FILE.csv"),
     # plans and comparisons
     Rule("GPUs to replace", OF_DEMAND, "has no meaning with --replace, whose GPUs say what the demand is"),

@@ -40,7 +40,8 @@ from sizing.report.parts.question import (
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
 from sizing.specs.bands import ErrorBand
 
-if TYPE_CHECKING:  # what sizes pools is loaded where they are asked for
+if TYPE_CHECKING:  # what sizes pools, or replays a trace, is loaded where they are asked for
+    from sizing.answers.replay import BusiestMinute
     from sizing.report.parts.disaggregated import Disaggregated
 
 
@@ -79,6 +80,17 @@ class Simulation(NamedTuple):
     preemptions: int
 
 
+class Replayed(NamedTuple):
+    """A trace that was sized for: its busiest minute, at `start_s` of the trace, and what came in it on average."""
+
+    file: str
+    requests: int
+    start_s: float
+    minute_requests: int
+    requests_per_s: float
+    mean_requests_per_s: float
+
+
 class Estimate(NamedTuple):
     """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
 
@@ -109,12 +121,21 @@ class Estimate(NamedTuple):
     readings: Readings | None = None
     confidence: float | None = None
     evidence: Evidence | None = None
+    trace: Replayed | None = None
     schema: str = "llmsize.estimate/1"
 
 
-def record(outcome: Outcome, *, explained: bool = False) -> Estimate:
-    """The record of an outcome: the answer with all its figures, or what makes it infeasible; and the separate pools."""
+def record(outcome: Outcome, *, explained: bool = False, minute: BusiestMinute | None = None) -> Estimate:
+    """The record of an outcome: the answer with all its figures, or what makes it infeasible; and the separate pools.
+
+    `minute` is that of the trace that was sized for.
+    """
     found = _serving_as_one(outcome, explained)
+    if minute is not None:
+        count = minute.end - minute.start
+        found = found._replace(
+            trace=Replayed(minute.name, len(minute.rows), minute.start_s, count, minute.per_s, minute.mean_per_s)
+        )
     return found if outcome.separate_pools is None else _with_pools(found, outcome.separate_pools, outcome.answer)
 
 
@@ -391,6 +412,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     demanded = load is not None and is_demanded(i)
     other = None if users is None or users.stated or i["mode"] == "offline" else users.daily_active_users
     yield demand_line(i, same=readings(i, record.readings, other) if record.readings and demanded else "")
+    yield from _traced(record)
     yield from replica_lines(i)
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
@@ -405,6 +427,15 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield Line(_binds(record), "Binds")
     for best in _as_alternative(record):
         yield from layouts.instead(best, record.alternatives)
+
+
+def _traced(record: Estimate) -> Iterator[Line]:
+    """Yield the minute of a trace that the demand is of, and whether it was replayed."""
+    t = record.trace
+    if t is not None:
+        minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
+        how = ", replayed as they came" if record.simulation is not None else ", not replayed (--no-verify)"
+        yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
 
 
 def _binds(record: Estimate) -> str:

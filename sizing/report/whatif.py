@@ -114,7 +114,8 @@ class NotTried(NamedTuple):
 class WhatIfReport(NamedTuple):
     """The record of `llmsize whatif`; `base` is null where nothing meets the demand without.
 
-    Options are held against `base_closed_form`, null where `base` is not simulated and so is it.
+    Options are held against `base_closed_form`, null where `base` is not simulated and so is it. It is `feasible` where the
+    base or the best combination keeps the budget of GPUs, if there is one.
     """
 
     inputs: dict[str, Any]
@@ -124,6 +125,7 @@ class WhatIfReport(NamedTuple):
     best: Together | None
     not_possible: tuple[NotTried, ...]
     assumptions: tuple[Assumption, ...]
+    feasible: bool = True
     schema: str = "llmsize.whatif/1"
 
 
@@ -147,6 +149,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         ),
         not_possible=tuple(NotTried(one.name, _why_not(one)) for one in trials.tried if one.best is None),
         assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
+        feasible=any(each.best is not None and each.within_budget for each in (trials.base, trials.after)),
     )
 
 
@@ -298,6 +301,9 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
 
 def _verdict(record: WhatIfReport) -> str:
     base, best = record.base, record.best
+    least = min((each.gpus for each in (base, None if best is None else best.answer) if each is not None), default=0)
+    if least and not record.feasible:
+        return f"Infeasible: {plural(least, 'GPU')} at best, the budget is {record.inputs['gpu_budget']:,}"
     if best is None:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
     what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}"

@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
+from sizing.answers import whatif
+from sizing.cli.curve import CURVE_OPTIONS
 from sizing.cli.main import run
-from sizing.cli.options import MEMORY_OPTIONS, STEP_OPTIONS
-from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field
+from sizing.cli.options import MEMORY_OPTIONS, STEP_OPTIONS, TICKS
+from sizing.cli.report import OPTIONS as REPORT_OPTIONS
+from sizing.cli.simulate import OPTIONS as SIMULATE_OPTIONS
+from sizing.cli.whatif import OPTIONS as WHATIF_OPTIONS
+from sizing.question.values import QUESTION_OPTIONS, SWITCH, WORKLOAD_OPTIONS, Field
 
 ECHOES = frozenset({"inputs", "simulate_command", "command", "assumptions", "explanations", "evidence"})
 MODEL, EXPERTS = ("-m", "llama-3.1-8b"), ("-m", "qwen3-30b-a3b")
@@ -32,6 +37,19 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] 
         QUESTION_OPTIONS,
         ("--rps", "300"),
     ),
+    "whatif": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), WHATIF_OPTIONS, ("--rps", "300")),
+    "report": (("-g", "h100-sxm", *LENGTHS, "--no-verify", "-o", "-"), REPORT_OPTIONS, ("--rps", "300")),
+    "curve": (
+        ("-g", "h100-sxm", *LENGTHS, "--tp", "1,2,4", "--concurrency", "8,900", "--no-verify"),
+        CURVE_OPTIONS,
+        (),
+    ),
+    "simulate": (
+        ("-g", "h100-sxm", *LENGTHS, "--requests", "300"),
+        tuple(option for option in SIMULATE_OPTIONS if option.panel not in (TICKS, "Output")),
+        ("--rps", "60"),
+    ),
+    "roofline": (("-g", "h100-sxm", "--batch", "1,64", "--prefill", "700"), STEP_OPTIONS, ()),
 }
 VALUES = {
     "task": "embed", "precision": "fp8", "kv_precision": "fp8", "engine": "sglang", "tp": "2", "pp": "2", "ep": "2", "dp": "2",
@@ -44,6 +62,16 @@ VALUES = {
     "active_hours": "3", "peak_to_mean": "4", "mode": "offline", "gpus": "2", "mean_rps": "700", "profile": "office",
     "percentile": "95%", "ttft": "60ms", "itl": "9ms", "e2e": "700ms", "max_utilisation": "30%", "headroom": "80%",
     "set": "limits.itl=9ms", "price": "9", "provider": "lambda", "confidence": "70%",
+    # engines' own
+    "kv_cache_bytes": "9GB", "max_total_tokens": "9000", "cpu_offload_gb": "9", "pp_layers": "20,12",
+    "limit_mm_per_prompt": "image=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
+    # plans, ways to pay
+    "spare": "1", "availability": "99.9%", "node_availability": "99%", "mtbf": "90d", "mttr": "8h", "failures": "node",
+    "growth": "5%", "start": "2026-01", "until": "2027-12", "own": "hgx-h100", "cloud": "lambda", "api": "1,3", "split": "3",
+    # simulations
+    "policy": "static", "replicas": "2", "slots": "3", "batch_size": "3", "batch_window": "900ms", "requests": "50",
+    "arrivals": "even", "isl_std": "300", "osl_std": "90", "length_shape": "normal", "length_ratio": "50%",
+    "routing": "round-robin", "seed": "3", "limit": "1s",
 }  # fmt: skip
 WITH: dict[str, tuple[str, ...]] = {
     "requests_per_session": ("--users", "4000", "--session-length", "5min"),
@@ -63,36 +91,61 @@ WITH: dict[str, tuple[str, ...]] = {
     "ep": ("--tp", "4"),
     **dict.fromkeys(("isl_max", "osl_max", "max_model_len"), ("--memory-fraction", "35%")),
     "dp": ("--tp", "2"),
+    "pp_layers": ("--pp", "2"),
+    "prefix_caching": ("--tp", "4"),
+    **dict.fromkeys(("mamba_full_memory_ratio", "max_mamba_cache_size"), ("--engine", "sglang", "--tp", "4")),
+    "availability": ("--node-availability", "99%"),
+    "node_availability": ("--availability", "99.9%"),
+    "mtbf": ("--availability", "99.9%", "--mttr", "8h"),
+    "mttr": ("--availability", "99.9%", "--mtbf", "90d"),
+    "failures": ("--availability", "99.9%", "--node-availability", "95%"),
+    "start": ("--growth", "5%"),
+    "until": ("--growth", "5%"),
+    "split": ("--api", "1,3"),
+    "length_shape": ("--isl-std", "300"),
+    "batch_size": ("--policy", "dynamic"),
+    "batch_window": ("--policy", "dynamic"),
+    "routing": ("--replicas", "2"),
+}
+MODELS = {
+    **dict.fromkeys(("limit_mm_per_prompt", "language_model_only"), "qwen2.5-vl-7b"),
+    **dict.fromkeys(("mamba_full_memory_ratio", "max_mamba_cache_size", "prefix_caching"), "qwen3-next-80b-a3b"),
 }
 OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance")
-# Tested where they have something to act on: several GPU types, runs like the question, layouts of their own, and what engines
-# keep beside the cache (tests/model/test_asked_memory.py); the model and its GPU are the question itself.
-ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate"})
-RARE = frozenset({
-    "kv_cache_bytes", "max_total_tokens", "prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers",
-    "limit_mm_per_prompt", "mamba_full_memory_ratio", "max_mamba_cache_size", "language_model_only",
-})  # fmt: skip
+# Tested where they have something to act on: several GPU types, runs like the question, layouts of their own; the model and its
+# GPU are the question itself, and a trace is a file (tests/cli/test_simulate_cli.py).
+ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify"})
 SAME_BYTES = ("memory", "ep")  # whole experts or parts of each: what a GPU holds of them is the same
 STATES = ("--rps", "--users", "--dau", "--concurrency")
 
 
 def cases() -> Iterator[tuple[str, str]]:
     for command, (_, options, _) in COMMANDS.items():
-        names = (option.name for option in options if option.name not in ELSEWHERE | RARE)
+        names = (option.name for option in options if option.name not in ELSEWHERE)
         yield from ((command, name) for name in names if (command, name) != SAME_BYTES)
 
 
 def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """The answer without what repeats the question; None where it is refused."""
-    code = run([*arguments, "--json"])
+    """The answer without what repeats the question; None where it is refused. A report has it in its page."""
+    page = arguments[0] == "report"
+    code = run([*arguments, *(() if page else ("--json",))])
     out = capsys.readouterr().out
-    return None if code == 2 else without_echoes(json.loads(out))
+    if code == 2:
+        return None
+    text = out.partition('<script type="application/json" id="document">')[2].partition("</script>")[0] if page else out
+    return without_echoes(json.loads(text))
 
 
 def without_echoes(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_echoes(inner) for key, inner in value.items() if key not in ECHOES}
     return [without_echoes(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(autouse=True)
+def _one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all optimisations `whatif` tries one, as what is tested here is the question that all of them share."""
+    monkeypatch.setattr(whatif, "applicable", lambda trial, *_: trial.optimisation == "kv_offload")
 
 
 @pytest.mark.parametrize(("command", "name"), list(cases()))
@@ -102,11 +155,16 @@ def test_an_option_changes_the_answer_or_is_refused(
     needed, options, demand = COMMANDS[command]
     option = next(option for option in options if option.name == name)
     context = WITH.get(name, ())
+    if command == "simulate" and name == "think_time":
+        context = ("--users", "300")  # of one replica
+    if command == "simulate" and name == "prefix_routing":
+        context = (*context, "--replicas", "2")
     if (not demand and any(word in STATES for word in context)) or (command == "step" and name == "max_model_len"):
         context = ()
     own = any(word in STATES for word in context) or option.flags[0] in STATES or name == "mean_rps"
-    model = EXPERTS if name in OF_EXPERTS else MODEL
-    stated = (option.flags[0],) if option.type is bool else (option.flags[0], VALUES[name])
+    model = ("-m", MODELS[name]) if name in MODELS else EXPERTS if name in OF_EXPERTS else MODEL
+    flag = option.flags[0].rpartition("/")[2] if name == "prefix_caching" else option.flags[0]  # which is on without it
+    stated = (flag,) if option.type in (bool, SWITCH) else (flag, VALUES[name])
     base = (command, *needed, *model, *(() if own else demand), *context)
     found = answered(capsys, *base, *stated)
     assert found is None or found != answered(capsys, *base), f"{command} {' '.join(stated)} changes nothing"

@@ -28,6 +28,7 @@ from sizing.report.parts.question import demand_line, replica_lines
 from sizing.specs.units import MILLI, Statistics
 
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
+NARROW = "no pipelines within a pool, which may take fewer GPUs: --layouts all"
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
 
 
@@ -102,6 +103,7 @@ class Disaggregated(NamedTuple):
     needs: str = ""
     rejected: dict[str, tuple[RejectedLayout, ...]] = {}  # noqa: RUF012 - never changed
     simulate_command: str | None = None
+    layouts: str = "all"
     gpus_sure: int | None = None
     confidence: float | None = None
     evidence: Evidence | None = None
@@ -142,6 +144,7 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
         needs=nothing.needs,
         rejected=nothing.rejected,
         simulate_command=repeat.command(best, question),
+        layouts=question.space.layouts,
         gpus_sure=None if found.sure is None else found.sure.gpus,
         confidence=None if found.sure is None else found.sure.confidence,
         evidence=evidence(found),
@@ -247,8 +250,9 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
             Line(_used(prefill, found.requests_per_s or 0.0), "Prefill"),
             Line(_used(decode, found.requests_per_s or 0.0), "Decode"),
             Line(transfer, "Transfer"),
-            Line(found.why, "Why", spare=1),
-            Line(found.needs, "Needs", spare=2),
+            Line(found.why, "Why", spare=2),
+            *([] if found.layouts == "all" else [Line(NARROW, "Tried", spare=3)]),
+            Line(found.needs, "Needs", spare=1),
         )
     )
 

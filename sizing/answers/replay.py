@@ -1,0 +1,137 @@
+"""A trace sized for: its busiest minute as a demand, and that minute replayed on the answer, larger where the replay asks for it.
+
+The closed form and its check take Poisson arrivals at the minute's mean rate; the replay takes the arrivals and lengths as they
+came, after some minutes before, so that queues and caches are those of then.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.counts import sure
+from sizing.answers.search import with_count
+from sizing.answers.sizes import LATENCIES
+from sizing.engine.requests import Lengths
+from sizing.engine.simulation import Run, Traffic, set_of, simulate
+from sizing.question.question import Question
+from sizing.specs.data import Data
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.workload import Limits
+
+MINUTE_S = 60.0
+BEFORE_S, AFTER_S = (
+    180.0,
+    60.0,
+)  # replayed around the minute: longer than most answers take, so that load has settled, and stays
+MOST_REPLAYS = 12  # sizes: each at least one replica more, by what was missed
+MOST_AT_ONCE = (
+    2.0  # times a size, that a replay may ask for: what waits longer under overload says little of how much is missing
+)
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestMinute:
+    """The busiest minute of a trace, or all of a shorter one: its requests by row, and what it asks for on average.
+
+    `start` is its first row, `end` the one after its last; rates are requests/s, `mean_per_s` that of the whole trace.
+    """
+
+    name: str
+    rows: NDArray[np.float64]
+    start: int
+    end: int
+    seconds: float
+
+    @property
+    def start_s(self) -> float:
+        """Seconds from the first request of the trace to this minute."""
+        return float(self.rows[self.start, 0])
+
+    @property
+    def per_s(self) -> float:
+        """Requests/s in it."""
+        return (self.end - self.start) / self.seconds
+
+    @property
+    def mean_per_s(self) -> float:
+        """Requests/s over the whole trace."""
+        return len(self.rows) / max(float(self.rows[-1, 0]), self.seconds)
+
+    def lengths(self) -> dict[str, int]:
+        """Mean prompt and output in it, and the longest sequence of the whole trace, in tokens."""
+        isl, osl = (max(1, round(float(column.mean()))) for column in self.rows[self.start : self.end, 1:3].T)
+        return {"isl": isl, "osl": osl, "max_model_len": max(isl + osl, int((self.rows[:, 1] + self.rows[:, 2]).max()))}
+
+    def traffic(self) -> Traffic:
+        """What to replay: the minute, with what comes before and after it, which is not measured."""
+        arrival = self.rows[:, 0]
+        end_s = self.start_s + self.seconds
+        first, last = np.searchsorted(arrival, (self.start_s - BEFORE_S, end_s + AFTER_S))
+        rows = self.rows[first:last].copy()
+        rows[:, 0] -= rows[0, 0]
+        lengths = Lengths(1.0), Lengths(1.0)
+        return Traffic(
+            *lengths, len(rows), trace=rows, warm_up=int(self.start - first), cool_down=int(last - self.end), seed=SEED
+        )
+
+
+def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
+    """The minute with the most requests. Raises InputError for a trace whose requests all come at one moment."""
+    arrival = rows[:, 0]
+    seconds = min(MINUTE_S, float(arrival[-1]))
+    if seconds <= 0:
+        raise InputError(
+            Fault("has all its requests at one moment", file=name, field="--trace", allowed="requests over some time")
+        )
+    if float(arrival[-1]) < MINUTE_S:
+        return BusiestMinute(name, rows, 0, len(rows), seconds)
+    ends = np.searchsorted(arrival, arrival + MINUTE_S)
+    start = int(np.argmax(ends - np.arange(len(rows))))
+    return BusiestMinute(name, rows, start, int(ends[start]), seconds)
+
+
+def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
+    """The outcome with its answer as the replay measured it, at the first size that keeps the limits there.
+
+    Where none of those tried does, the last is not confirmed.
+    """
+    best, question = outcome.answer, outcome.question
+    if best is None:
+        return outcome
+    traffic, size = minute.traffic(), best
+    for _ in range(MOST_REPLAYS):
+        run = simulate(
+            set_of(size.pool.load, size.pool.count), replace(traffic, longest=question.service.max_model_len)
+        )
+        size = replace(size, run=run)
+        over = _missed(run, question.target.limits)
+        if over <= 1:
+            return _with(outcome, size, question, data, passed=True)
+        count = size.pool.count
+        more = max(count + 1, math.ceil(count * min(over, MOST_AT_ONCE)))
+        size = Answer((with_count(size.pool, more, question, data),))
+    return _with(outcome, replace(size, run=run), question, data, passed=False)
+
+
+def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more: Any) -> Outcome:
+    found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, **more)
+    return found if found.answer is None else replace(found, sure=sure(size, question, data.runs))
+
+
+def _missed(run: Run, limits: Limits) -> float:
+    """The largest ratio of a latency of the minute to its limit; infinite where requests are refused, or a queue grows."""
+    ratios = [
+        run.latencies_s[name][limit.statistic] / limit.seconds
+        for name in LATENCIES
+        if (limit := getattr(limits, name)) is not None and run.latencies_s[name]
+    ]
+    if run.refused or not run.completed or (not ratios and not run.stable):
+        return math.inf
+    return max(ratios, default=1.0)

@@ -1,0 +1,86 @@
+"""A trace that is sized for: its busiest minute by hand, the size that a replay keeps its limits with, what contradicts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sizing.answers.replay import AFTER_S, BEFORE_S, busiest_minute
+from sizing.cli.main import run
+from sizing.specs.errors import InputError
+
+Capture = pytest.CaptureFixture[str]
+ASKED = ("estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--tp", "1", "--ttft", "p95:800ms")
+
+
+def rows(arrivals: list[float], isl: int = 900, osl: int = 60) -> np.ndarray[Any, Any]:
+    return np.array([(at, isl, osl) for at in arrivals], dtype=float)
+
+
+def written(path: Path, arrivals: np.ndarray[Any, Any], isl: int = 900, osl: int = 60) -> str:
+    lines = "".join(f"{at:.3f},{isl},{osl}\n" for at in arrivals)
+    path.write_text(f"arrival_s,input_tokens,output_tokens\n{lines}")
+    return str(path)
+
+
+def answered(capsys: Capture, *arguments: str) -> dict[str, Any]:
+    assert run([*arguments, "--json"]) == 0
+    record: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return record
+
+
+def test_the_busiest_minute_is_the_one_with_most_requests() -> None:
+    """Every 10 s for 500 s, and five more right after 200 s: 11 requests in any minute around these, and none is lost."""
+    arrivals = sorted([10.0 * n for n in range(51)] + [201.0, 202.0, 203.0, 204.0, 205.0])
+    found = busiest_minute("trace", rows(arrivals))
+    assert found.end - found.start == 11 and found.start_s <= 201 < 205 < found.start_s + 60
+    assert found.per_s == pytest.approx(11 / 60)
+    assert found.mean_per_s == pytest.approx(56 / 500)
+    sent = found.traffic()
+    assert sent.count - sent.warm_up - sent.cool_down == 11
+    assert sent.trace is not None and sent.trace[-1, 0] <= BEFORE_S + 60 + AFTER_S
+
+
+def test_a_trace_shorter_than_a_minute_is_taken_whole() -> None:
+    found = busiest_minute("trace", rows([0.0, 5.0, 10.0]))
+    assert found.per_s == pytest.approx(0.3)
+    with pytest.raises(InputError, match="one moment"):
+        busiest_minute("trace", rows([0.0, 0.0]))
+
+
+def test_clumps_take_more_than_the_mean_of_their_minute(tmp_path: Path, capsys: Capture) -> None:
+    """600 requests of a minute evenly, or in ten clumps of 60 at one moment: the same rate, and the clumps need more GPUs.
+
+    `simulate` finds the limit kept with the size that the replay ended at.
+    """
+    even = written(tmp_path / "even.csv", np.arange(0, 120, 0.1))
+    clumps = written(tmp_path / "clumps.csv", np.repeat(np.arange(0, 120, 6.0), 60))
+    plain, found = (answered(capsys, *ASKED, "--trace", trace) for trace in (even, clumps))
+    assert plain["load"]["requests_per_s"] == pytest.approx(found["load"]["requests_per_s"], rel=0.02)
+    assert plain["trace"]["minute_requests"] == 600
+    assert plain["deployment"]["gpus"] < found["deployment"]["gpus"]
+    assert found["latency"]["ttft_ms"]["p95"] <= 800
+    size = str(found["deployment"]["replicas"])
+    alone = ("simulate", *ASKED[1:], "--replicas", size, "--trace", clumps)
+    assert answered(capsys, *alone)["ttft_ms"]["p95"] == pytest.approx(found["latency"]["ttft_ms"]["p95"], rel=0.15)
+
+
+@pytest.mark.parametrize("more", [("--rps", "3"), ("--isl", "9"), ("--dau", "9000"), ("--disaggregate", "auto")])
+def test_what_a_trace_has_is_not_asked_twice(more: tuple[str, str], tmp_path: Path, capsys: Capture) -> None:
+    trace = written(tmp_path / "even.csv", np.arange(0, 70, 1.0))
+    assert run([*ASKED, "--trace", trace, *more]) == 2
+    assert f"{more[0]}: contradicts --trace" in capsys.readouterr().err
+
+
+def test_a_size_is_that_of_the_rate_where_nothing_is_replayed(tmp_path: Path, capsys: Capture) -> None:
+    trace = written(tmp_path / "even.csv", np.arange(0, 120, 0.1))
+    traced = answered(capsys, *ASKED, "--trace", trace, "--no-verify")
+    lengths = ("--isl", "900", "--osl", "60", "--max-model-len", "960")
+    stated = answered(capsys, *ASKED, *lengths, "--rps", str(traced["load"]["requests_per_s"]), "--no-verify")
+    assert traced["deployment"] == stated["deployment"]
+    for name in ("ttft_ms", "itl_ms", "e2e_ms"):
+        assert traced["latency"][name]["p95"] == pytest.approx(stated["latency"][name]["p95"], rel=1e-6)
