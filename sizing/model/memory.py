@@ -257,7 +257,7 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
     )
 
 
-AS_DEFAULT = Serving()
+AS_DEFAULT = Serving.model_construct()  # for which no validator is built
 ONE_BY_ONE = {"max_num_batched_tokens": 1, "batches_in_flight": 1}  # settings of a step that prefills nothing
 
 

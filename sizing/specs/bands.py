@@ -61,7 +61,7 @@ class Correction(Spec):
     source: Text = "none"
 
 
-UNCORRECTED = Correction()
+UNCORRECTED = Correction.model_construct()  # for which no validator is built
 
 
 class Sure(NamedTuple):

@@ -322,7 +322,7 @@ class Optimisations(Spec):
 
     def asked(self) -> dict[str, Any]:
         """What is on, as plain data."""
-        return self.model_dump(exclude_none=True)
+        return {} if self == NOTHING_ASKED else self.model_dump(exclude_none=True)
 
 
 NOTHING_ASKED = Optimisations.model_construct()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -14,6 +14,25 @@ DEFAULT = "default"  # a text that has the word says its default itself
 
 class CommandHelp(TyperCommand):
     """A command; its help has examples, and its options under the headings of their panels."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line. An option that it does not name keeps its default, and typer builds no parser for it.
+
+        Help and faults, which are about all options, are those of the whole command.
+        """
+        every, named = self.params, [option for option in self.params if _may_be_named(option, args)]
+        if not set(args) & set(ctx.help_option_names):
+            self.params = named
+            try:
+                rest: list[str] = super().parse_args(ctx, list(args))
+            except Exception:  # read again below, for the fault to know all options
+                pass
+            else:
+                ctx.params |= {option.name: option.get_default(ctx) for option in every if option not in named}
+                return rest
+            finally:
+                self.params = every
+        return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write what the command does, then its examples."""
@@ -56,6 +75,18 @@ class GroupHelp(TyperGroup):
         """Write where to read on."""
         formatter.write_paragraph()
         formatter.write_text("llmsize COMMAND --help has the options of a command and examples.")
+
+
+def _may_be_named(parameter: Any, args: Sequence[str]) -> bool:
+    """Whether words may set a parameter, perhaps among short options in one word; or typer has more to say of it."""
+    if parameter.param_type_name == "argument" or parameter.required or parameter.multiple:
+        return True
+    short = [name[1:] for name in parameter.opts if len(name) == len("-g")]
+    return bool(parameter.default) or any(
+        word.startswith((*parameter.opts, *parameter.secondary_opts))
+        or (word[:1] == "-" != word[1:2] and any(name in word for name in short))
+        for word in args
+    )
 
 
 def summary(help_text: str) -> str:

@@ -95,7 +95,8 @@ def demand(question: Question) -> dict[str, Any]:
         **user._asdict(),
         "profile": found.shape.name if found is not None and found.shape is not None else None,
         "kind": found.kind if found is not None else None,
-        "stated": stated.model_dump(exclude_none=True) if stated else None,
+        # The workload's own writer is there; that of its demand alone would have to be built.
+        "stated": question.origin.workload.model_dump(include={"demand"}, exclude_none=True).get("demand"),
         "ranges": {name: span.model_dump() for name, span in question.origin.workload.uncertain.items()},
         "mean_requests_per_s": found.mean_per_s if found is not None else None,
         "steps": [step._asdict() for step in found.steps] if found is not None else [],
