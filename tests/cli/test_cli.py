@@ -16,15 +16,11 @@ from places import ROOT
 
 from sizing import __version__
 from sizing.answers.advice import legible
-from sizing.cli.main import run
+from sizing.cli.main import COMMANDS, run
 
 ASKED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 FEASIBLE = [*ASKED, "--rps", "20"]
 INFEASIBLE = ["estimate", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]  # fmt: skip
-COMMANDS = (
-    "estimate", "plan", "cost", "memory", "step", "curve", "compare", "sweep", "roofline", "report", "simulate", "whatif", "explain",
-    "validate", "gpus", "models", "engines", "workloads", "prices", "import", "completion",
-)  # fmt: skip
 
 
 def process(*arguments: str, code: str | None = None, **environment: str) -> subprocess.CompletedProcess[bytes]:
