@@ -11,7 +11,6 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.configuration import without_settings
 from sizing.question.rules import OF_DEMAND
 from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError
@@ -66,6 +65,7 @@ def command(
     from sizing.cli.output import write
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered
+    from sizing.question.configuration import without_settings
     from sizing.question.question import load_data
     from sizing.report.compare import document
     from sizing.report.compare_record import record

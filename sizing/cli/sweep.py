@@ -13,7 +13,6 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.configuration import without_settings
 from sizing.question.rules import OF_DEMAND
 from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, Part, check, options_of
 from sizing.specs.errors import Fault, InputError
@@ -200,6 +199,7 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     from sizing.cli import axes as reading
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.cli.workers import cores
+    from sizing.question.configuration import without_settings
     from sizing.question.names import FILES
 
     output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
