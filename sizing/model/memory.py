@@ -27,6 +27,7 @@ from sizing.specs.workload import Serving
 
 ROTARY_BYTES = 2  # tables are in 16 bit
 FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
+MANY_MORE = 1.5  # times the memory of a captured sequence where many are
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,30 @@ def static_fraction(
     )
     if reserve.floor_mib and memory_mib > reserve.floor_above_gib * 1024:
         reserve_mib = max(reserve_mib, reserve.floor_mib)
-    return round((memory_mib - reserve_mib) / memory_mib, FRACTION_DIGITS)
+    return round((memory_mib - reserve_mib - reserve.beyond_floor_mib) / memory_mib, FRACTION_DIGITS)
+
+
+def _with_more(shard: Shard, reserve: MemoryReserve, graph_batch: int) -> MemoryReserve:
+    """The reserve with what drafts and attention-data ranks add."""
+    more, layout, extras = shard.settings.reserve_more, shard.layout, shard.extras
+    if more is None:
+        return reserve
+    base = reserve.base_mib
+    if layout.dp > 1:
+        many = MANY_MORE if graph_batch > more.many_sequences else 1.0
+        base += more.ranks_mib + more.per_rank_sequence_mib * many * graph_batch * layout.dp
+    own = extras.draft is not None and extras.draft.model is not None and extras.draft.each is None
+    beyond = more.draft_model_mib if own else more.speculation_mib if extras.draft is not None else 0.0
+    return reserve.model_copy(update={"base_mib": base, "beyond_floor_mib": beyond})
+
+
+def _vision_factor(shard: Shard) -> float:
+    """The factor of the fraction for a model with an encoder of images."""
+    more, image = shard.settings.reserve_more, shard.model.vision
+    if more is None or image is None:
+        return 1.0
+    rule, size = more.vision, image.layers * image.hidden_size**2
+    return rule.share * min(rule.high, max(rule.low, 1 - rule.slope * (size / rule.reference - 1)))
 
 
 def weight_bytes(shard: Shard, stage: Stage) -> float:
@@ -252,9 +276,9 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
     memory = gpu.datasheet.memory
     memory_mib = memory.nvidia_smi_mib or memory.cuda_visible_gib * GIB / MIB
     graph_batch = settings.graph_sizes.most if settings.graph_sizes else 0
-    return static_fraction(
-        settings.reserve, memory_mib, settings.max_num_batched_tokens, graph_batch, shard.layout.gpus, mla
-    )
+    reserve = _with_more(shard, settings.reserve, graph_batch)
+    chunk, gpus = settings.max_num_batched_tokens // shard.layout.dp, shard.layout.gpus
+    return static_fraction(reserve, memory_mib, chunk, graph_batch, gpus, mla) * _vision_factor(shard)
 
 
 AS_DEFAULT = Serving.model_construct()  # for which no validator is built

@@ -127,7 +127,7 @@ class MemoryReserve(Spec):
 
     reserve = base + per_chunk_token*max(chunk, min_chunk_tokens) + per_graph_sequence*graph_batch + per_gpu*gpus
     + per_prefill_graph*prefill_graphs (+ mla when the model has latent attention), at least `floor` where
-    memory exceeds `floor_above_gib`.
+    memory exceeds `floor_above_gib`; `beyond_floor` comes on top.
     """
 
     base_mib: NonNegative
@@ -139,6 +139,34 @@ class MemoryReserve(Spec):
     prefill_graphs_mla_mib: NonNegative = 0.0
     floor_mib: NonNegative = 0.0
     floor_above_gib: NonNegative = 0.0
+    beyond_floor_mib: NonNegative = 0.0
+
+
+class VisionShare(Spec):
+    """How an encoder of images lowers SGLang's fraction: by `share`, and by `slope` for each size beyond `reference`.
+
+    The size is layers x hidden^2; the factor of it lies between `low` and `high`.
+    """
+
+    share: Fraction
+    slope: NonNegative
+    reference: PositiveInt
+    low: Fraction
+    high: Annotated[float, Field(ge=1, le=2, strict=True)]
+
+
+class ReserveMore(Spec):
+    """What SGLang's reserve grows by: MiB for speculation (or with a draft model), of attention-data ranks, a share for images.
+
+    `per_rank_sequence` is a captured sequence's of each rank, half as much again where more than `many_sequences` are captured.
+    """
+
+    speculation_mib: NonNegative = 0.0
+    draft_model_mib: NonNegative = 0.0
+    ranks_mib: NonNegative = 0.0
+    per_rank_sequence_mib: NonNegative = 0.0
+    many_sequences: PositiveInt = 300
+    vision: VisionShare
 
 
 class GraphSizes(Spec):
@@ -250,6 +278,7 @@ class EngineSettings(Spec):
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
     memory_fraction: Fraction | None = None
     reserve: MemoryReserve | None = None
+    reserve_more: ReserveMore | None = None
     graphs_in_budget: Flag
     cuda_graphs: GraphMemory
     sampler_bytes_per_logit: NonNegative
