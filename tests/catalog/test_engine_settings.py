@@ -94,7 +94,8 @@ def sizes(graphs: GraphSizes) -> set[int]:
 
 @pytest.mark.parametrize("stem", FILES)
 def test_a_profile_starts_with_its_name_and_aliases(stem: str) -> None:
-    first, second = FILES[stem].read_text(encoding="utf-8").splitlines()[:2]
+    lines = FILES[stem].read_text(encoding="utf-8").splitlines()
+    first, second = [line for line in lines if not line.startswith("#")][:2]
     assert first == f"name: {stem}"
     assert second.startswith("aliases: [") and second.endswith("]")
 
