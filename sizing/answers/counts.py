@@ -200,6 +200,7 @@ def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extr
 
 
 NONE_ALIKE = "no published runs like this"
+OWN_RUNS = "too few own runs; their error band says how far off a prediction may be"
 MOST_MARGIN = 10.0  # beyond it a limit is so near to what a lone request takes that GPUs do not help
 
 
@@ -276,5 +277,7 @@ def _alike(load: Timed, question: Question, runs: PublishedRuns | None) -> Alike
     if question.service.extras != NOTHING:
         return "no published runs with these optimisations"
     situation = question.service.situation(load.replica.gpu_type.gpu)
+    if situation.own:
+        return OWN_RUNS
     found = None if runs is None else runs.like(situation, question.target.decisive)
     return NONE_ALIKE if found is None else found

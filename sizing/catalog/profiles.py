@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import get_args
@@ -16,12 +16,13 @@ from typing import get_args
 from pydantic import ValidationError
 
 from sizing.catalog.faults import faults_of
-from sizing.catalog.files import DataFile, FieldPath, data_folder, read_text
-from sizing.catalog.shelf import Found, Shelf, load, only
+from sizing.catalog.files import DataFile, FieldPath, data_folder, expanded, read_text, read_yaml, validate
+from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.experts import ExpertKernel, ExpertKnots, MeasuredKernels
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
+from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.workload import Precision
 
@@ -78,11 +79,44 @@ def load_gpu(name_or_path: str) -> Found[Gpu]:
     """
     sliced = SLICED.fullmatch(name_or_path.strip())
     if sliced is None:
-        return load(GPUS, name_or_path)
+        return _profile(name_or_path)
     whole = load(GPUS, sliced["name"])
     part = f"{sliced['parts']}g.{sliced['gigabytes']}gb"
     spec = slice_of(whole.spec, int(sliced["parts"]), int(sliced["gigabytes"]))
     return replace(whole, spec=spec, id=f"{whole.id}:{part}", matched_from=None)
+
+
+def _profile(name_or_path: str) -> Found[Gpu]:
+    """The profile of a name or path; a file may extend another profile by own runs, and is that one with them."""
+    if not is_path(name_or_path):
+        return named(GPUS, name_or_path)
+    path = expanded(name_or_path)
+    document = read_yaml(path)
+    if "extends" not in document.data:
+        return of_document(GPUS, document, path)
+    stated = validate(GpuExtension, document)
+    try:
+        base = load_gpu(stated.extends)
+        if base.spec.own_runs is not None:
+            raise InputError(
+                Fault(f"{stated.extends!r} has own runs itself", allowed=base.spec.extends or "a profile without")
+            )
+    except InputError as error:
+        at = document.place(("extends",))[:3]
+        raise InputError(
+            [fault if fault.file else replace(fault, file=at[0], line=at[1], field=at[2]) for fault in error.faults]
+        ) from None
+    more = {"name": stated.name, "aliases": (), "extends": stated.extends, "own_runs": stated.own_runs}
+    return Found(base.spec.model_copy(update=more), path.stem, path)
+
+
+def stands_for(found: Found[Gpu], name: str, load: Callable[[str], Found[Gpu]] = load_gpu) -> bool:
+    """Whether a profile is of the GPU that a name or path means: itself, or the one that it extends. Raises as `load` does."""
+    if GPUS.key(name) in map(GPUS.key, (found.id, found.spec.name, *found.spec.aliases)):
+        return True
+    own = load(found.spec.extends) if found.spec.extends else found
+    other = load(name)
+    return (other.id, other.path) == (own.id, own.path)
 
 
 SLICED = re.compile(r"(?P<name>.+):(?P<parts>[0-9])g\.(?P<gigabytes>[0-9]+)gb", re.IGNORECASE)

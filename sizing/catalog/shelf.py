@@ -127,7 +127,11 @@ def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
     if not is_path(name_or_path):
         return named(shelf, name_or_path)
     path = expanded(name_or_path)
-    document = read_yaml(path)
+    return of_document(shelf, read_yaml(path), path)
+
+
+def of_document(shelf: Shelf[SpecT], document: DataFile, path: Path) -> Found[SpecT]:
+    """The entry of a user's own file, which is read already. Raises InputError for every fault of it."""
     spec = validate(shelf.spec, document)
     if shelf.check is not None:
         shelf.check(spec, document)

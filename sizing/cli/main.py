@@ -26,7 +26,7 @@ NAMED = {
         name: f"{name}:command"
         for name in (
             "estimate", "plan", "cost", "memory", "step", "curve", "compare", "sweep", "roofline", "report", "simulate",
-            "whatif", "explain", "validate", "deploy", "check",
+            "whatif", "explain", "validate", "calibrate", "deploy", "check",
         )
     },
     "import": "imports:command",

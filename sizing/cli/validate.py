@@ -28,6 +28,9 @@ def command(
     plot: Annotated[
         str | None, typer.Option("--plot", help="Draw measured against predicted (.svg, .png, .pdf).")
     ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", "-g", help="Predict by this profile the rows of its GPU; others are skipped.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
 ) -> None:
@@ -38,9 +41,11 @@ def command(
     Exit codes: 0 done, however large the errors; 2 bad input, or no row that can be read.
     """
     import os
+    from dataclasses import replace
 
     from sizing.catalog import shelf
     from sizing.catalog.measured import read_measured
+    from sizing.catalog.profiles import load_gpu
     from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
     from sizing.cli.progress import Bar
     from sizing.evidence.errors import check_columns
@@ -53,9 +58,13 @@ def command(
     targets = Part(lambda: _targets(plot, per_row, files))
     rows = Part(lambda: read_measured(files))
     columns = Part(lambda: check_columns(comma_separated(by), (name for row in rows.value.rows for name in row.cells)))
-    check(output, targets, rows, columns)
+    on = Part(
+        lambda: None if gpu is None else load_gpu(gpu),
+        lambda fault: fault if fault.file else replace(fault, field="--gpu"),
+    )
+    check(output, targets, rows, columns, on)
     with Bar("rows predicted", len(rows.value.rows)) as bar:
-        results = predict_rows(rows.value.rows, jobs or os.cpu_count() or 1, shelf.only(Corrections), bar)
+        results = predict_rows(rows.value.rows, jobs or os.cpu_count() or 1, shelf.only(Corrections), bar, on.value)
     record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:

@@ -19,6 +19,7 @@ from sizing.engine.batch import DecodeBatch, Piece
 from sizing.model import architecture, operations
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import (
+    MOST_TAKEN,
     again_s,
     body_tables,
     corrected_s,
@@ -153,6 +154,8 @@ class StepClock:
     dp: int = 1
     shared_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
     correction: Correction = UNCORRECTED
+    own_step_s: float = 0.0
+    own_sequence_s: float = 0.0
 
     def outside(self, prompt_tokens: int) -> float:
         """Seconds that a request takes outside the steps."""
@@ -160,7 +163,12 @@ class StepClock:
 
     def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
         host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches
-        return max(gpu_s, host_s) if self.overlapped else gpu_s + host_s
+        step_s = max(gpu_s, host_s) if self.overlapped else gpu_s + host_s
+        return step_s + self._added_s(sequences, microbatches, step_s)
+
+    def _added_s(self, sequences: float, microbatches: float, step_s: float) -> float:
+        """Seconds that own runs add to a step of `step_s`, as `own_s` has them."""
+        return max((self.own_step_s + self.own_sequence_s * sequences) * microbatches, -MOST_TAKEN * step_s)
 
     def _own(self, micro: float) -> float:
         """Sequences on the fullest rank, of a microbatch of at least one."""
@@ -242,8 +250,12 @@ class StepClock:
     def _series(self, batch: DecodeBatch) -> StepSeries:
         first_s, growth_s = self._decode_parts(batch)
         micro = max(batch.size / self.pp, 1.0)
-        host_s = (self.host_step_s + self.host_sequence_s * self._own(micro)) * min(batch.size, self.pp)
-        steps = (first_s, growth_s, host_s) if self.overlapped else (first_s + host_s, growth_s, 0.0)
+        own, microbatches = self._own(micro), min(batch.size, self.pp)
+        host_s = (self.host_step_s + self.host_sequence_s * own) * microbatches
+        if not self.overlapped:
+            first_s, host_s = first_s + host_s, 0.0
+        added_s = self._added_s(own, microbatches, max(first_s, host_s))
+        steps = (first_s + added_s, growth_s, host_s + added_s if host_s else 0.0)
         return StepSeries(*(self.correction.decode * seconds for seconds in steps))
 
     def stretch(self, batch: DecodeBatch, steps: int) -> float:
@@ -281,7 +293,7 @@ def windows_of(model: Model) -> tuple[float, ...]:
 
 def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
     """Build the clock of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences on each rank."""
-    shard, settings = kernels.shard, kernels.settings
+    shard, settings, host = kernels.shard, kernels.settings, kernels.host
     layout, extras, grid = shard.layout, shard.extras, token_grid()
     body, shared = body_tables(kernels, grid, operations.body)
     every = grid * layout.dp
@@ -298,9 +310,11 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
         tail_slope_s=tail_slope_s,
         window_slopes_s=window_slopes,
         prefill=prefill_table(kernels),
-        host_step_s=settings.host.per_step_us * MICRO,
-        host_sequence_s=settings.host.sequence_us * MICRO,
-        overlapped=settings.host.overlapped,
+        host_step_s=host.per_step_us * MICRO,
+        host_sequence_s=host.sequence_us * MICRO,
+        overlapped=host.overlapped,
+        own_step_s=host.own_step_us * MICRO,
+        own_sequence_s=host.own_sequence_us * MICRO,
         launch_s=launch_s(kernels),
         captured_tokens=settings.captured_prefill_tokens,
         front_end=front_end(kernels),

@@ -9,13 +9,13 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from sizing.catalog import profiles
 from sizing.catalog.measured import MeasuredRow
+from sizing.catalog.shelf import Found
 from sizing.engine.simulation import Run, simulate
 from sizing.evidence import systems
 from sizing.evidence.rows import Case, resolve
@@ -120,6 +120,7 @@ class Resolution(NamedTuple):
     model: str
     is_moe: bool
     notes: tuple[str, ...]
+    situation: Situation
 
 
 class Result(NamedTuple):
@@ -145,12 +146,14 @@ def predict_rows(
     jobs: int,
     corrections: Corrections | None = None,
     progress: Callable[[int], None] | None = None,
+    gpu: Found[Gpu] | None = None,
 ) -> tuple[Result, ...]:
     """Predict rows in up to `jobs` processes; results come in the order of the rows and do not depend on `jobs`.
 
     Of a benchmark of whole systems the best submission of each is predicted. `progress` is told how many rows are done.
+    With a profile `gpu` the rows of its GPU are predicted by it, and no others.
     """
-    predicted = partial(_chunk, corrections=corrections)
+    predicted = partial(_chunk, corrections=corrections, gpu=gpu)
     by_row = {
         number: Result(rows[number], None, None, f"{best} of the same system reached more, and the best is its limit")
         for number, best in systems.outdone(rows).items()
@@ -183,18 +186,18 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _chunk(rows: Sequence[MeasuredRow], corrections: Corrections | None) -> list[Result]:
-    return [predict_row(row, corrections) for row in rows]
+def _chunk(rows: Sequence[MeasuredRow], corrections: Corrections | None, gpu: Found[Gpu] | None) -> list[Result]:
+    return [predict_row(row, corrections, gpu) for row in rows]
 
 
-def predict_row(row: MeasuredRow, corrections: Corrections | None = None) -> Result:
+def predict_row(row: MeasuredRow, corrections: Corrections | None = None, gpu: Found[Gpu] | None = None) -> Result:
     """Predict one row, by `corrections` too; what can't be predicted is a result with its reason.
 
     Where its submitter chose a layout that it does not state, the one that serves most is predicted.
     """
     best: Result | None = None
     for run in systems.submissions(row):
-        found = _predicted(run, corrections)._replace(row=row)
+        found = _predicted(run, corrections, gpu)._replace(row=row)
         if best is None or _serves(found) > _serves(best):
             best = found
         elif _serves(best):
@@ -208,12 +211,14 @@ def _serves(result: Result) -> float:
     return 0.0 if result.prediction is None else systems.served(result.prediction.values)
 
 
-def _predicted(row: MeasuredRow, corrections: Corrections | None) -> Result:
+def _predicted(row: MeasuredRow, corrections: Corrections | None, gpu: Found[Gpu] | None) -> Result:
     try:
-        case = resolve(row)
+        case = resolve(row, gpu)
     except InputError as error:
         return Result(row, None, None, "; ".join(map(str, error.faults)))
-    found = Resolution(case.replica.service.engine.name, case.replica.gpu_type.id, case.model, case.is_moe, case.notes)
+    service, gpu_type = case.replica.service, case.replica.gpu_type
+    situation = service.situation(gpu_type.gpu)._replace(mode=BAND_MODES[row.mode])
+    found = Resolution(service.engine.name, gpu_type.id, case.model, case.is_moe, case.notes, situation)
     result = Result(row, found, predict(case), None)
     if corrections is None or result.prediction is None or result.prediction.missed:
         return result
@@ -228,17 +233,4 @@ def _predicted(row: MeasuredRow, corrections: Corrections | None) -> Result:
 def situation_of(result: Result) -> Situation:
     """The situation of a predicted row, for its error bands and corrections."""
     assert result.resolution is not None and result.prediction is not None
-    gpu = _gpu(result.resolution.gpu)
-    return Situation(
-        mode=BAND_MODES[result.row.mode],
-        vendor=gpu.vendor,
-        engine=result.resolution.engine,
-        architecture=gpu.architecture,
-        kind="moe" if result.resolution.is_moe else "dense",
-        load=region(result.prediction.in_flight),
-    )
-
-
-@cache
-def _gpu(name: str) -> Gpu:
-    return profiles.load_gpu(name).spec
+    return result.resolution.situation._replace(load=region(result.prediction.in_flight))

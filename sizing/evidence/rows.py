@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from sizing.catalog import models, profiles, shelf, workloads
 from sizing.catalog.measured import MeasuredRow, benchmark_of
+from sizing.catalog.profiles import stands_for
+from sizing.catalog.shelf import Found
 from sizing.engine import rules as scheduling
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import SchedulerRules
@@ -172,14 +174,18 @@ class Case:
     notes: tuple[str, ...]
 
 
-def resolve(row: MeasuredRow) -> Case:
-    """Look a row's names up and resolve its setup. Raises InputError with the reason why it can't be predicted."""
+def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
+    """Look a row's names up and resolve its setup, `on` a profile of its GPU where one is given.
+
+    Raises InputError with the reason why it can't be predicted.
+    """
     conventions = shelf.only(Conventions)
     facts = facts_of(row.notes, conventions.notes)
     check_stated(row, facts)
-    found, gpu = _model(row.model), _gpu(row.gpu)
+    found, gpu = _model(row.model), _gpu(row.gpu) if on is None else on
     model, length_note = stretched(found.spec, row, conventions.stretch.factor)
     engine = _engine(row.engine)[0].spec
+    _check_profile(row, engine, gpu, given=on is not None)
     version, version_note = version_of(engine, row.engine_version, row.source, conventions)
     layout, replicas = layout_of(row, facts)
     weights, kv, kv_note = formats_of(row, engine, found, shelf.only(Formats).formats, conventions)
@@ -216,6 +222,15 @@ def resolve(row: MeasuredRow) -> Case:
         missed=None if replica.memory.fits else f"does not fit: {replica.memory.deficit_gib:.1f} GiB a GPU are missing",
         notes=tuple(note for note in notes if note),
     )
+
+
+def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: bool) -> None:
+    """Raise InputError for a profile that is of another GPU, or of own runs of another engine."""
+    own = gpu.spec.own_runs
+    if own is not None and own.engine != engine.name:
+        raise InputError(Fault(f"a run of {engine.name}, and {gpu.spec.name} is of runs of {own.engine}"))
+    if given and not stands_for(gpu, row.gpu, _gpu):
+        raise InputError(Fault(f"a run on {row.gpu}, which is not {gpu.spec.name}"))
 
 
 def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:

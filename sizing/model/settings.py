@@ -207,4 +207,5 @@ class Service:
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
         kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
-        return Situation(self.mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load)
+        own = () if gpu.own_runs is None else gpu.own_runs.bands
+        return Situation(self.mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load, own=own)

@@ -195,13 +195,32 @@ def look_up(
         model=Part(lambda: served_as(named.value, stated("task")), layers.at(("model",))),
         gpus=found_gpus,
         price=Part(lambda: price_rule(options, found_gpus, catalog.gpu)),
-        engine=Part(
-            lambda: catalog.engine(stated("serving.engine", Serving.model_fields["engine"].default)),
-            layers.at(("serving", "engine")),
-        ),
+        engine=Part(lambda: _engine(catalog, given, found, found_gpus), layers.at(("serving", "engine"))),
         precisions=precisions,
         contradictions=Part(lambda: raised(options.faults)),
     )
+
+
+def _engine(
+    catalog: Catalog,
+    given: Mapping[str, Any],
+    found: Part[Found[Workload] | None],
+    found_gpus: Part[tuple[Found[Gpu], ...]],
+) -> tuple[Engine, str]:
+    """The stated engine; else that of a profile with own runs, else the default. Raises InputError for own runs of another."""
+    profiles = () if found_gpus.faults else found_gpus.value
+    own = [(one.spec.name, one.spec.own_runs) for one in profiles if one.spec.own_runs is not None]
+    name = _stated(given, found, "serving.engine", Serving.model_fields["engine"].default)
+    says = found.value is not None and "engine" in found.value.spec.serving.model_fields_set
+    if own and "serving.engine" not in given and not says:
+        name = f"{own[0][1].engine}:{own[0][1].engine_version}"
+    chosen = catalog.engine(name)
+    others = [(name, runs.engine) for name, runs in own if runs.engine != chosen[0].name]
+    if others:
+        name, engine = others[0]
+        message = f"{chosen[0].name} was not run on {name}, whose own runs are of {engine}"
+        raise InputError(Fault(message, allowed=f"{engine}, or the profile that it extends"))
+    return chosen
 
 
 def raised(faults: Sequence[Fault]) -> None:

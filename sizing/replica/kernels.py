@@ -22,7 +22,7 @@ from sizing.replica import experts, roofline
 from sizing.replica.replica import Replica
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
-from sizing.specs.engine import EngineSettings, VectorAttention
+from sizing.specs.engine import EngineSettings, HostTime, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.experts import ExpertKernel
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu, stand_ins
@@ -87,6 +87,11 @@ class Kernels:
         return self.shard.settings
 
     @property
+    def host(self) -> HostTime:
+        """The host's time of a step, with what own runs add."""
+        return self.settings.host.with_own(self.gpu.own_runs)
+
+    @property
     def plan(self) -> PrecisionPlan:
         """The formats of weights, cache and products."""
         return self.shard.plan
@@ -108,6 +113,15 @@ class Kernels:
     def peak(self, precision: str) -> float:
         """Dense peak of a precision in FLOP/s."""
         return peak_flops(self.gpu.datasheet.dense_tflops, precision)
+
+    @cached_property
+    def _bytes_per_s(self) -> float:
+        """Bandwidth that kernels reach shares of: the datasheet's, by the factor of own runs."""
+        return self.bandwidth_bytes_per_s * (1.0 if self.gpu.own_runs is None else self.gpu.own_runs.bandwidth)
+
+    def _flops_per_s(self, precision: str) -> float:
+        """Peak that kernels reach shares of: the datasheet's, by the factor of own runs."""
+        return self.peak(precision) * (1.0 if self.gpu.own_runs is None else self.gpu.own_runs.compute)
 
     def compute_precision(self, operation: Operation) -> str:
         """The precision in which `operation` multiplies."""
@@ -209,9 +223,9 @@ class Kernels:
         measured = roofline.combined_s(
             operation.flops,
             operation.bytes,
-            peak_flops=self.peak(precision),
+            peak_flops=self._flops_per_s(precision),
             compute=row.compute * derate * self._gain(operation),
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s=self._bytes_per_s,
             memory=row.memory,
             p=row.p,
             t0_s=row.t0_us * MICRO,
@@ -230,15 +244,11 @@ class Kernels:
         the bare roofline.
         """
         launch_s = min(t0_s, self._choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
-        streamed_s = roofline.streamed_s(
-            QUANTISE_BYTES * operation.input_values,
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            memory=self.assumptions.small_kernels.memory,
-            t0_s=t0_s - launch_s,
-        )
+        moved, share = QUANTISE_BYTES * operation.input_values, self.assumptions.small_kernels.memory
+        streamed_s = self._streamed_s(moved, share, t0_s - launch_s)
         bare_s = np.maximum(
-            operation.flops / (self.peak(precision) * self._gain(operation)),
-            operation.bytes / self.bandwidth_bytes_per_s,
+            operation.flops / (self._flops_per_s(precision) * self._gain(operation)),
+            operation.bytes / self._bytes_per_s,
         )
         fused: Numeric = np.maximum(measured_s - streamed_s, launch_s + bare_s)
         return fused
@@ -251,8 +261,8 @@ class Kernels:
         routed = operation.routed
         measured = self._expert_kernel(routed) if routed is not None else None
         if routed is not None and measured is not None:
-            peak_flops = self.peak(self.plan.product_of("expert")) * self._gain(operation)
-            bandwidth = self.bandwidth_bytes_per_s
+            peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
+            bandwidth = self._bytes_per_s
             measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth)
             # Corrections of other shapes than were measured may lead above the roof.
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
@@ -289,12 +299,11 @@ class Kernels:
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels
-        return roofline.streamed_s(
-            operation.bytes,
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            memory=constants.memory,
-            t0_s=constants.t0_us * MICRO,
-        )
+        return self._streamed_s(operation.bytes, constants.memory, constants.t0_us * MICRO)
+
+    def _streamed_s(self, moved: Numeric, memory: float, t0_s: float) -> Numeric:
+        """Seconds to move bytes at a share of the bandwidth, after a start."""
+        return roofline.streamed_s(moved, bandwidth_bytes_per_s=self._bytes_per_s, memory=memory, t0_s=t0_s)
 
     def _route(self, operation: Operation) -> Numeric:
         """Finding each token's experts and adding up what they made: kernels of their own, but where that of the experts does it."""
@@ -310,9 +319,9 @@ class Kernels:
         busy = roofline.combined_s(
             operation.flops,
             operation.bytes,
-            peak_flops=self.peak(self.plan.activation),
+            peak_flops=self._flops_per_s(self.plan.activation),
             compute=row.compute,
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s=self._bytes_per_s,
             memory=constants.memory,
             p=row.p,
             t0_s=constants.t0_us * MICRO,
@@ -331,17 +340,12 @@ class Kernels:
         if vector is not None and group not in vector.tensor_core_groups:
             busy = row.t0_us * MICRO + self._vector_attention_s(operation, vector)
         else:
-            busy = roofline.streamed_s(
-                operation.bytes,
-                bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-                memory=row.memory,
-                t0_s=row.t0_us * MICRO,
-            )
+            busy = self._streamed_s(operation.bytes, row.memory, row.t0_us * MICRO)
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _vector_attention_s(self, operation: Operation, vector: VectorAttention) -> Numeric:
         """Seconds of decode attention on the general cores, beyond its start: whole batch, and the last block's own time."""
-        memory_s = operation.bytes / (self.bandwidth_bytes_per_s * vector.memory)
+        memory_s = operation.bytes / (self._bytes_per_s * vector.memory)
         compute_s = operation.flops / (vector.tflops * TERA)
         macs = KEY_AND_VALUE * operation.head_dim * operation.context_tokens
         block_s = FLOPS_PER_MAC * macs / (vector.block_gflop_per_s * GIGA)
@@ -367,8 +371,8 @@ class Kernels:
             key=("memory", operation.q_heads),
         ).row
         compute = row.compute or self._choose("gemm", stand_ins("bf16")).row.compute
-        memory_s = operation.bytes / (self.bandwidth_bytes_per_s * (row.memory or by_memory.memory))
-        compute_s = operation.flops / (self.peak(self.plan.activation) * compute)
+        memory_s = operation.bytes / (self._bytes_per_s * (row.memory or by_memory.memory))
+        compute_s = operation.flops / (self._flops_per_s(self.plan.activation) * compute)
         busy = row.t0_us * MICRO + np.maximum(memory_s, compute_s)
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
@@ -382,8 +386,8 @@ class Kernels:
             key=(operation.head_dim, cache),
         ).row
         share = roofline.curve_share(operation.prompt_tokens, row.tokens, row.flop_fraction)
-        compute_s = operation.flops / (self.peak(row.precision) * np.maximum(share, 1e-6))
-        memory_s = operation.bytes / self.bandwidth_bytes_per_s
+        compute_s = operation.flops / (self._flops_per_s(row.precision) * np.maximum(share, 1e-6))
+        memory_s = operation.bytes / self._bytes_per_s
         busy = row.t0_us * MICRO + np.maximum(compute_s, memory_s)
         return np.where(np.asarray(operation.flops) > 0, busy, 0.0)
 

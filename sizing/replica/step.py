@@ -24,6 +24,7 @@ from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
+MOST_TAKEN = 0.5  # of a step by own runs: what takes away more was found for steps of another kind
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 
 
@@ -122,7 +123,16 @@ def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches
     A pipeline's pass takes the host's time once for each of its microbatches.
     """
     taken = host_s(host, sequences) * microbatches
-    return np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
+    step_s = np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
+    return step_s + own_s(host, sequences, microbatches, step_s)
+
+
+def own_s(host: HostTime, sequences: Numeric, microbatches: Numeric, step_s: Numeric) -> Numeric:
+    """Seconds that own runs add to a step, or take away: of what `step_s` they leave a part at least."""
+    if not host.own_step_us and not host.own_sequence_us:
+        return 0.0
+    added_s = MICRO * (host.own_step_us + host.own_sequence_us * sequences) * microbatches
+    return np.maximum(added_s, -MOST_TAKEN * np.asarray(step_s))
 
 
 def corrected_s(correction: Correction, step_s: Numeric, decoding_s: Numeric = 0.0) -> Numeric:
@@ -230,7 +240,7 @@ def step(kernels: Kernels, batch: Batch) -> Step:
     launching_s = launch_s(kernels) if batch.prefills and on_rank > captured else 0.0
     busy_s = launched_s(gpu_s, launching_s, captured, on_rank)
     sequences = rank.decode_sequences + rank.prefill_sequences
-    raw_s = float(with_host_s(busy_s, settings.host, sequences))
+    raw_s = float(with_host_s(busy_s, kernels.host, sequences))
     total_s = raw_s * _factor(kernels, batch, raw_s)
     # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
     flops_s = sum(float(o.flops) * o.count / by.peak(by.compute_precision(o)) for found, by in parts for o in found)
@@ -348,7 +358,7 @@ def curves(
         decode_floor_s=float(decode_floor_s),
         decode_slope_s=float(one_s - decode_floor_s),
         prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
-        host=settings.host,
+        host=kernels.host,
         front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
         launch_s=launch_s(kernels),
         captured_tokens=settings.captured_prefill_tokens,

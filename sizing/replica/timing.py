@@ -74,35 +74,8 @@ class Timing:
 
     def of(self, replica: Replica) -> Timed:
         """A replica with its step times for its service's lengths. Raises UntimedError where the data hold nothing to time it by."""
-        service, layout, settings = replica.service, replica.layout, replica.settings
         of_split, split = self._split(replica)
-        kernels = of_split.at(layout)
-        curves = step_model.at_depth(split, kernels)
-        by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
-        by_engine = settings.max_num_seqs * layout.dp
-        to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
-        prefilled = service.phase == "decode"  # whose prompts were in a front end before their prefill
-        flow = Batching(
-            isl=to_prefill,
-            osl=service.osl,
-            chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
-            budget_tokens=settings.max_num_batched_tokens,
-            prefill_only=settings.step_order == "prefill_first" and not prefilled,
-            pp=layout.pp,
-            dp=layout.dp,
-            tokens_per_step=service.extras.tokens_per_step,
-            prefilled=prefilled,
-            prefill_pool=service.phase == "prefill",
-            even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
-        )
-        return Timed(
-            replica,
-            kernels,
-            replace(curves, front_end_s=0.0) if prefilled else curves,
-            flow,
-            max(1, min(by_cache, by_engine)),
-            "kv_cache" if by_cache < by_engine else "max_num_seqs",
-        )
+        return _timed(replica, of_split.at(replica.layout), split)
 
     def _split(self, replica: Replica) -> tuple[Kernels, Curves]:
         """The kernels of a replica and the curves of its split at one stage."""
@@ -111,16 +84,56 @@ class Timing:
         key = (replica.gpu_type.id, settings, replica.plan, split, service.extras, service.isl, service.osl)
         if key not in self._splits:
             kernels = Kernels.of(replica, self.data).at(split)
-            cached = cached_tokens(service.isl, service.extras.cached.share)
-            curves = step_model.curves(
-                kernels,
-                context_tokens=service.isl + service.osl / 2,
-                prompt_tokens=service.isl,
-                chunk_tokens=min(service.isl - cached, settings.max_num_batched_tokens),
-                cached_tokens=cached,
-            )
-            self._splits[key] = kernels, curves
+            self._splits[key] = kernels, _curves(replica, kernels)
         return self._splits[key]
+
+
+def timed_by(replica: Replica, kernels: Kernels) -> Timed:
+    """A replica with the step times of kernels for its service's lengths."""
+    return _timed(replica, kernels, _curves(replica, kernels.at(replace(replica.layout, pp=1))))
+
+
+def _curves(replica: Replica, kernels: Kernels) -> Curves:
+    """The curves of a replica's split at one stage, for its service's lengths."""
+    service, settings = replica.service, replica.settings
+    cached = cached_tokens(service.isl, service.extras.cached.share)
+    return step_model.curves(
+        kernels,
+        context_tokens=service.isl + service.osl / 2,
+        prompt_tokens=service.isl,
+        chunk_tokens=min(service.isl - cached, settings.max_num_batched_tokens),
+        cached_tokens=cached,
+    )
+
+
+def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
+    service, layout, settings = replica.service, replica.layout, replica.settings
+    curves = step_model.at_depth(split, kernels)
+    by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
+    by_engine = settings.max_num_seqs * layout.dp
+    to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
+    prefilled = service.phase == "decode"  # whose prompts were in a front end before their prefill
+    flow = Batching(
+        isl=to_prefill,
+        osl=service.osl,
+        chunk_tokens=min(to_prefill, settings.max_num_batched_tokens),
+        budget_tokens=settings.max_num_batched_tokens,
+        prefill_only=settings.step_order == "prefill_first" and not prefilled,
+        pp=layout.pp,
+        dp=layout.dp,
+        tokens_per_step=service.extras.tokens_per_step,
+        prefilled=prefilled,
+        prefill_pool=service.phase == "prefill",
+        even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
+    )
+    return Timed(
+        replica,
+        kernels,
+        replace(curves, front_end_s=0.0) if prefilled else curves,
+        flow,
+        max(1, min(by_cache, by_engine)),
+        "kv_cache" if by_cache < by_engine else "max_num_seqs",
+    )
 
 
 def timed(replica: Replica, data: Data) -> Timed:

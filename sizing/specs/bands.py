@@ -105,7 +105,9 @@ class Corrections(OneFile):
     date: Text
 
     def of(self, situation: Situation) -> Correction:
-        """The correction of a situation; none where nothing of its kind was measured."""
+        """The correction of a situation; none where nothing of its kind was measured, or own runs say better."""
+        if situation.own:
+            return UNCORRECTED
         return next((one for one in self.corrections if holds(one, situation)), UNCORRECTED)
 
 
@@ -113,7 +115,10 @@ SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight 
 
 
 class Situation(NamedTuple):
-    """What a number is of: how the engine is driven, which engine on whose GPUs of which generation, dense or experts, how loaded."""
+    """What a number is of: how the engine is driven, which engine on whose GPUs of which generation, dense or experts, how loaded.
+
+    `own` are the bands of the user's own runs of GPU and engine, which come before those of published runs.
+    """
 
     mode: DrivingMode
     vendor: str
@@ -122,6 +127,11 @@ class Situation(NamedTuple):
     kind: ModelKind
     load: LoadRegion | None
     memory: MemoryKind | None = None
+    own: tuple[Band, ...] = ()
+
+    def named(self) -> dict[str, str]:
+        """The conditions that are stated, by name."""
+        return {name: value for name, value in self._asdict().items() if isinstance(value, str)}
 
 
 def region(in_flight: float) -> LoadRegion:
@@ -135,7 +145,7 @@ def region(in_flight: float) -> LoadRegion:
 
 def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Band | None:
     """The band of a metric, the first whose conditions hold; None where nothing of its kind was measured."""
-    return next((band for band in bands if band.metric == metric and holds(band, situation)), None)
+    return next((band for band in (*situation.own, *bands) if band.metric == metric and holds(band, situation)), None)
 
 
 def holds(entry: Band | Correction, situation: Situation) -> bool:
@@ -211,6 +221,8 @@ class PublishedRuns(OneFile):
 
     def like(self, situation: Situation, names: Sequence[str]) -> Alike | None:
         """The runs of the narrowest class with enough groups that state the times `names`; None where there are too few."""
+        if situation.own:  # whose steps are not those that published runs were compared with
+            return None
         table, places = self._table, [TIMES.index(name) for name in names]
         stated = ~np.isnan(table.times[:, places]).any(axis=1)
         for conditions in ALIKE:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sizing.specs.bands import BandMetric
+from sizing.specs.own_runs import Factor
 from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
 
 
@@ -99,6 +101,22 @@ class KernelRules(Spec):
     kept: tuple[KeptKernels, ...]
 
 
+class OwnRunRules(Spec):
+    """How factors are fitted to own runs.
+
+    `spread` is how far from the base profile a factor is expected (compute and bandwidth as logarithms, times in us), `most`
+    the spreads that it may go; `error` that of one measurement, beyond `bend` of which it counts linearly. A factor counts as
+    known where runs leave `most_left` of its spread at most. The simulator confirms so many `rounds` at most.
+    """
+
+    spread: dict[Factor, Positive]
+    most: Positive
+    error: dict[BandMetric, Positive]
+    bend: Positive
+    most_left: Fraction
+    rounds: PositiveInt
+
+
 class Calibration(OneFile):
     """The whole file."""
 
@@ -116,4 +134,5 @@ class Calibration(OneFile):
     bands: BandRules
     corrections: CorrectionRules
     kernels: KernelRules
+    own_runs: OwnRunRules
     date: Text

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sizing.specs.own_runs import Added, OwnRuns
 from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
@@ -197,7 +198,8 @@ class HostTime(Spec):
 
     `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs;
     `eager_launch_us` what launching a kernel takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
-    is faster; `per_streamed_token_us` what each sequence adds in a server whose loop sends the tokens back itself.
+    is faster; `per_streamed_token_us` what each sequence adds in a server whose loop sends the tokens back itself. `own_step_us`
+    and `own_sequence_us` are what own runs add to every step, and to it for a sequence; nothing hides them.
     """
 
     per_step_us: NonNegative
@@ -205,6 +207,8 @@ class HostTime(Spec):
     per_kernel_us: NonNegative = 0.0
     eager_launch_us: NonNegative = 0.0
     per_streamed_token_us: NonNegative = 0.0
+    own_step_us: Added = 0.0
+    own_sequence_us: Added = 0.0
     overlapped: Annotated[bool, Field(strict=True)]
     points: PositiveInt | None = None
     spread: NonNegative | None = None
@@ -213,6 +217,12 @@ class HostTime(Spec):
     def sequence_us(self) -> float:
         """Host time that a running sequence adds to a step."""
         return self.per_sequence_us + self.per_streamed_token_us
+
+    def with_own(self, own: OwnRuns | None) -> HostTime:
+        """The same with what own runs of a GPU add."""
+        if own is None:
+            return self
+        return self.model_copy(update={"own_step_us": own.step_us, "own_sequence_us": own.sequence_us})
 
 
 class SpeculationHost(Spec):

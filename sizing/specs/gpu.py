@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
+from sizing.specs.own_runs import OwnRuns
 from sizing.specs.values import (
     Bandwidth,
     Gibibytes,
@@ -290,7 +291,7 @@ class Price(Spec):
 
 
 class Gpu(Spec):
-    """One GPU profile, a file of hardware_profiles/gpus."""
+    """One GPU profile, a file of hardware_profiles/gpus; or one that `extends` it by `own_runs` of an engine."""
 
     name: Text
     aliases: tuple[Text, ...] = ()
@@ -300,6 +301,8 @@ class Gpu(Spec):
     datasheet: Datasheet
     efficiency: tuple[EfficiencyRow, ...] = ()
     prices: tuple[Price, ...] = ()
+    extends: Text | None = None
+    own_runs: OwnRuns | None = None
 
 
 class Slicing(Spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GROUPS = {
     "Size a service": ("estimate", "compare", "curve", "sweep", "simulate"),
-    "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate"),
+    "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate", "calibrate"),
     "Plan and pay": ("plan", "cost", "report"),
     "Deploy and check": ("deploy", "check"),
     "What is known": ("gpus", "models", "engines", "workloads", "prices", "schema", "config", "completion"),
@@ -55,6 +55,10 @@ EXAMPLES = {
     "validate": (
         "llmsize validate measured.csv",
         "llmsize validate measured.csv --by engine,gpu,kind --per-row compared.csv",
+    ),
+    "calibrate": (
+        "llmsize calibrate measured.csv -g h100-sxm -o my-h100.yaml",
+        "llmsize calibrate measured.csv -g h100-sxm --json",
     ),
     "plan": (
         "llmsize plan call-centre -g h100-sxm --spare 1 --headroom 20%",

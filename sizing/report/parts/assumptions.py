@@ -16,6 +16,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of
 from sizing.replica.step import every_operation
 from sizing.specs.engine import Engine
+from sizing.specs.gpu import Gpu
 from sizing.specs.units import GIGA, MICRO
 from sizing.specs.values import Kind
 from sizing.specs.workload import Workload
@@ -167,10 +168,22 @@ def of_steps(
         factors = f"decode x {by.decode:g}, prefill x {by.prefill:g}"
         of = f"medians of {by.groups} groups of published runs like it, each judged by the others: {by.source}"
         yield Assumption("correction of step times", factors, "", "measured", of)
+    yield from _of_own_runs(chosen.gpu_type.gpu, question.service.engine_version)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
     if chosen.settings.host.eager_launch_us:
         yield _of_setting(question, chosen, "captured_prefill_tokens")
+
+
+def _of_own_runs(gpu: Gpu, version: str) -> Iterator[Assumption]:
+    """Yield what own runs of a GPU say of its kernels and steps, and how far off the engine's version is."""
+    own = gpu.own_runs
+    if own is None:
+        return
+    factors = f"compute x {own.compute:.3g}, bandwidth x {own.bandwidth:.3g}, {own.step_us:+.3g} us a step, {own.sequence_us:+.3g} us a sequence"
+    other = "" if version == own.engine_version else f" (asked: {version})"
+    of = f"{own.points} own runs of {own.engine} {own.engine_version}{other}, {own.settings}: {own.source}, {own.date}"
+    yield Assumption("own runs", factors, "", "measured", of)
 
 
 def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:

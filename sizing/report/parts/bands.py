@@ -150,7 +150,10 @@ def whose(numbers: Iterable[Predicted]) -> str:
     """Write whose runs the ranges of latencies and rates are of, where they are of a wider class; empty where they are not."""
     found = known()
     used = (find(found, n.metric, n.situation) for n in numbers if n.value and n.metric in (*LATENCIES, "throughput"))
-    wider = {name for band in used if band is not None for name in WIDER if getattr(band, name) is None}
+    own = {band for number in numbers for band in number.situation.own}
+    wider = {
+        name for band in used if band is not None and band not in own for name in WIDER if getattr(band, name) is None
+    }
     others = " or ".join(dict.fromkeys(WIDER[name] for name in WIDER if name in wider))
     return f"ranges: runs of other {others}" if others else ""
 
@@ -167,6 +170,12 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
                 what, "none", "", "measured", "measured / predicted", f"nothing published of {_words(situation)}", found.source
             )  # fmt: skip
             continue
+        if band in situation.own:
+            yield Explanation(
+                what, f"{band.low:g} to {band.high:g}", "times the prediction", "measured", "measured / predicted, each run left out: 8 in 10",
+                f"{band.n:,} own runs", "the GPU's profile",
+            )  # fmt: skip
+            continue
         yield Explanation(
             what, f"{band.low:g} to {band.high:g}", "times the prediction", "measured",
             "measured / predicted: the range of about 8 in 10",
@@ -176,12 +185,12 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
 
 
 def _words(situation: Situation) -> str:
-    return ", ".join(_word(name, value) for name, value in situation._asdict().items() if value is not None)
+    return ", ".join(_word(name, value) for name, value in situation.named().items())
 
 
 def _class(band: Band, situation: Situation) -> str:
     """Write the class of a band: the number's own, or a wider one where too little was measured."""
-    stated = {name: value for name, value in situation._asdict().items() if value is not None}
+    stated = situation.named()
     own = [_word(name, value) for name, value in stated.items() if getattr(band, name) is not None]
     wider = [f"any {name}" for name in stated if getattr(band, name) is None]
     if not own:

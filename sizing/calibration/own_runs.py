@@ -1,0 +1,487 @@
+"""Four factors of step times that explain someone's own runs of a GPU and an engine best.
+
+Compute and bandwidth that kernels reach, and what a step takes more of itself and for each running sequence. Candidates are
+judged by the closed form: its change multiplies what the simulator gave at the last round's factors. The simulator then
+runs at the best of them, and what it says worse is tried by a shorter way. A factor is drawn to the base profile, and stays
+there where the runs hardly tell it from the others; how far and how hardly is data (`own_runs` of _calibration.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from sizing.catalog.files import resolved
+from sizing.catalog.measured import METRICS, MeasuredRow
+from sizing.catalog.prices import today
+from sizing.catalog.profiles import GPUS, load_engine
+from sizing.catalog.shelf import Found, only
+from sizing.evidence.errors import BAND_METRICS, is_driven
+from sizing.evidence.predict import BAND_MODES, predict
+from sizing.evidence.rows import Case, resolve
+from sizing.replica import batching
+from sizing.replica.kernels import Kernels
+from sizing.replica.timing import Timed, timed_by
+from sizing.specs.bands import Band, BandMetric, Correction, Corrections
+from sizing.specs.calibration import Calibration, OwnRunRules
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import Gpu
+from sizing.specs.own_runs import FACTORS, Factor, FactorRange, GpuExtension, OwnRuns
+from sizing.specs.units import MILLI
+
+Floats = NDArray[np.float64]
+LOADS, LIGHTEST = (
+    64,
+    1e-3,
+)  # loads of the closed form between which a run's own lies, the lightest as a share of the slots
+TRIED, TURNS = (
+    0.1,
+    3,
+)  # spreads by which a factor is changed to see its effect; changes of all until the closed form is met
+SETTLED = 1e-3  # of the error: what less is gained by ends the search
+SIGMAS_OF_8_IN_10 = 1.2816
+LEAST_SETTINGS, MOST_REASONS, DIGITS = 2, 3, 4
+HEAD = "# Written by llmsize calibrate: use it as --gpu, by its path.\n"
+TINY = 1e-12  # in place of what is predicted as nothing, which has no logarithm
+
+
+def metrics_of(case: Case) -> dict[str, float]:
+    """What a run measured, each thing once: E2E follows from TTFT and ITL, tokens from requests; a rate of its own says nothing."""
+    found = {name: value for name, value in case.row.measured().items() if not is_driven(case.row, name)}
+    if {"ttft_ms", "itl_ms"} <= found.keys():
+        found.pop("e2e_ms", None)
+    if "req_per_s" in found:
+        found.pop("output_tok_per_s", None)
+    return found
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs to explain, on one GPU under one engine; their n metrics stand in a row. Factors are in their spreads, shape (4,)."""
+
+    cases: Sequence[Case]
+    gpu: Gpu
+    rules: OwnRunRules
+
+    @cached_property
+    def metrics(self) -> list[dict[str, float]]:
+        """What each run measured."""
+        return [metrics_of(case) for case in self.cases]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The column of each metric, n of them."""
+        return [name for found in self.metrics for name in found]
+
+    @cached_property
+    def run(self) -> NDArray[np.int64]:
+        """The number of each metric's run, shape (n,)."""
+        return np.array([number for number, found in enumerate(self.metrics) for _ in found], dtype=np.int64)
+
+    @cached_property
+    def measured(self) -> Floats:
+        """Logarithms of what was measured, shape (n,)."""
+        return np.log([value for found in self.metrics for value in found.values()])
+
+    @cached_property
+    def weight(self) -> Floats:
+        """One over the error of a measurement, shape (n,)."""
+        return np.array([1 / self.rules.error[BAND_METRICS[name]] for name in self.names])
+
+    def own(self, at: Floats) -> dict[str, float]:
+        """The factors at a place; at zero they are the base profile's."""
+        spread = self.rules.spread
+        compute, bandwidth, step, sequence = (float(x) * spread[name] for x, name in zip(at, FACTORS, strict=True))
+        values = (float(np.exp(compute)), float(np.exp(bandwidth)), step, sequence)
+        return dict(zip(FACTORS, values, strict=True))
+
+    def _kernels(self, case: Case, at: Floats) -> Kernels:
+        own = OwnRuns.model_construct(engine=case.replica.service.engine.name, **self.own(at))  # type: ignore[arg-type]
+        return replace(case.deployed.kernels, gpu=self.gpu.model_copy(update={"own_runs": own}))
+
+    def simulated(self, at: Floats) -> Floats:
+        """Logarithms of the metrics as simulated at a place, shape (n,)."""
+        return self._predicted(lambda case: self._kernels(case, at))
+
+    def corrected(self, by: Sequence[Correction]) -> Floats:
+        """The same by the base profile with a correction for each run, as published runs centre it."""
+        of = dict(zip(map(id, self.cases), by, strict=True))
+        return self._predicted(lambda case: replace(case.deployed.kernels, correction=of[id(case)]))
+
+    def _predicted(self, kernels: Callable[[Case], Kernels]) -> Floats:
+        values = [
+            predict(replace(case, deployed=replace(case.deployed, kernels=kernels(case)))).values for case in self.cases
+        ]
+        return _logarithms(values, self.metrics)
+
+    def steady(self, at: Floats) -> Floats:
+        """The metrics at a place by the closed form, as logarithms, shape (n,)."""
+        known: dict[Hashable, Timed] = {}
+        values = []
+        for case in self.cases:
+            of, service = case.replica, case.replica.service
+            key = (case.model, of.layout, of.settings, of.plan, service.isl, service.osl)
+            if key not in known:
+                known[key] = timed_by(of, self._kernels(case, at))
+            values.append(steady(case, known[key]))
+        return _logarithms(values, self.metrics)
+
+    def slopes(self, at: Floats) -> Floats:
+        """How the logarithm of each metric changes with each factor, shape (n, 4), by the closed form."""
+        here = self.steady(at)
+        return np.stack([(self.steady(at + TRIED * unit) - here) / TRIED for unit in np.eye(len(FACTORS))], axis=1)
+
+
+def _logarithms(values: Sequence[dict[str, float]], metrics: Sequence[dict[str, float]]) -> Floats:
+    wanted = [found[name] for found, names in zip(values, metrics, strict=True) for name in names]
+    logarithms: Floats = np.log(np.maximum(wanted, TINY))
+    return logarithms
+
+
+def steady(case: Case, timed: Timed) -> dict[str, float]:
+    """The metrics of a run by the closed form, by column."""
+    traffic, count = case.traffic, case.deployed.count
+    in_flight = min((traffic.in_flight or traffic.count) / count, timed.slots)
+    if traffic.rate_per_s is None and traffic.isl.shape == "fixed":
+        points = batching.closed_loop(timed.curves, timed.batching, np.array([in_flight]), {})
+        along, at = points.running, in_flight
+    else:
+        decoding = np.geomspace(LIGHTEST, 1.0, LOADS) * timed.most_decoding
+        points = batching.open_loop(timed.curves, timed.batching, decoding, {})
+        along, at = points.running, in_flight
+        if traffic.rate_per_s is not None:
+            along, at = points.requests_per_s, traffic.rate_per_s / count
+    place = np.maximum.accumulate(along)
+    times = {f"{name}_ms": getattr(points, f"{name}_s")["mean"] / MILLI for name in ("ttft", "itl", "e2e")}
+    rates = {
+        "req_per_s": points.requests_per_s * count,
+        "output_tok_per_s": points.requests_per_s * count * case.row.osl,
+    }
+    return {name: float(np.interp(at, place, of)) for name, of in {**times, **rates}.items()}
+
+
+# --- the search ------------------------------------------------------------------------------------------------------
+
+
+class Fit(NamedTuple):
+    """Factors that explain runs, in their spreads, shape (4,); `free` are those that the runs tell, by number.
+
+    `base` and `predicted` are the logarithms of what the simulator says without and with them, shape (n,); `left_out` those
+    of each run by factors that the others alone gave; `sigma` the standard deviation of each factor, shape (4,).
+    """
+
+    at: Floats
+    free: tuple[int, ...]
+    base: Floats
+    predicted: Floats
+    left_out: Floats
+    sigma: Floats
+
+
+def told(slopes: Floats, rules: OwnRunRules) -> tuple[int, ...]:
+    """The factors that runs tell from the others, by number; `slopes`, shape (n, 4), are in errors of a measurement.
+
+    The least known goes first, and as a factor that is held lets others be known better, they are asked again.
+    """
+    free = list(range(len(FACTORS)))
+    while free:
+        left = np.sqrt(np.diag(_covariance(slopes[:, free])))
+        if left.max() <= rules.most_left:
+            break
+        free.pop(int(np.argmax(left)))
+    return tuple(free)
+
+
+def _covariance(slopes: Floats) -> Floats:
+    """Of factors in their spreads, to which they are drawn as strongly as to one measurement."""
+    return np.asarray(np.linalg.inv(slopes.T @ slopes + np.eye(slopes.shape[1])), dtype=np.float64)
+
+
+def fit(runs: Runs) -> Fit:
+    """The factors that explain runs best. Raises InputError where they tell none."""
+    at = np.zeros(len(FACTORS))
+    base = predicted = runs.simulated(at)
+    free = list(told(runs.slopes(at) * runs.weight[:, np.newaxis], runs.rules))
+    if not free:
+        raise InputError(Fault("tell none of the factors: nothing that they measured depends on one alone"))
+    least, way = _cost(runs, at, predicted), 1.0
+    for _ in range(runs.rules.rounds):
+        tried = at + way * (_nearest(runs, at, predicted, free) - at)
+        found = runs.simulated(tried)
+        cost = _cost(runs, tried, found)
+        gained = least - cost
+        if gained > 0:
+            at, predicted, least, way = tried, found, cost, 1.0
+            if gained < SETTLED * cost:
+                break
+        else:
+            way /= 3
+    slopes = runs.slopes(at)
+    weight = _weight(runs, predicted)
+    weighted = slopes[:, free] * weight[:, np.newaxis]
+    spare = max(1, len(runs.names) - len(free))
+    wide = max(1.0, float(np.sum((weight * (runs.measured - predicted)) ** 2)) / spare)
+    sigma = np.zeros(len(FACTORS))
+    sigma[free] = np.sqrt(wide * np.diag(_covariance(weighted)))
+    return Fit(at, tuple(free), base, predicted, _left_out(runs, at, predicted, slopes, free), sigma)
+
+
+def _cost(runs: Runs, at: Floats, predicted: Floats) -> float:
+    """What is least: squared errors, large ones linearly (Huber), and the squared distance from the base profile."""
+    off, bend = np.abs(runs.weight * (runs.measured - predicted)), runs.rules.bend
+    return float(np.sum(np.where(off <= bend, off**2, bend * (2 * off - bend))) + np.sum(at**2))
+
+
+def _weight(runs: Runs, predicted: Floats) -> Floats:
+    """Weights, shape (n,), by which squared errors around a prediction are those of `_cost`."""
+    off = np.abs(runs.weight * (runs.measured - predicted))
+    return np.asarray(runs.weight * np.sqrt(np.minimum(1.0, runs.rules.bend / np.maximum(off, TINY))))
+
+
+def _nearest(runs: Runs, at: Floats, predicted: Floats, free: list[int]) -> Floats:
+    """The place where the closed form, started from what was simulated at a place, explains the runs best."""
+    here, error = runs.steady(at), runs.measured - predicted
+    tried = at.copy()
+    for _ in range(TURNS):
+        left = error - (runs.steady(tried) - here)
+        tried = tried + _change(runs.slopes(tried), left, _weight(runs, runs.measured - left), tried, free)
+        tried = np.clip(tried, -runs.rules.most, runs.rules.most)
+    return tried
+
+
+def _change(slopes: Floats, error: Floats, weight: Floats, at: Floats, free: list[int]) -> Floats:
+    """The change of factors, shape (4,), that linear slopes explain errors by, drawn to zero in all."""
+    rows = np.concatenate([slopes[:, free] * weight[:, np.newaxis], np.eye(len(free))])
+    change = np.zeros(len(FACTORS))
+    change[free] = np.linalg.lstsq(rows, np.concatenate([error * weight, -at[free]]), rcond=None)[0]
+    return change
+
+
+def _left_out(runs: Runs, at: Floats, predicted: Floats, slopes: Floats, free: list[int]) -> Floats:
+    """Logarithms of each run's metrics by the factors that the other runs give, from the slopes at the best."""
+    found, error, weight = predicted.copy(), runs.measured - predicted, _weight(runs, predicted)
+    for number in range(len(runs.cases)):
+        others, own = runs.run != number, runs.run == number
+        change = _change(slopes[others], error[others], weight[others], at, free)
+        found[own] += slopes[own] @ change
+    return found
+
+
+# --- what is written of it ---------------------------------------------------------------------------------------------
+
+
+def ranges(runs: Runs, found: Fit) -> tuple[FactorRange, ...]:
+    """8 in 10 values of each factor that the runs tell."""
+    ends = [runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1)]
+    low, high = ({FACTORS[i]: end[FACTORS[i]] for i in found.free} for end in ends)
+    return tuple(FactorRange(factor=name, low=low[name], high=high[name]) for name in low)
+
+
+def bands(runs: Runs, found: Fit) -> tuple[Band, ...]:
+    """The error bands of what the runs measured, each run predicted by the others; E2E and rates follow where not measured."""
+    errors = _errors(runs, found.left_out)
+    made = []
+    for metric, ratios in errors.items():
+        n = len(ratios)
+        width = max(
+            _students(max(1, n - 1)) * float(np.sqrt(np.mean(np.square(ratios)))),
+            SIGMAS_OF_8_IN_10 * runs.rules.error[metric],
+        )
+        made.append(Band(metric=metric, low=float(np.exp(-width)), high=float(np.exp(width)), n=n, groups=1))
+    return tuple(made)
+
+
+def _errors(runs: Runs, predicted: Floats) -> dict[BandMetric, list[float]]:
+    """Logarithms of measured over predicted, by metric; of each run the E2E of its TTFT and ITL, and by it the rate of a loop."""
+    found: dict[BandMetric, list[float]] = {}
+    for number, (case, measured) in enumerate(zip(runs.cases, runs.metrics, strict=True)):
+        said = dict(zip(measured, np.exp(predicted[runs.run == number]), strict=True))
+        own = {BAND_METRICS[name]: float(np.log(value / said[name])) for name, value in measured.items()}
+        if {"ttft_ms", "itl_ms"} <= measured.keys():
+            whole = [of["ttft_ms"] + (case.row.osl - 1) * of["itl_ms"] for of in (measured, said)]
+            own["e2e"] = float(np.log(whole[0] / whole[1]))
+        if "e2e" in own and case.row.mode == "closed_loop":
+            own.setdefault("throughput", -own["e2e"])
+        for metric, ratio in own.items():
+            found.setdefault(metric, []).append(ratio)
+    return found
+
+
+def _students(freedom: int) -> float:
+    """The 90th percentile of Student's t (Abramowitz and Stegun 26.7.5; within 2 % from two degrees of freedom on)."""
+    z = SIGMAS_OF_8_IN_10
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+# --- rows to a profile -------------------------------------------------------------------------------------------------
+
+
+class Aside(NamedTuple):
+    """A row that is not fitted, and why."""
+
+    id: str
+    reason: str
+
+
+class MetricErrors(NamedTuple):
+    """Medians of |error| of n measurements: by the base profile, as published runs correct it, by the factors, by those of other runs."""
+
+    n: int
+    base: float
+    corrected: float
+    own: float
+    left_out: float
+
+
+class Calibrated(NamedTuple):
+    """What own runs say: the factors as a profile states them, those that they do not tell, errors by column, rows not fitted."""
+
+    own: OwnRuns
+    held: tuple[Factor, ...]
+    errors: dict[str, MetricErrors]
+    aside: tuple[Aside, ...]
+
+
+def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> Calibrated:
+    """The factors of a GPU's profile under an engine, `vllm` or `vllm:0.19.0` (None: that of the rows), by measured rows of both.
+
+    Raises InputError for a profile with own runs, rows of several engines or versions, and rows that tell no factor.
+    """
+    if on.spec.own_runs is not None:
+        base = on.spec.extends or "the profile without them"
+        raise InputError(Fault(f"{on.spec.name} has own runs already", field="--gpu", allowed=base))
+    cases, aside = _cases(rows, on, engine)
+    versions = sorted({(case.replica.service.engine.name, case.replica.service.engine_version) for case in cases})
+    if len(versions) != 1:
+        _refuse_mixed(versions, aside)
+    if len({_setting(case) for case in cases}) < LEAST_SETTINGS:
+        raise InputError(
+            Fault(
+                f"{len(cases)} of the rows are runs of {on.spec.name}, all at one load and one length: nothing tells compute, "
+                "bandwidth and the host's time apart",
+                allowed=f"at least {LEAST_SETTINGS} loads or lengths; best a light and a heavy load, and short and long prompts",
+            )
+        )
+    runs = Runs(cases, on.spec, only(Calibration).own_runs)
+    found = fit(runs)
+    (name, version), factors = versions[0], runs.own(found.at)
+    own = OwnRuns(
+        engine=name,
+        engine_version=version,
+        **{key: float(f"{value:.{DIGITS}g}") for key, value in factors.items()},
+        ranges=ranges(runs, found),
+        bands=bands(runs, found),
+        points=len(cases),
+        settings=_settings(cases),
+        source=source,
+        date=today().isoformat(),
+    )
+    held = tuple(name for number, name in enumerate(FACTORS) if number not in found.free)
+    return Calibrated(own, held, _of_metrics(runs, found), aside)
+
+
+def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[Aside, ...]]:
+    """The rows of a GPU and an engine that can be predicted, and the others."""
+    wanted, version = (None, None) if engine is None else load_engine(engine)
+    cases, aside = [], []
+    for row in rows:
+        try:
+            case = resolve(row, on)
+            service = case.replica.service
+            if wanted is not None and service.engine.name != wanted.spec.name:
+                raise InputError(Fault(f"a run of {service.engine.name}"))
+            if version is not None and service.engine_version != version:
+                raise InputError(Fault(f"a run of {service.engine.name} {service.engine_version}"))
+            if case.missed is not None:
+                raise InputError(Fault(case.missed))
+            if case.first_token_in_itl or case.statistic != "mean":
+                raise InputError(Fault("states no means of TTFT and ITL"))
+            if not metrics_of(case):
+                raise InputError(Fault("states nothing that depends on the engine"))
+            cases.append(case)
+        except InputError as error:
+            aside.append(Aside(row.id, "; ".join(map(str, error.faults))))
+    return cases, tuple(aside)
+
+
+def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[Aside]) -> None:
+    """Raise InputError: no row is left, or rows of several versions."""
+    if not versions:
+        reasons = dict.fromkeys(one.reason for one in aside)
+        raise InputError(Fault(f"no row can be fitted: {'; '.join(list(reasons)[:MOST_REASONS])}"))
+    names = [f"{name}:{version}" for name, version in versions]
+    raise InputError(
+        Fault(f"the rows are of {', '.join(names)}", field="--engine", allowed=f"one of them, as {names[-1]}")
+    )
+
+
+def _setting(case: Case) -> Hashable:
+    traffic = case.traffic
+    return (
+        case.model,
+        case.replica.layout,
+        case.row.isl,
+        case.row.osl,
+        traffic.in_flight or traffic.rate_per_s or traffic.count,
+    )
+
+
+def _settings(cases: Sequence[Case]) -> str:
+    """Write what was run, in one line: models and layouts, lengths, loads."""
+    ran = dict.fromkeys(f"{case.model} {case.replica.precision} as {case.replica.layout}" for case in cases)
+    lengths = dict.fromkeys(f"{case.row.isl:,.0f}/{case.row.osl:,.0f}" for case in cases)
+    loads = sorted(load for case in cases if (load := case.row.concurrency or case.row.batch) is not None)
+    flight = [f"{loads[0]:,} to {loads[-1]:,} in flight"] if loads else []
+    return ", ".join([*ran, f"ISL/OSL {' '.join(lengths)}", *flight])
+
+
+def _of_metrics(runs: Runs, found: Fit) -> dict[str, MetricErrors]:
+    known = only(Corrections)
+    corrected = runs.corrected(
+        [
+            known.of(case.replica.service.situation(runs.gpu)._replace(mode=BAND_MODES[case.row.mode]))
+            for case in runs.cases
+        ]
+    )
+    names = np.array(runs.names)
+
+    def median(predicted: Floats, name: str) -> float:
+        return float(np.median(np.abs(np.expm1((predicted - runs.measured)[names == name]))))
+
+    return {
+        name: MetricErrors(
+            int(np.sum(names == name)),
+            *(median(predicted, name) for predicted in (found.base, corrected, found.predicted, found.left_out)),
+        )
+        for name in METRICS
+        if name in runs.names
+    }
+
+
+def profile(calibrated: Calibrated, on: Found[Gpu]) -> str:
+    """The file of a profile that is a GPU's with own runs."""
+    in_catalogue = on.path.parent == GPUS.path
+    extension = GpuExtension(
+        extends=on.id if in_catalogue else str(resolved(on.path)),
+        name=f"{on.spec.name}, own runs",
+        own_runs=calibrated.own,
+    )
+    stated = extension.model_dump(mode="json", exclude_none=True)
+    stated["own_runs"]["ranges"] = [
+        {"factor": one.factor, "low": _short(one.low), "high": _short(one.high)} for one in calibrated.own.ranges
+    ]
+    stated["own_runs"]["bands"] = [
+        {"metric": one.metric, "low": _short(one.low), "high": _short(one.high), "n": one.n, "groups": 1}
+        for one in calibrated.own.bands
+    ]
+    return HEAD + yaml.safe_dump(stated, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

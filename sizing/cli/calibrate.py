@@ -1,0 +1,78 @@
+"""`llmsize calibrate`: a GPU profile that is true to someone's own runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sizing.cli.options import FORMAT_OPTIONS, takes
+
+
+@takes(FORMAT_OPTIONS)
+def command(
+    files: Annotated[list[str], typer.Argument(help="CSV files of measured rows, of this GPU and engine.")],
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", "-g", help="GPU type to begin from (llmsize gpus), or a profile's path.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="Engine whose rows count, as vllm or vllm:0.19.0. Default: the rows'."),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Write the profile to this .yaml, to use as --gpu.")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Fit a GPU's profile to your own runs.
+
+    At most four factors: compute and bandwidth that kernels reach, time of a step and of a sequence in it.
+
+    Exit codes: 0 done, 2 bad input, or rows that do not tell the factors.
+    """
+    from dataclasses import replace
+
+    from sizing.calibration.own_runs import calibrate, profile
+    from sizing.catalog.measured import read_measured
+    from sizing.catalog.profiles import load_engine, load_gpu
+    from sizing.catalog.shelf import Found
+    from sizing.cli.output import chosen_format, write, write_file
+    from sizing.question.values import Part, check
+    from sizing.report.calibrate import document, record
+    from sizing.specs.errors import Fault, InputError
+    from sizing.specs.gpu import Gpu
+
+    def base() -> Found[Gpu]:
+        if gpu is None:
+            raise InputError(Fault("is needed", field="--gpu", allowed="one name (llmsize gpus), or a profile's path"))
+        return load_gpu(gpu)
+
+    output = Part(lambda: chosen_format(values))
+    target = Part(lambda: _target(out, files))
+    rows = Part(lambda: read_measured(files))
+    on = Part(base, lambda fault: fault if fault.file else replace(fault, field="--gpu"))
+    ran = Part(
+        lambda: load_engine(engine) if engine is not None else None, lambda fault: replace(fault, field="--engine")
+    )
+    check(output, target, rows, on, ran)
+    found = calibrate(rows.value.rows, on.value, engine, ", ".join(files))
+    unread = [(row.id, row.reason) for row in rows.value.unread]
+    if target.value is not None:
+        write_file(target.value, "--out", profile(found, on.value).encode())
+    written = None if target.value is None else str(target.value)
+    inputs = {"files": list(files), "gpu": on.value.id, "engine": engine}
+    write(document(record(found, on.value.spec.name, inputs, written, unread)), output.value)
+
+
+def _target(out: str | None, files: list[str]) -> Path | None:
+    """The file to write. Raises InputError where it can't be written, or is also read."""
+    from sizing.catalog.files import expanded
+    from sizing.catalog.shelf import YAML_SUFFIXES
+    from sizing.cli.reading import Reader
+
+    read = Reader({"out": out}, [])
+    found = read.target("out", "--out", YAML_SUFFIXES)
+    read.distinct({"--out": found}, {f"the argument {file!r}": expanded(file) for file in files})
+    read.check()
+    return found

@@ -1,0 +1,192 @@
+"""`llmsize calibrate`: the factors that own runs give a GPU's profile, their errors, and what was left aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sizing.calibration.own_runs import Calibrated, MetricErrors
+from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.words import number, plural
+from sizing.report.parts.bands import TITLES as BAND_TITLES
+from sizing.specs.own_runs import FACTORS, Factor, FactorRange
+from sizing.specs.workload import LATENCIES
+
+MEANINGS: dict[Factor, tuple[str, str]] = {
+    "compute": ("compute that kernels reach", "x base"),
+    "bandwidth": ("bandwidth that kernels reach", "x base"),
+    "step_us": ("time that every step takes more", "us"),
+    "sequence_us": ("of it for each sequence", "us"),
+}
+TITLES = {
+    **{f"{name}_ms": BAND_TITLES[name] for name in LATENCIES},
+    "req_per_s": "requests/s",
+    "output_tok_per_s": "output tokens/s",
+}
+MOST_REASONS = 12  # the rest is in JSON
+
+
+class FittedFactor(NamedTuple):
+    """A factor with the range of 8 in 10; no range where the runs do not tell it, and the base profile's stays."""
+
+    factor: Factor
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+
+
+class OwnBand(NamedTuple):
+    """The error band of a number by the profile, in times the prediction."""
+
+    low: float
+    high: float
+    n: int
+
+
+class Reason(NamedTuple):
+    """A row that was not fitted."""
+
+    id: str
+    reason: str
+
+
+class CalibrationReport(NamedTuple):
+    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %; `left_out` is of each run by the others."""
+
+    inputs: dict[str, Any]
+    gpu: str
+    engine: str
+    engine_version: str
+    settings: str
+    points: int
+    factors: tuple[FittedFactor, ...]
+    errors: dict[str, MetricErrors]
+    bands: dict[str, OwnBand]
+    aside: tuple[Reason, ...]
+    written: str | None
+    schema: str = "llmsize.calibration/1"
+
+
+def record(
+    found: Calibrated, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[tuple[str, str]]
+) -> CalibrationReport:
+    """The record of own runs of a GPU, by its name; `written` is the file of the profile, `unread` rows with their reasons."""
+    own = found.own
+    known: dict[Factor, FactorRange] = {one.factor: one for one in own.ranges}
+    return CalibrationReport(
+        inputs=inputs,
+        gpu=gpu,
+        engine=own.engine,
+        engine_version=own.engine_version,
+        settings=own.settings,
+        points=own.points,
+        factors=tuple(
+            FittedFactor(name, getattr(own, name), *_ends(known.get(name)), MEANINGS[name][1]) for name in FACTORS
+        ),
+        errors=found.errors,
+        bands={band.metric: OwnBand(band.low, band.high, band.n) for band in own.bands},
+        aside=tuple(Reason(*one) for one in (*found.aside, *unread)),
+        written=written,
+    )
+
+
+def _ends(known: FactorRange | None) -> tuple[float | None, float | None]:
+    return (None, None) if known is None else (known.low, known.high)
+
+
+def document(record: CalibrationReport) -> Document[CalibrationReport]:
+    """The document of a calibration."""
+    return Document(record, sections, rows)
+
+
+FACTOR = in_words("factor", "factor")
+VALUE = Quantity("value", "value", lambda value: number(value, 3))
+UNIT = in_words("unit", "unit")
+LOW, HIGH = (
+    Quantity(name, heading, lambda value: number(value, 3), shown="always")
+    for name, heading in (("low", "from"), ("high", "to"))
+)
+
+
+def rows(record: CalibrationReport) -> Rows:
+    """A row for each factor."""
+    return rows_of(record.factors, (FACTOR, VALUE, LOW, HIGH, UNIT))
+
+
+ERRORS_SAY = (
+    Line(
+        "Of the base profile, of it as published runs correct it, of the fitted one, and of each run by the other runs alone."
+    ),
+)
+
+
+class _Errors(NamedTuple):
+    metric: str
+    errors: MetricErrors
+
+
+def _percent(name: str, heading: str) -> Quantity:
+    return Quantity(
+        name, heading, lambda share: f"{100 * share:.1f}", lambda row: getattr(row.errors, name), shown="always"
+    )
+
+
+ERRORS = (
+    in_words("metric", "metric", lambda row: TITLES[row.metric]),
+    _percent("base", "base"),
+    _percent("corrected", "corrected"),
+    _percent("own", "fitted"),
+    _percent("left_out", "left out"),
+    Quantity("n", "n", of=lambda row: row.errors.n),
+)
+
+
+def sections(record: CalibrationReport) -> Iterator[Section]:
+    """Yield the factors, the errors before and after, the bands, and what was left aside."""
+    head = f"{record.gpu} under {record.engine} {record.engine_version}: {plural(record.points, 'own run')}"
+    yield Prose((Line(record.settings),), head)
+    what = in_words("what", "factor", lambda one: MEANINGS[one.factor][0])
+    yield Table((what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=(Line("From, to: 8 in 10 values."),))
+    yield Facts(tuple(_held(record.factors)))
+    yield Table(
+        ERRORS,
+        [_Errors(name, errors) for name, errors in record.errors.items()],
+        "/errors",
+        "Median error in %",
+        ERRORS_SAY,
+    )
+    yield Facts(tuple(_worse(record.errors)))
+    spans = ", ".join(f"{BAND_TITLES[name]} x {band.low:.2f} to {band.high:.2f}" for name, band in record.bands.items())  # type: ignore[index]
+    written = (Line(f"{record.written}: use it as --gpu, by its path", "Written"),) if record.written else ()
+    yield Facts((Line(f"measured over predicted, 8 in 10: {spans}", "Error bands"), *written))
+    yield Facts(tuple(_aside(record.aside)))
+
+
+def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
+    """Yield which factors the runs do not tell."""
+    names = [MEANINGS[one.factor][0] for one in factors if one.low is None]
+    if names:
+        yield Line(
+            f"{', '.join(names)}: the runs do not tell it from the others, the base profile's stays", "Not fitted"
+        )
+
+
+def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:
+    """Yield the metrics that runs left out show to be no better."""
+    worse = [TITLES[name] for name, found in errors.items() if found.left_out > found.corrected]
+    if worse:
+        yield Line(
+            f"{', '.join(worse)}: other runs predict each run no better than the base profile does; measure more loads and lengths",
+            "Mind",
+        )
+
+
+def _aside(found: Sequence[Reason]) -> Iterator[Line]:
+    counted: dict[str, list[str]] = {}
+    for one in found:
+        counted.setdefault(one.reason, []).append(one.id)
+    for reason, ids in list(counted.items())[:MOST_REASONS]:
+        yield Line(f"{plural(len(ids), 'row')}: {reason} ({ids[0]}{', ...' if len(ids) > 1 else ''})", "Left aside")
+    if len(counted) > MOST_REASONS:
+        yield Line(f"and {len(counted) - MOST_REASONS} more reasons, see --json", "Left aside")

@@ -1,0 +1,202 @@
+"""Own runs: their factors are found again, refused where nothing tells them, and used by every command through a profile."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from places import DATA
+
+import sizing
+from sizing.answers.estimate import estimate
+from sizing.calibration.own_runs import FACTORS, Calibrated, Runs, calibrate, profile, told
+from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog.profiles import load_gpu
+from sizing.catalog.shelf import only
+from sizing.engine.batch import DecodeBatch
+from sizing.engine.clock import step_clock
+from sizing.evidence.predict import Result, predict_rows, situation_of
+from sizing.evidence.rows import resolve
+from sizing.replica.step import Batch, step
+from sizing.report.parts.bands import Predicted, bounds
+from sizing.specs.bands import Corrections
+from sizing.specs.calibration import Calibration
+from sizing.specs.errors import InputError
+from sizing.specs.own_runs import OwnRuns
+
+# Runs of the simulator with factors of their own (their ids say nothing): compute x 0.8, bandwidth x 0.9, 400 us a step, 15 us a
+# sequence; three at one length and two at another, of one layout. The others are of other lengths, loads and a second layout.
+POINTS, OTHERS = DATA / "own_points.csv", DATA / "own_others.csv"
+
+
+@pytest.fixture(scope="module")
+def found() -> Calibrated:
+    return calibrate(load_measured(POINTS), load_gpu("h100-sxm"), "vllm", "own_points.csv")
+
+
+@pytest.fixture(scope="module")
+def mine(found: Calibrated, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("own") / "mine.yaml"
+    path.write_text(profile(found, load_gpu("h100-sxm")), encoding="utf-8")
+    return path
+
+
+def errors(results: tuple[Result, ...], metric: str) -> float:
+    off = [r.prediction.values[metric] / r.row.measured()[metric] - 1 for r in results if r.prediction is not None]
+    assert len(off) == len(results)
+    return float(np.median(np.abs(off)))
+
+
+def test_five_points_of_one_layout_explain_other_lengths_loads_and_layouts(mine: Path) -> None:
+    rows = load_measured(OTHERS)
+    before, after = predict_rows(rows, 1), predict_rows(rows, 1, gpu=load_gpu(str(mine)))
+    for metric, most in (("ttft_ms", 0.06), ("itl_ms", 0.03), ("req_per_s", 0.03)):
+        assert errors(after, metric) < most
+        assert errors(after, metric) < errors(before, metric) / 2
+
+
+def test_compute_is_found_again_within_its_range(found: Calibrated) -> None:
+    ranges = {one.factor: one for one in found.own.ranges}
+    assert ranges["compute"].low <= 0.8 <= ranges["compute"].high
+    assert set(ranges) | set(found.held) == set(FACTORS)
+    assert all(getattr(found.own, name) in (0.0, 1.0) for name in found.held)
+
+
+def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(found: Calibrated) -> None:
+    rules = only(Calibration).own_runs
+    assert {band.metric for band in found.own.bands} == {"ttft", "itl", "e2e", "throughput"}
+    for band in found.own.bands:
+        assert band.low * band.high == pytest.approx(1.0)
+        assert band.high >= math.exp(rules.error[band.metric])
+
+
+def test_runs_like_the_base_profile_leave_it(found: Calibrated) -> None:
+    cases = [resolve(row) for row in load_measured(POINTS)]
+    runs = Runs(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
+    base = np.exp(runs.simulated(np.zeros(4)))
+    values = iter(base)
+    rows = [
+        replace(case.row, **{name: float(next(values)) for name in found_})
+        for case, found_ in zip(cases, runs.metrics, strict=True)
+    ]
+    again = calibrate(rows, load_gpu("h100-sxm"), None, "themselves")
+    own = again.own
+    assert (own.compute, own.bandwidth) == pytest.approx((1.0, 1.0), abs=1e-3)
+    assert abs(own.step_us) < 1 and abs(own.sequence_us) < 0.1
+
+
+def test_factors_that_nothing_tells_are_held() -> None:
+    rules = only(Calibration).own_runs
+    one = np.zeros((3, 4))
+    assert told(one, rules) == ()
+    one[:, 1] = 5.0  # only bandwidth changes anything
+    assert told(one, rules) == (1,)
+    one[:, 2] = 5.0  # and the step as much: neither is known, until one is held
+    assert len(told(one, rules)) == 1
+
+
+def refused(rows: list[MeasuredRow], gpu: str = "h100-sxm", engine: str | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        calibrate(rows, load_gpu(gpu), engine, "x")
+    return str(caught.value)
+
+
+def test_what_runs_cannot_tell_is_refused(mine: Path) -> None:
+    rows = list(load_measured(POINTS))
+    assert "one load and one length" in refused([rows[1], replace(rows[1], id="again")])
+    assert "not H200" in refused(rows, "h200-sxm")
+    assert "no row can be fitted: a run of vllm" in refused(rows, engine="sglang")
+    assert "vllm:0.18.0, vllm:0.19.0" in refused([rows[0], replace(rows[1], engine_version="0.18.0")])
+    assert "has own runs already; allowed: h100-sxm" in refused(rows, str(mine))
+
+
+def test_a_row_that_cannot_be_fitted_is_set_aside_with_its_reason() -> None:
+    rows = [*load_measured(POINTS), replace(load_measured(POINTS)[0], id="other", gpu="h200-sxm")]
+    found = calibrate(rows, load_gpu("h100-sxm"), None, "x")
+    assert [one.id for one in found.aside] == ["other"]
+    assert found.own.points == 5
+
+
+def test_answers_on_the_profile_have_its_engine_bands_and_no_published_correction(
+    mine: Path, found: Calibrated
+) -> None:
+    question = sizing.ask(None, model="llama-3.1-8b", gpu=str(mine), isl=1000, osl=500, rps=5)
+    assert (question.service.engine.name, question.service.engine_version) == ("vllm", "0.19.0")
+    best = estimate(question, simulated=False).best
+    assert best is not None
+    kernels = best.pool.load.kernels
+    assert (kernels.correction.decode, kernels.correction.prefill) == (1.0, 1.0)
+    situation = question.service.situation(kernels.gpu)
+    assert only(Corrections).of(situation).decode == 1.0
+    band = next(band for band in found.own.bands if band.metric == "itl")
+    assert bounds([Predicted("x", 10.0, "itl", situation)])["x"].high == pytest.approx(10 * band.high, rel=1e-3)
+
+
+def test_another_engine_than_that_of_the_runs_is_refused(mine: Path) -> None:
+    with pytest.raises(InputError, match="sglang was not run on"):
+        sizing.ask(None, model="llama-3.1-8b", gpu=str(mine), isl=1000, osl=500, rps=5, engine="sglang")
+
+
+@pytest.mark.parametrize(("base", "says"), [("h1000", "unknown GPU"), ("./nothing.yaml", "not found")])
+def test_a_profile_of_an_unknown_base_is_told_by_line(mine: Path, tmp_path: Path, base: str, says: str) -> None:
+    stated = yaml.safe_load(mine.read_text(encoding="utf-8")) | {"extends": base}
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(stated, sort_keys=False), encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        load_gpu(str(path))
+
+
+def test_rows_of_another_gpu_are_skipped_with_the_reason(mine: Path) -> None:
+    row = replace(load_measured(OTHERS)[0], gpu="H200-SXM-141GB")
+    (result,) = predict_rows([row], 1, gpu=load_gpu(str(mine)))
+    assert result.skipped is not None and "is not H100" in result.skipped
+
+
+@pytest.mark.parametrize("engine", ["vllm:0.19.0", "vllm:0.7.0"])  # whose host is hidden under the GPU, and not
+@pytest.mark.parametrize("step_us", [300.0, -200.0, -1e5])
+def test_the_simulators_clock_and_the_exact_step_add_the_same(engine: str, step_us: float) -> None:
+    name, version = engine.split(":")
+    row = replace(load_measured(POINTS)[1], engine=name, engine_version=version)
+    case = resolve(row)
+    own = OwnRuns(
+        engine=name,
+        engine_version=version,
+        step_us=step_us,
+        sequence_us=5.0,
+        points=1,
+        settings="x",
+        source="x",
+        date="x",
+    )
+    gpu = case.replica.gpu_type.gpu.model_copy(update={"own_runs": own})
+    kernels = replace(case.deployed.kernels, gpu=gpu)
+    clock = step_clock(kernels, most_tokens=64, most_rows=64)
+    batch = DecodeBatch()
+    for number in range(16):
+        batch.join(number, 1000.0, 100)
+    exact = step(kernels, Batch(decode_sequences=16.0, decode_context_tokens=1000.0)).total_s
+    assert clock.stretch(batch, 1) == pytest.approx(exact, rel=0.02)
+    assert exact > 0
+
+
+def test_the_file_is_what_was_fitted(mine: Path, found: Calibrated) -> None:
+    gpu = load_gpu(str(mine))
+    own = gpu.spec.own_runs
+    assert own is not None and gpu.spec.extends == "h100-sxm"
+    assert (own.compute, own.bandwidth, own.step_us, own.sequence_us) == tuple(
+        getattr(found.own, name) for name in FACTORS
+    )
+    assert own.source == "own_points.csv" and own.engine_version == "0.19.0" and own.date
+    assert gpu.spec.datasheet == load_gpu("h100-sxm").spec.datasheet
+
+
+def test_situations_of_rows_carry_the_bands_of_their_profile(mine: Path) -> None:
+    (result,) = predict_rows(load_measured(OTHERS)[:1], 1, gpu=load_gpu(str(mine)))
+    assert situation_of(result).own
+    with POINTS.open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 5
