@@ -28,11 +28,11 @@ from sizing.evidence.rows import Case, resolve
 from sizing.replica import batching
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed, timed_by
-from sizing.specs.bands import Band, BandMetric, Correction, Corrections
+from sizing.specs.bands import Correction, Corrections
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
-from sizing.specs.own_runs import FACTORS, Factor, FactorRange, GpuExtension, OwnRuns
+from sizing.specs.own_runs import FACTORS, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
 from sizing.specs.units import MILLI
 
 Floats = NDArray[np.float64]
@@ -283,7 +283,7 @@ def ranges(runs: Runs, found: Fit) -> tuple[FactorRange, ...]:
     return tuple(FactorRange(factor=name, low=low[name], high=high[name]) for name in low)
 
 
-def bands(runs: Runs, found: Fit) -> tuple[Band, ...]:
+def bands(runs: Runs, found: Fit) -> tuple[OwnBand, ...]:
     """The error bands of what the runs measured, each run predicted by the others; E2E and rates follow where not measured."""
     errors = _errors(runs, found.left_out)
     made = []
@@ -293,7 +293,11 @@ def bands(runs: Runs, found: Fit) -> tuple[Band, ...]:
             _students(max(1, n - 1)) * float(np.sqrt(np.mean(np.square(ratios)))),
             SIGMAS_OF_8_IN_10 * runs.rules.error[metric],
         )
-        made.append(Band(metric=metric, low=float(np.exp(-width)), high=float(np.exp(width)), n=n, groups=1))
+        made.append(
+            OwnBand.model_validate(
+                {"metric": metric, "low": float(np.exp(-width)), "high": float(np.exp(width)), "n": n}
+            )
+        )
     return tuple(made)
 
 
@@ -477,7 +481,7 @@ def profile(calibrated: Calibrated, on: Found[Gpu]) -> str:
         {"factor": one.factor, "low": _short(one.low), "high": _short(one.high)} for one in calibrated.own.ranges
     ]
     stated["own_runs"]["bands"] = [
-        {"metric": one.metric, "low": _short(one.low), "high": _short(one.high), "n": one.n, "groups": 1}
+        {"metric": one.metric, "low": _short(one.low), "high": _short(one.high), "n": one.n}
         for one in calibrated.own.bands
     ]
     return HEAD + yaml.safe_dump(stated, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)

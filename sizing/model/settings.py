@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
-from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation
+from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation, of_own
 from sizing.specs.engine import Engine, EngineSettings, Row, Sparse, When
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu
@@ -207,5 +207,5 @@ class Service:
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
         """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
         kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
-        own = () if gpu.own_runs is None else gpu.own_runs.bands
+        own = () if gpu.own_runs is None else of_own(gpu.own_runs)
         return Situation(self.mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load, own=own)

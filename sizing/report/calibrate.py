@@ -36,7 +36,7 @@ class FittedFactor(NamedTuple):
     unit: str
 
 
-class OwnBand(NamedTuple):
+class BandEnds(NamedTuple):
     """The error band of a number by the profile, in times the prediction."""
 
     low: float
@@ -62,7 +62,7 @@ class CalibrationReport(NamedTuple):
     points: int
     factors: tuple[FittedFactor, ...]
     errors: dict[str, MetricErrors]
-    bands: dict[str, OwnBand]
+    bands: dict[str, BandEnds]
     aside: tuple[Reason, ...]
     written: str | None
     schema: str = "llmsize.calibration/1"
@@ -85,7 +85,7 @@ def record(
             FittedFactor(name, getattr(own, name), *_ends(known.get(name)), MEANINGS[name][1]) for name in FACTORS
         ),
         errors=found.errors,
-        bands={band.metric: OwnBand(band.low, band.high, band.n) for band in own.bands},
+        bands={band.metric: BandEnds(band.low, band.high, band.n) for band in own.bands},
         aside=tuple(Reason(*one) for one in (*found.aside, *unread)),
         written=written,
     )

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.specs.own_runs import OwnRuns
 from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
@@ -62,6 +63,11 @@ class Correction(Spec):
 
 
 UNCORRECTED = Correction.model_construct()  # for which no validator is built
+
+
+def of_own(runs: OwnRuns) -> tuple[Band, ...]:
+    """The bands of own runs, which are one group."""
+    return tuple(Band(metric=one.metric, low=one.low, high=one.high, n=one.n, groups=1) for one in runs.bands)
 
 
 class Sure(NamedTuple):
