@@ -28,7 +28,7 @@ from sizing.evidence.rows import Case, resolve
 from sizing.replica import batching
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed, timed_by
-from sizing.specs.bands import Correction, Corrections
+from sizing.specs.bands import BandMetric, Correction, Corrections
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
