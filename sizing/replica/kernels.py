@@ -25,7 +25,7 @@ from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, HostTime, VectorAttention
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.experts import ExpertKernel
-from sizing.specs.gpu import AssumedEfficiency, Assumptions, EfficiencyRow, Gpu, stand_ins
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, DispatchWay, EfficiencyRow, Gpu, stand_ins
 from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO, TERA
 
 ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert
@@ -442,31 +442,34 @@ class Kernels:
         return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
 
     def _dispatch_directly(self, operation: Operation) -> Numeric:
-        """Seconds in which each token goes straight to every rank that has one of its experts, over link and network at once."""
-        within, nodes = self.spread(operation)
-        copies = roofline.reached(operation.gpus, operation.fan_out)
-        sent = operation.message_bytes * copies
-        here_s: Numeric = 0.0
-        if within > 1:
-            here = replace(operation, rule="all_to_all", gpus=within, message_bytes=sent / nodes)
-            here_s = self._island_collective(here)
-        if nodes == 1:
-            return here_s
-        _, bytes_per_s, alpha_s = self.inter_node_link()
-        away = (nodes - 1) / nodes
-        return np.maximum(here_s, roofline.send_s(sent * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s))
+        """Seconds in which each token goes straight to each of its experts; the other way where a step has too many tokens for that.
+
+        Engines hold the buffers of the direct way for some hundred tokens a GPU, and take the other way for more.
+        """
+        _, nodes = self.spread(operation)
+        sent, between = operation.fan_out, operation.fan_out * (nodes - 1) / nodes
+        directly = self._dispatched_s(operation, self.assumptions.dispatch.low_latency, sent - between, between)
+        return np.minimum(directly, self._dispatch_by_node(operation))
 
     def _dispatch_by_node(self, operation: Operation) -> Numeric:
         """Seconds in which each token goes once to every node that has one of its experts, and on from there over the link."""
-        within, nodes = self.spread(operation)
-        sent = operation.message_bytes * roofline.reached(operation.gpus, operation.fan_out)
-        here = replace(operation, rule="all_to_all", gpus=within, message_bytes=sent)
-        here_s: Numeric = self._island_collective(here) if within > 1 else 0.0
-        if nodes == 1:
-            return here_s
-        _, bytes_per_s, alpha_s = self.inter_node_link()
-        away = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
-        return here_s + roofline.send_s(operation.message_bytes * away, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+        _, nodes = self.spread(operation)
+        between = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
+        copies = roofline.reached(operation.gpus, operation.fan_out)
+        return self._dispatched_s(operation, self.assumptions.dispatch.high_throughput, copies, between)
+
+    def _dispatched_s(self, operation: Operation, way: DispatchWay, here: float, between: float) -> Numeric:
+        """Seconds of `here` copies of a message over the link and `between` over the network at once."""
+        link = self.gpu.datasheet.link
+        share = way.link.get(self.gpu.architecture, way.link["any"])
+        pcie = self.gpu.datasheet.node.pcie_gb_per_s_per_direction
+        per_direction = link.gb_per_s_per_direction if link is not None else pcie
+        moved_s = here * operation.message_bytes / (share * per_direction * GIGA)
+        if not between:
+            return MICRO * way.alpha_us + moved_s
+        _, usual, _ = self.inter_node_link()
+        network = usual / self.assumptions.inter_node_efficiency * way.network
+        return MICRO * way.alpha_between_us + np.maximum(moved_s, between * operation.message_bytes / network)
 
     def _island_collective(self, operation: Operation) -> Numeric:
         link = self.gpu.datasheet.link

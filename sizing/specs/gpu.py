@@ -363,6 +363,27 @@ class PcieCollectives(Spec):
     most_gb_per_s: tuple[Positive, ...]
 
 
+class DispatchWay(Spec):
+    """A way of tokens to their experts: start-up within a node and between nodes, shares of the link's and the network's speed.
+
+    `link` is by GPU architecture, `any` for all others.
+    """
+
+    alpha_us: NonNegative
+    alpha_between_us: NonNegative
+    link: dict[str, Efficiency]
+    network: Efficiency
+
+
+class Dispatch(Spec):
+    """Both ways, as DeepEP has them."""
+
+    low_latency: DispatchWay
+    high_throughput: DispatchWay
+    source: Text
+    date: Text
+
+
 class AssumedEfficiencies(OneFile):
     """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
 
@@ -384,6 +405,7 @@ class Assumptions(OneFile):
     pcie: PcieCollectives
     inter_node_efficiency: Efficiency
     inter_node_alpha_us: NonNegative
+    dispatch: Dispatch
     weight_only_compute: Efficiency
     launches: Launches
     source: Text
