@@ -92,6 +92,10 @@ class StubClock:
     prefill: float = 1.0
     decode: float = 1.0
 
+    @property
+    def serial(self) -> float:
+        return 0.0
+
     def outside(self, prompt_tokens: int) -> float:
         return 0.0
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 SLACK_SHARE = 1e-9
 
@@ -217,3 +218,23 @@ class DecodeBatch:
             while (at := window.next_fill()) is not None and at <= self.step:
                 window.attended -= self.step - at
                 del window.fills[heapq.heappop(window.ordered)[1]]
+
+
+class Clock(Protocol):
+    """How long steps take, whatever the unit of time."""
+
+    @property
+    def serial(self) -> float:
+        """Time that a server's one thread takes for a request before the scheduler sees it."""
+
+    def outside(self, prompt_tokens: int) -> float:
+        """Time that a request takes outside the steps, on its way in and out."""
+
+    def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
+        """(time of a step that prefills `pieces`, extra time until its first tokens are out)."""
+
+    def stretch(self, batch: DecodeBatch, steps: int) -> float:
+        """Time of `steps` steps that decode only."""
+
+    def steps_within(self, batch: DecodeBatch, time: float) -> int:
+        """The fewest decode-only steps that take at least `time`."""

@@ -37,7 +37,7 @@ from sizing.replica.step import (
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
-from sizing.specs.units import MICRO
+from sizing.specs.units import MICRO, MILLI
 
 LENGTH_POINTS_PER_OCTAVE = 4
 SHARE_POINTS_PER_OCTAVE = 2
@@ -157,9 +157,14 @@ class StepClock:
     own_step_s: float = 0.0
     own_sequence_s: float = 0.0
 
+    @property
+    def serial(self) -> float:
+        """Seconds that the server's thread takes for a request, one after another."""
+        return MILLI * self.front_end.serial_ms * self.correction.prefill
+
     def outside(self, prompt_tokens: int) -> float:
-        """Seconds that a request takes outside the steps."""
-        return float(front_end_s(self.front_end, prompt_tokens)) * self.correction.prefill
+        """Seconds that a request takes outside the steps, beside the server's thread."""
+        return float(front_end_s(self.front_end, prompt_tokens)) * self.correction.prefill - self.serial
 
     def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
         host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches

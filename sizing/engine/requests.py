@@ -49,6 +49,22 @@ class Requests:
         return len(self.arrival)
 
 
+@dataclass(slots=True)
+class Watch:
+    """Integrals over time and extremes, for means: queue, batch, cache, busy; since a time and, once over, until one."""
+
+    since: float = 0.0
+    until: float = math.nan
+
+    queue: float = 0.0
+    batch: float = 0.0
+    cache: float = 0.0
+    busy: float = 0.0
+    queue_max: int = 0
+    batch_max: int = 0
+    cache_max: float = 0.0
+
+
 Arrivals = Literal["even", "poisson", "gamma"]
 SURE_SIGMAS = 6.0  # beyond which chance comes once in a billion runs
 

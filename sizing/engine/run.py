@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from sizing.engine.batch import Piece
-from sizing.engine.requests import Requests
-from sizing.engine.scheduler import Scheduler, Watch
+from sizing.engine.requests import Requests, Watch
+from sizing.engine.scheduler import Scheduler
 
 MOST_SAMPLES = 1024  # kept of a run, half of them after each thinning: more than a picture's columns
 STEPS_BETWEEN_NEWS = 256

@@ -12,10 +12,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from sizing.engine.batch import DecodeBatch, KvCache, Piece
-from sizing.engine.requests import Requests
+from sizing.engine.batch import Clock, DecodeBatch, KvCache, Piece
+from sizing.engine.requests import Requests, Watch
 from sizing.engine.rules import SchedulerRules
 from sizing.model.extras import cached_tokens
 
@@ -24,38 +23,6 @@ from sizing.model.extras import cached_tokens
 RATIO_START, RATIO_FLOOR_SHARE, RATIO_STEPS = 0.7, 0.14, 600
 RETRACT_MARGIN_TOKENS = 20
 ROUNDING = 1e-9  # of a token: what sums of means may be off by
-
-
-class Clock(Protocol):
-    """How long steps take, whatever the unit of time."""
-
-    def outside(self, prompt_tokens: int) -> float:
-        """Time that a request takes outside the steps, on its way in and out."""
-
-    def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
-        """(time of a step that prefills `pieces`, extra time until its first tokens are out)."""
-
-    def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Time of `steps` steps that decode only."""
-
-    def steps_within(self, batch: DecodeBatch, time: float) -> int:
-        """The fewest decode-only steps that take at least `time`."""
-
-
-@dataclass(slots=True)
-class Watch:
-    """Integrals over time and extremes, for means: queue, batch, cache, busy; since a time and, once over, until one."""
-
-    since: float = 0.0
-    until: float = math.nan
-
-    queue: float = 0.0
-    batch: float = 0.0
-    cache: float = 0.0
-    busy: float = 0.0
-    queue_max: int = 0
-    batch_max: int = 0
-    cache_max: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,6 +47,8 @@ class Scheduler:
     now: float = 0.0
     handed: bool = False
     one_by_one: bool = False
+    coming: deque[tuple[float, int]] = field(default_factory=deque)
+    served_until: float = 0.0
     queue: deque[int] = field(default_factory=deque)
     prefilling: list[int] = field(default_factory=list)
     ranks: dict[int, int] = field(default_factory=dict)
@@ -104,8 +73,8 @@ class Scheduler:
 
     @property
     def in_flight(self) -> int:
-        """Requests queued or running."""
-        return len(self.queue) + self.running
+        """Requests on their way in, queued or running."""
+        return len(self.coming) + len(self.queue) + self.running
 
     @property
     def running(self) -> int:
@@ -115,14 +84,25 @@ class Scheduler:
     # --- what the caller drives ----------------------------------------------------------------------------------
 
     def submit(self, request: int) -> None:
-        """Queue a request that has arrived. One whose cache can never fit is refused, and counted."""
+        """Take a request that has arrived: it is queued once the server's thread has seen it, one after another.
+
+        One whose cache can never fit is refused, and counted.
+        """
         total = self.requests.isl[request] + self.requests.osl[request]
         of_rank = self.pool.size_bytes / self.rules.ranks
         if self.pool.need(total, self.requests.isl[request]) > of_rank * (1 + 1e-12):
             self.refused.append(request)
             return
+        arrival = self.requests.arrival[request]
+        if self.clock.serial:
+            self.served_until = max(self.served_until, arrival) + self.clock.serial
+            self.coming.append((self.served_until, request))
+        else:
+            self._queue(request, arrival)
+
+    def _queue(self, request: int, since: float) -> None:
         self.queue.append(request)
-        self.watch.queue += max(0.0, self.now - self.requests.arrival[request])  # it came while a step ran
+        self.watch.queue += max(0.0, self.now - since)  # it came while a step ran
         self.watch.queue_max = max(self.watch.queue_max, len(self.queue))
 
     def run(self, until: float) -> None:
@@ -136,13 +116,20 @@ class Scheduler:
 
     def step(self, until: float) -> bool:
         """Take a step, or a stretch of them that ends by `until`; returns whether there was anything to do."""
+        while self.coming and self.coming[0][0] <= self.now:
+            since, request = self.coming.popleft()
+            self._queue(request, since)
         self._admit()
+        if self.coming:
+            until = min(until, self.coming[0][0])
         if self.prefilling:
             self._prefill_step()
         elif self.batch.size:
             self._decode_stretch(min(until, self.landing[0][0]) if self.landing else until)
         elif self.landing:
             self._pass(min(until, self.landing[0][0]) - self.now, 0, False, ())
+        elif self.coming:
+            self.now = until
         else:
             return False
         if self.landing:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from sizing.engine import run
 from sizing.engine.batch import DecodeBatch, KvCache
 from sizing.engine.clock import step_clock, windows_of
-from sizing.engine.requests import Arrivals, Lengths, Requests, arrival_times
+from sizing.engine.requests import Arrivals, Lengths, Requests, Watch, arrival_times
 from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
-from sizing.engine.scheduler import Scheduler, Watch
+from sizing.engine.scheduler import Scheduler
 from sizing.model.architecture import Shard
 from sizing.model.extras import NOTHING
 from sizing.model.memory import ONE_BY_ONE, MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes

@@ -26,6 +26,11 @@ class TickClock:
     itl: float = 1.0
     chunks: int = 1
 
+    @property
+    def serial(self) -> float:
+        """Ticks that a server's thread takes for a request: none."""
+        return 0.0
+
     def outside(self, prompt_tokens: int) -> float:
         """Ticks that a request takes outside the steps: none."""
         return 0.0

@@ -40,6 +40,7 @@ class SettingsConditions:
     switched: bool = False
     states: bool = False
     sparse: Sparse | None = None
+    between_nodes: bool = False
 
 
 def check_version(engine: Engine, version: str | None) -> str:
@@ -163,6 +164,7 @@ def _holds(when: When, conditions: SettingsConditions) -> bool:
         and when.switched in (None, conditions.switched)
         and when.states in (None, conditions.states)
         and (not when.sparse or conditions.sparse in when.sparse)
+        and when.between_nodes in (None, conditions.between_nodes)
     )
 
 

@@ -171,8 +171,10 @@ def launched_s(gpu_s: Numeric, launching_s: Numeric, captured_tokens: int, token
 
 
 def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
-    """Seconds that a request takes outside the steps."""
-    return MILLI * front_end.per_request_ms + MICRO * front_end.per_prompt_token_us * prompt_tokens
+    """Seconds that a request takes outside the steps where no other comes with it."""
+    return (
+        MILLI * (front_end.per_request_ms + front_end.serial_ms) + MICRO * front_end.per_prompt_token_us * prompt_tokens
+    )
 
 
 def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:

@@ -19,6 +19,7 @@ class When(Spec):
     Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica. `switched`: whether a
     switch joins the GPUs of a server (NVSwitch), in place of PCIe or bridges of two. `states`: whether the model has recurrent states.
     `sparse`: how a token of a sparse cache is held, as an index beside a latent (DeepSeek-V3.2) or compressed (DeepSeek-V4).
+    `between_nodes`: whether the GPUs of a pipeline stage are of several nodes.
     """
 
     min_memory_gib: Positive | None = None
@@ -34,6 +35,7 @@ class When(Spec):
     switched: Annotated[bool, Field(strict=True)] | None = None
     states: Annotated[bool, Field(strict=True)] | None = None
     sparse: tuple[Sparse, ...] = ()
+    between_nodes: Annotated[bool, Field(strict=True)] | None = None
 
 
 class Row(Spec):
@@ -237,11 +239,13 @@ class SpeculationHost(Spec):
 class FrontEnd(Spec):
     """What a request takes outside the steps, between client and scheduler: HTTP, tokenising, the way back of its tokens.
 
-    t = per_request + per_prompt_token * prompt tokens. It delays the request, and no step of others.
+    t = per_request + per_prompt_token * prompt tokens. It delays the request, and no step of others. `serial_ms` comes on top: one
+    thread takes it for each request on its way in, one after another, so that requests that come together wait for each other.
     """
 
     per_request_ms: NonNegative
     per_prompt_token_us: NonNegative
+    serial_ms: NonNegative = 0.0
     points: PositiveInt | None = None
     spread: NonNegative | None = None
 
