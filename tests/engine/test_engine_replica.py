@@ -444,6 +444,20 @@ def test_a_windowed_layer_holds_its_window_of_every_sequence() -> None:
     assert of.pool.block_bytes == 12 * 16 * 2048
 
 
+def test_requests_that_come_together_wait_for_the_servers_thread_one_after_another() -> None:
+    """Three at once are seen 4, 8 and 12 ms later; one that comes later finds the thread free; ITL is nobody's business."""
+    of = served("llama-3.1-8b", "vllm:0.19.0")
+    requests = store([0.0, 0.0, 0.0, 5.0], [500] * 4, [2] * 4)
+    replica = replica_of(of, requests)
+    replica.clock = replace(of.clock, front_end=FrontEnd(per_request_ms=10.0, per_prompt_token_us=0.0, serial_ms=4.0))
+    first = replica.clock.step([Piece(0, 500.0, 0.0)], replica.batch, False)[0]
+    run_open(replica)
+    assert first > 0.008  # so the second and third are seen during the first one's prefill
+    assert requests.admitted == pytest.approx([0.004, 0.004 + first, 0.004 + first, 5.004])
+    assert requests.first_token[3] - 5.0 == pytest.approx(0.014 + first)
+    assert replica.in_flight == 0
+
+
 def test_time_outside_the_steps_delays_a_request_and_no_other() -> None:
     """TTFT and E2E grow by it, ITL does not, and a client of a closed loop sends its next request that much later."""
     of = served("llama-3.1-8b", "vllm:0.19.0")
