@@ -41,7 +41,7 @@ MEASURED = {8: (498, 961), 16: (805, 1827), 32: (1853, 3641)}
 @pytest.mark.parametrize("gpus", MEASURED)
 def test_many_tokens_take_what_was_measured(gpus: int) -> None:
     for value_bytes, measured in zip((1, 2), MEASURED[gpus], strict=True):
-        assert us("high_throughput", gpus, 4096, value_bytes) == pytest.approx(measured, rel=0.2)
+        assert us("high_throughput", gpus, 4096, value_bytes) == pytest.approx(measured, rel=0.25)
 
 
 def test_a_step_with_too_many_tokens_for_the_direct_way_takes_the_other() -> None:
