@@ -254,17 +254,15 @@ def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
 
 
 def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Points:
-    """Operating points under Poisson arrivals, as many as keep `decoding` sequences decoding on average.
-
-    With OSL 1 nothing decodes, and `decoding` is the utilisation of the prefill capacity, below 1.
-    """
+    """Operating points under Poisson arrivals that keep `decoding` sequences decoding; with OSL 1 that is a share of prefill's capacity."""
     if flow.prefill_pool:
         return _prefill_pool(curves, flow, decoding, quantiles)
     decodes = flow.osl > 1
     rates = (_rates if decodes else _prefill_rates)(curves, flow, decoding)
-    stable = (rates.busy < 1) & (rates.in_prefill <= 1)
+    of_thread = rates.requests_per_s * curves.serial_s  # share of time that the front end is busy, an M/D/1 queue
+    stable = (rates.busy < 1) & (rates.in_prefill <= 1) & (of_thread < 1)
     wait = _waits(flow, rates, decoding, stable)
-    own_s = curves.front_end_s + rates.prompt_s
+    own_s = curves.front_end_s + curves.serial_s * of_thread / (2 * np.maximum(1 - of_thread, TINY)) + rates.prompt_s
     ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
     reaction = _reaction(curves, flow, rates, decoding) if decodes else (decoding, decoding)
     per_step = flow.tokens_per_step

@@ -297,7 +297,7 @@ def _together(found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], 
 def shared(curves: Curves, flow: Batching) -> Hashable:
     """What layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
     factors = (curves.correction.decode, curves.correction.prefill)
-    own = (curves.host, curves.front_end_s, curves.captured_tokens, factors)
+    own = (curves.host, curves.front_end_s, curves.serial_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
     return *own, curves.verified, *has, replace(flow, pp=1, dp=1, even_stages=None)
 

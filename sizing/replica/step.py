@@ -302,7 +302,8 @@ class Curves:
     All are of the fullest attention-data rank but for `shared_s`, over the tokens of all ranks: what they do together
     (None where a replica is one rank, whose `body_s` is of everything).
     Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
-    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps. A sequence that
+    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps, `serial_s` of it one
+    request after another. A sequence that
     decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid, and GPUs
     with parts of one cache `joined_s`, as if all ranks had as many. Between grid
     points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
@@ -318,6 +319,7 @@ class Curves:
     prompt_attention_s: Numeric
     host: HostTime
     front_end_s: float = 0.0
+    serial_s: float = 0.0
     launch_s: Numeric = 0.0
     captured_tokens: int = 0
     verified: int = 1
@@ -362,6 +364,7 @@ def curves(
         prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
         host=kernels.host,
         front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
+        serial_s=MILLI * settings.front_end.serial_ms * kernels.correction.prefill,
         launch_s=launch_s(kernels),
         captured_tokens=settings.captured_prefill_tokens,
         verified=shard.extras.verified,

@@ -129,7 +129,7 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     return Timed(
         replica,
         kernels,
-        replace(curves, front_end_s=0.0) if prefilled else curves,
+        replace(curves, front_end_s=0.0, serial_s=0.0) if prefilled else curves,
         flow,
         max(1, min(by_cache, by_engine)),
         "kv_cache" if by_cache < by_engine else "max_num_seqs",

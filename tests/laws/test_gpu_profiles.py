@@ -69,7 +69,7 @@ def test_the_catalogue_is_complete() -> None:
         a100-sxm-40gb a100-sxm-80gb a100-pcie-40gb a100-pcie-80gb a10 a10g a30 a40 rtx-a6000 rtx-3090
         l40s l40 l4 rtx-4090 rtx-6000-ada t4 v100-sxm2-16gb v100-sxm2-32gb
         b200 b300 gb200 gb300 rtx-5090 rtx-pro-6000-workstation rtx-pro-6000-server gb10
-        h20-141gb h800-sxm a800-sxm-80gb l20 gh200-96gb-nvl4 gb200-nvl4 rtx-pro-6000-max-q rtx-pro-5000-48gb
+        h20-141gb h800-sxm a800-sxm-80gb l20 gh200-96gb-nvl4 gh200-144gb-nvl2 gb200-nvl4 rtx-pro-6000-max-q rtx-pro-5000-48gb
         rtx-pro-5000-72gb rtx-a5000 rtx-5080 rtx-4080 rtx-3060-12gb
     """
     amd = "mi100 mi250 mi250x mi300x mi325x mi350x mi355x mi308x"
