@@ -93,16 +93,15 @@ class Scheduler:
         if self.pool.need(total, self.requests.isl[request]) > of_rank * (1 + 1e-12):
             self.refused.append(request)
             return
-        arrival = self.requests.arrival[request]
         if self.clock.serial:
-            self.served_until = max(self.served_until, arrival) + self.clock.serial
+            self.served_until = max(self.served_until, self.requests.arrival[request]) + self.clock.serial
             self.coming.append((self.served_until, request))
         else:
-            self._queue(request, arrival)
+            self._queue(request)
 
-    def _queue(self, request: int, since: float) -> None:
+    def _queue(self, request: int) -> None:
         self.queue.append(request)
-        self.watch.queue += max(0.0, self.now - since)  # it came while a step ran
+        self.watch.queue += max(0.0, self.now - self.requests.arrival[request])  # before it, or while a step ran
         self.watch.queue_max = max(self.watch.queue_max, len(self.queue))
 
     def run(self, until: float) -> None:
@@ -117,8 +116,7 @@ class Scheduler:
     def step(self, until: float) -> bool:
         """Take a step, or a stretch of them that ends by `until`; returns whether there was anything to do."""
         while self.coming and self.coming[0][0] <= self.now:
-            since, request = self.coming.popleft()
-            self._queue(request, since)
+            self._queue(self.coming.popleft()[1])
         self._admit()
         if self.coming:
             until = min(until, self.coming[0][0])

@@ -27,6 +27,7 @@ from sizing.replica import replica as candidates
 from sizing.replica import step as exact
 from sizing.replica.step import gpu_seconds, of_rank
 from sizing.replica.timing import Timed, timed
+from sizing.specs.engine import FrontEnd
 
 OSS = real_model("gpt-oss-120b")
 H100 = real_gpu("h100-sxm")
@@ -191,6 +192,7 @@ def test_prompts_go_to_the_rank_with_the_fewest_tokens() -> None:
     candidate, load = candidate_of("vllm:0.19.0", 3000, 10)
     requests = store([0.0] * 5, [3000, 1000, 1500, 2000, 500], [10] * 5)
     replica = replica_of(candidate, load, requests, 3010)
+    replica.clock = replace(replica.clock, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
     seen: list[list[Piece]] = []
     replica.observer = lambda started, ended, pieces, decoding: seen.append(list(pieces))
     run_open(replica)
