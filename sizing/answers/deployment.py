@@ -14,7 +14,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, started
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import GpuType
 
 
@@ -30,7 +30,7 @@ def memory(question: Question, data: Data | None = None) -> MemoryUse:
     """
     found = deployment(question, data or load_data())
     if found.refused is not None:
-        raise InputError(Fault(f"{found.layout} is refused: {found.refused}", allowed="another layout"))
+        raise InputError(f"{found.layout} is refused: {found.refused}", allowed="another layout")
     return found.memory
 
 

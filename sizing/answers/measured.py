@@ -72,7 +72,7 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
             ]
         )
     if not closed:
-        raise InputError(Fault(f"holds no rows of mode {MODE} with a concurrency", file, field=option))
+        raise InputError(f"holds no rows of mode {MODE} with a concurrency", file=file, field=option)
     taken = closed
     for condition, name, accepts in _conditions(wanted):
         kept = [row for row in taken if accepts(row)]
@@ -85,12 +85,10 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
         listed = [f"{shape.model} {row.isl:g}/{row.osl:g}" for shape, row in first.items()]
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
         raise InputError(
-            Fault(
-                f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}",
-                file,
-                field=option,
-                allowed="one of them, by --model, --isl and --osl",
-            )
+            f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}",
+            file=file,
+            field=option,
+            allowed="one of them, by --model, --isl and --osl",
         )
     isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
     return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(taken, file))

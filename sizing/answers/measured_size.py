@@ -83,7 +83,7 @@ def measured_sizes(
     """
     if target.amount is None:
         allowed = "one of --rps, --users, --dau, --concurrency (or demand: in the workload)"
-        raise InputError(Fault("nothing says how much to serve", field="demand", allowed=allowed))
+        raise InputError("nothing says how much to serve", field="demand", allowed=allowed)
     closed = closed or target.concurrency is not None
     found: list[MeasuredSize] = []
     short: list[Short] = []

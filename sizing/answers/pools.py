@@ -31,7 +31,7 @@ from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs import demand
 from sizing.specs.data import Data
-from sizing.specs.errors import Fault, InputError, UntimedError
+from sizing.specs.errors import InputError, UntimedError
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import HandOver
 from sizing.specs.workload import Limit, Limits
@@ -390,7 +390,7 @@ def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Tr
     """
     apart = unlike(prefill, decode)
     if apart is not None:
-        raise InputError(Fault(apart, field=SEPARATE, allowed=ALIKE))
+        raise InputError(apart, field=SEPARATE, allowed=ALIKE)
     of_both = ((pools.prefill, prefill), (pools.decode, decode))
     gpus = sum((space.pool.replicas or 1) * resolved.layout.gpus for space, resolved in of_both)
     same = prefill.gpu_type.id == decode.gpu_type.id

@@ -21,7 +21,7 @@ from sizing.engine.requests import Lengths
 from sizing.engine.simulation import Run, Traffic, set_of, simulate
 from sizing.question.question import Question
 from sizing.specs.data import Data
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.workload import Limits
 
 MINUTE_S = 60.0
@@ -88,7 +88,7 @@ def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
     seconds = min(MINUTE_S, float(arrival[-1]))
     if seconds <= 0:
         raise InputError(
-            Fault("has all its requests at one moment", file=name, field="--trace", allowed="requests over some time")
+            "has all its requests at one moment", file=name, field="--trace", allowed="requests over some time"
         )
     if float(arrival[-1]) < MINUTE_S:
         return BusiestMinute(name, rows, 0, len(rows), seconds)

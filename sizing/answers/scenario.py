@@ -155,11 +155,9 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
         return resolved
     if request.target.amount is None:
         raise InputError(
-            Fault(
-                "needs a load to say how many talks are idle",
-                field="--think-time",
-                allowed="with --rps, --users or --concurrency",
-            )
+            "needs a load to say how many talks are idle",
+            field="--think-time",
+            allowed="with --rps, --users or --concurrency",
         )
     extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
     return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
@@ -226,11 +224,9 @@ def _traffic(
         return replace(open_, count=_count_of_rate(open_, rate, driving))
     if count is None:
         raise InputError(
-            Fault(
-                "nothing says what to send",
-                field="--requests",
-                allowed="--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once",
-            )
+            "nothing says what to send",
+            field="--requests",
+            allowed="--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once",
         )
     return base
 
@@ -242,7 +238,7 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
     """
     if rate < LEAST_REQUESTS_PER_S:
         message = f"brings {rate:g} requests/s, too few for a clock to tell steps apart"
-        raise InputError(Fault(message, field="demand", allowed=f"at least {LEAST_REQUESTS_PER_S:g}"))
+        raise InputError(message, field="demand", allowed=f"at least {LEAST_REQUESTS_PER_S:g}")
     within = max(1, math.floor(rate * MOST_DURATION_S))
     if driving.limit_s is not None:
         if driving.requests is not None:
@@ -251,7 +247,7 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
         return _within_limit(enough)
     if driving.requests is not None and driving.requests > within:
         message = f"{driving.requests:,} at {rate:g}/s take longer than a year to arrive"
-        raise InputError(Fault(message, field="--requests", allowed=f"at most {within:,}, or a --limit"))
+        raise InputError(message, field="--requests", allowed=f"at most {within:,}, or a --limit")
     return driving.requests or min(REQUESTS, within)
 
 
@@ -272,9 +268,7 @@ def _within_limit(count: float) -> int:
     if count > MOST_REQUESTS:
         message = f"up to {count:,.0f} requests may come until then"
         raise InputError(
-            Fault(
-                message, field="--limit", allowed=f"a shorter one (for at most {MOST_REQUESTS:,}), or with --requests"
-            )
+            message, field="--limit", allowed=f"a shorter one (for at most {MOST_REQUESTS:,}), or with --requests"
         )
     return int(count)
 
@@ -296,11 +290,9 @@ def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
 def _check_share(traffic: Traffic, replicas: int) -> None:
     if traffic.in_flight is not None and traffic.in_flight < replicas:
         raise InputError(
-            Fault(
-                f"{traffic.in_flight} in flight leave some of {replicas} replicas idle",
-                field="--concurrency",
-                allowed=f"at least {replicas}",
-            )
+            f"{traffic.in_flight} in flight leave some of {replicas} replicas idle",
+            field="--concurrency",
+            allowed=f"at least {replicas}",
         )
 
 
@@ -310,7 +302,7 @@ def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> Prefil
 
     if traffic.in_flight is not None:
         allowed = "with --rps, --dau, --trace, or --requests alone"
-        raise InputError(Fault("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed))
+        raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed)
     question = decode.question.with_(precisions=(decode.plan.weight_format,))
     prefill = running(question, decode.data, pools.prefill)
     transfer, replicas = way_between(pools, prefill, decode), pools.prefill.pool.replicas or 1

@@ -27,7 +27,7 @@ from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.catalog.profiles import expert_kernels
 from sizing.specs.calibration import Calibration, Fitted
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.units import parse_version
 
 PARTS_OF_ADDRESS = 5  # scheme, nothing, host, owner, repository
@@ -68,9 +68,7 @@ def main() -> None:
     found = calibrated(rows, calibration, options.jobs, console)
     if not found.constants:
         least = calibration.least_points
-        raise InputError(
-            Fault(f"no constant has the {least} rows that can be predicted that a fit takes", field="rows")
-        )
+        raise InputError(f"no constant has the {least} rows that can be predicted that a fit takes", field="rows")
     console.print(errors_table(found, calibration))
     console.print(constants_table(found))
     if options.write:

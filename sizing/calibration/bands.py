@@ -37,7 +37,7 @@ from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.evidence.errors import BAND_METRICS
 from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 
 # The fields of a band's class, the narrowest class first; a number falls back to wider ones.
 CLASSES: tuple[tuple[str, ...], ...] = (
@@ -79,7 +79,7 @@ def main() -> None:
     console.print(table)
     if not bands:
         least = f"{calibration.bands.least_rows} rows of {calibration.bands.least_groups} groups"
-        raise InputError(Fault(f"no class has the {least} that a band takes", field="rows"))
+        raise InputError(f"no class has the {least} that a band takes", field="rows")
     if options.write:
         memory = [band for band in shelf.only(Bands).bands if band.metric not in BAND_METRICS.values()]
         for name, text in (

@@ -280,7 +280,7 @@ def key_of_line(line: TableLine, rules: KernelRules) -> Key | None:
 def load_tables(folder: Path) -> Tables:
     """The tables of a folder. Raises InputError with one fault for each file that is missing or wrong."""
     if not is_folder(folder):
-        raise InputError(Fault("is no folder of kernel tables", file=str(folder)))
+        raise InputError("is no folder of kernel tables", file=str(folder))
     found: dict[str, list[_Line]] = {}
     faults: list[Fault] = []
     for table, (name, kind) in FILES.items():
@@ -311,15 +311,15 @@ def read_lines(path: Path, kind: type[LineT]) -> list[LineT]:
     try:
         missing = [name for name in kind.model_fields if name not in (reader.fieldnames or ())]
         if missing:
-            raise InputError(Fault(f"has no column {', '.join(missing)}", file=file, line=1))
+            raise InputError(f"has no column {', '.join(missing)}", file=file, line=1)
         for cells in reader:
             lines.append(kind.model_validate(cells))
     except csv.Error as error:
-        raise InputError(Fault(f"is not valid CSV: {error}", file, reader.line_num)) from None
+        raise InputError(f"is not valid CSV: {error}", file=file, line=reader.line_num) from None
     except ValidationError as error:
         first = error.errors()[0]
         message = f"{first['input']!r}: {first['msg']}"
-        raise InputError(Fault(message, file, reader.line_num, field=str(first["loc"][0]))) from None
+        raise InputError(message, file=file, line=reader.line_num, field=str(first["loc"][0])) from None
     if not lines:
-        raise InputError(Fault("holds no rows", file=file))
+        raise InputError("holds no rows", file=file)
     return lines

@@ -27,7 +27,7 @@ from sizing.calibration.kernel_tables import Tables, load_tables, names_in
 from sizing.calibration.profiles import written
 from sizing.catalog import shelf
 from sizing.specs.calibration import Calibration
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import EfficiencyRow
 
 PERCENT = 100
@@ -133,7 +133,7 @@ def main() -> None:
     tables = load_tables(options.folder)
     found = refits(tables, calibration)
     if not found.refitted and not found.compared:
-        raise InputError(Fault("holds nothing that a GPU profile has a row for", file=str(options.folder)))
+        raise InputError("holds nothing that a GPU profile has a row for", file=str(options.folder))
     console = Console(width=WIDTH, highlight=False)
     console.print(rows_table(found.refitted, calibration.least_gain))
     console.print(published_table(found.compared))

@@ -104,9 +104,9 @@ def _read_toml(path: Path) -> DataFile:
     try:
         table: Any = tomllib.loads(text).get("tool", {}).get(TABLE, {})
     except (tomllib.TOMLDecodeError, AttributeError) as error:
-        raise InputError(Fault(f"is not valid TOML: {error}", file=str(path))) from None
+        raise InputError(f"is not valid TOML: {error}", file=str(path)) from None
     if not isinstance(table, dict):
-        raise InputError(Fault("must be a table of settings", file=str(path), field=f"tool.{TABLE}"))
+        raise InputError("must be a table of settings", file=str(path), field=f"tool.{TABLE}")
     return DataFile(table, str(path), _keys_of(text))
 
 

@@ -137,9 +137,9 @@ def _check_kind(mode: int, file: str, allowed: str) -> None:
     if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
         return
     if stat.S_ISDIR(mode):
-        raise InputError(Fault("is a folder, not a file", file=file))
+        raise InputError("is a folder, not a file", file=file)
     kind = "a socket" if stat.S_ISSOCK(mode) else "a device"
-    raise InputError(Fault(f"is {kind}, not a file", file=file, allowed=allowed))
+    raise InputError(f"is {kind}, not a file", file=file, allowed=allowed)
 
 
 def _failed(what: str, error: OSError | ValueError, file: str) -> Fault:
@@ -166,11 +166,11 @@ class _Pipe(io.RawIOBase):
             except BlockingIOError:
                 if not select.select([self._descriptor], [], [], PIPE_PATIENCE_S)[0]:
                     raise InputError(
-                        Fault(f"is a pipe through which nothing came in {PIPE_PATIENCE_S:.0f} s", file=self._file)
+                        f"is a pipe through which nothing came in {PIPE_PATIENCE_S:.0f} s", file=self._file
                     ) from None
                 continue
             if not count and not self._began:
-                raise InputError(Fault("is a pipe that nobody writes to", file=self._file, allowed=_READABLE))
+                raise InputError("is a pipe that nobody writes to", file=self._file, allowed=_READABLE)
             self._began = True
             return count
 
@@ -268,10 +268,10 @@ def read_yaml(path: Path | str) -> DataFile:
     text = read_text(path)
     data = parse(text, file)
     if data is None:
-        raise InputError(Fault("is empty", file=file))
+        raise InputError("is empty", file=file)
     if not isinstance(data, dict):
         message = "must hold a mapping of keys to values at the top, as `name: ...`"
-        raise InputError(Fault(message, file=file, line=1))
+        raise InputError(message, file=file, line=1)
     return DataFile(data, file, text)
 
 
@@ -284,10 +284,10 @@ def read_json(path: Path | str) -> DataFile:
     file = str(path)
     text = read_text(path)
     if not text.strip():
-        raise InputError(Fault("is empty", file=file))
+        raise InputError("is empty", file=file)
     data = json_value(text, file)
     if not isinstance(data, dict):
-        raise InputError(Fault("must hold an object at the top, as {...}", file=file, line=1))
+        raise InputError("must hold an object at the top, as {...}", file=file, line=1)
     # Lines are found by reading the text as YAML, which knows no tabs between tokens.
     return DataFile(data, file, text.replace("\t", " "))
 
@@ -322,9 +322,9 @@ def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no
             with open_bytes(Path(path)) as stream:
                 content = stream.read(most_bytes + 1)
     except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror or error}", file=file)) from None
+        raise InputError(f"cannot be read: {error.strerror or error}", file=file) from None
     if len(content) > most_bytes:
-        raise InputError(Fault(f"is larger than {most_bytes // 2**20} MiB; {why}", file=file))
+        raise InputError(f"is larger than {most_bytes // 2**20} MiB; {why}", file=file)
     return _decoded(content, file)
 
 
@@ -354,11 +354,11 @@ def _decoded(content: bytes, file: str) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(Fault("is not UTF-8 text", file=file, line=line)) from None
+        raise InputError("is not UTF-8 text", file=file, line=line) from None
     control = _CONTROL.search(text)
     if control:
         line = text.count("\n", 0, control.start()) + 1
-        raise InputError(Fault(f"is not text: it holds the character {control[0]!r}", file=file, line=line))
+        raise InputError(f"is not text: it holds the character {control[0]!r}", file=file, line=line)
     return text
 
 

@@ -245,9 +245,7 @@ def _from_path(path: Path) -> FoundModel:
         told = (
             f"this is a checkpoint's {QUANTISATION_FILE}, which says how weights are stored and not what the model is"
         )
-        raise InputError(
-            Fault(told, file=config.file, allowed=f"its folder, or its {CONFIG_FILE}; both are read together")
-        )
+        raise InputError(told, file=config.file, allowed=f"its folder, or its {CONFIG_FILE}; both are read together")
     name = _name_of(path, folder, config)
     model = _read_config(config, folder, name)
     return FoundModel(model, name, file, task="embed" if model.encoder else None)
@@ -320,7 +318,7 @@ def _checkpoint_bytes(index: Path) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
         where = ("metadata", "total_size")
         message = "must be the size of the weights in bytes, a whole number above 0"
-        raise InputError(Fault(message, document.file, document.line(where), ".".join(where)))
+        raise InputError(message, file=document.file, line=document.line(where), field=".".join(where))
     return size
 
 
@@ -392,7 +390,7 @@ def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
     except Exception as error:
         # The client raises its own, httpx's, requests' and OS errors; all mean that the file did not come.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise InputError(Fault(f"{CONFIG_FILE} of {hub_id} could not be fetched: {reason}")) from None
+        raise InputError(f"{CONFIG_FILE} of {hub_id} could not be fetched: {reason}") from None
     config = read_json(path)
     source = f"https://huggingface.co/{hub_id}"
     with _lines_of(config):
@@ -423,7 +421,7 @@ def published(name: str, *, like: bool = False) -> Checkpoint | None:
         {key: value.split() if key == "kept" else value for key, value in row.items() if value}
     )
     if found.profile is None:
-        raise InputError(Fault(f"{found.name} is not modelled: {found.source}", allowed="its config.json"))
+        raise InputError(f"{found.name} is not modelled: {found.source}", allowed="its config.json")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sizing.catalog.shelf import hyphenated, only
 from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import Gpu, Price
 
 OLD_MONTHS = 6  # from which on a price is said to be old
@@ -61,11 +61,11 @@ def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "-
     if offers(gpu, provider):
         kinds = sorted({price.kind for price in offers(gpu, provider)})
         message = f"no {kind} price of {gpu.name} by {provider!r} is known"
-        raise InputError(Fault(message, field=field, allowed=", ".join(kinds), nearest=nearest(kind, kinds)))
+        raise InputError(message, field=field, allowed=", ".join(kinds), nearest=nearest(kind, kinds))
     known = sorted({price.provider for price in offers(gpu, kind=kind)})
     message = f"no {kind} price of {gpu.name} by {provider!r} is known"
     allowed = ", ".join(known) or "none is known of this GPU; --price"
-    raise InputError(Fault(message, field=field, allowed=allowed, nearest=nearest(provider, known)))
+    raise InputError(message, field=field, allowed=allowed, nearest=nearest(provider, known))
 
 
 def price_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "--cloud") -> tuple[float, str]:
@@ -142,13 +142,13 @@ def api_offer(provider: str, model: str, *, field: str) -> ApiOffer:
     if found is None:
         names = [each.name for each in known.providers]
         message = f"no API prices of {provider!r} are known"
-        raise InputError(Fault(message, field=field, allowed=", ".join(names), nearest=nearest(provider, names)))
+        raise InputError(message, field=field, allowed=", ".join(names), nearest=nearest(provider, names))
     hits = _models(found, model)
     if len(hits) != 1:
         names = [each.model for each in hits or found.models]
         message = f"{found.name} has {'several models' if hits else 'no model'} {model!r}"
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more (llmsize prices)" if len(names) > 8 else "")
-        raise InputError(Fault(message, field=field, allowed=shown, nearest=None if hits else nearest(model, names)))
+        raise InputError(message, field=field, allowed=shown, nearest=None if hits else nearest(model, names))
     return ApiOffer(found.name, hits[0], known.date, f"{found.page}, by {known.source}")
 
 

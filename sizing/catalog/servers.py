@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sizing.catalog.files import expanded, read_yaml, validate
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Shelf, is_path, named
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 
@@ -97,7 +97,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     file = str(own.path)
     if own.spec.gpu is not None and own.spec.gpu != gpu_id:
         message, allowed = f"holds {own.spec.gpu} GPUs, not {gpu_id}", f"-g {own.spec.gpu}"
-        raise InputError(Fault(message, file, own.lines.get("gpu"), "gpu", allowed))
+        raise InputError(message, file=file, line=own.lines.get("gpu"), field="gpu", allowed=allowed)
     numbers = _numbers(own, ready_for(gpu_id))
     if "gpus" not in numbers:
         sheet = gpu.datasheet
@@ -107,7 +107,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     if "price_usd" not in numbers:
         known = ", ".join(SHELF.ids)
         message = f"no price of a server with {numbers['gpus'].value:.0f} x {gpu.name} is known"
-        raise InputError(Fault(message, file, field="price_usd", allowed=f"price_usd: in the file; known are {known}"))
+        raise InputError(message, file=file, field="price_usd", allowed=f"price_usd: in the file; known are {known}")
     _check_price(own, numbers)
     return CompleteServer(own.title, gpu_id, numbers)
 
@@ -138,7 +138,9 @@ def _check_price(own: OwnFile, numbers: dict[str, Stated]) -> None:
     least, most = LEAST_USD_PER_GPU * gpus, MOST_USD_PER_GPU * gpus
     if not least <= price.value <= most:
         message = f"${price.value:,.0f} is no price of a server of {gpus:.0f} GPUs: it is in $, for the whole server"
-        raise InputError(Fault(message, file, price.line, "price_usd", f"{least:,.0f} to {most:,.0f}"))
+        raise InputError(message, file=file, line=price.line, field="price_usd", allowed=f"{least:,.0f} to {most:,.0f}")
     if residual.value > price.value:
         allowed = f"at most the price, {price.value:,.0f}"
-        raise InputError(Fault("is more than the server costs", file, residual.line, "residual_usd", allowed))
+        raise InputError(
+            "is more than the server costs", file=file, line=residual.line, field="residual_usd", allowed=allowed
+        )

@@ -84,9 +84,9 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
             rows = np.frombuffer(_rows(stream, file, most)).reshape(-1, COLUMNS)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = "it is no UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
-        raise InputError(Fault(f"cannot be read: {reason}", file=file)) from None
+        raise InputError(f"cannot be read: {reason}", file=file) from None
     if rows.size == 0:
-        raise InputError(Fault("holds no request", file=file))
+        raise InputError("holds no request", file=file)
     rows[:, 0] -= rows[0, 0]
     return rows
 
@@ -101,10 +101,10 @@ def _text_of(raw: BufferedReader) -> TextIOWrapper:
 def _rows(stream: IO[str], file: str, most: int | None) -> array[float]:
     first = stream.readline()
     if not first.strip():
-        raise InputError(Fault("is empty, or starts with an empty line", file=file))
+        raise InputError("is empty, or starts with an empty line", file=file)
     is_json = first.lstrip().startswith("{")
     if not is_json and _is_json_value(first):
-        raise InputError(Fault("is no object with keys, nor a header of columns", file=file, line=1))
+        raise InputError("is no object with keys, nor a header of columns", file=file, line=1)
     lines = chain([first], stream)
     columns, entries = _json_entries(first, lines, file) if is_json else _csv_entries(lines, file)
     return _checked(entries, columns, file, most)
@@ -145,7 +145,7 @@ def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns,
     try:
         keys = list(json.loads(first))
     except (ValueError, RecursionError):
-        raise InputError(Fault("is not valid JSON", file=file, line=1)) from None
+        raise InputError("is not valid JSON", file=file, line=1) from None
     columns = _known(keys, file)
 
     def entries() -> Iterator[tuple[int, Any]]:
@@ -177,7 +177,7 @@ def _known(names: list[str], file: str) -> Columns:
     forms = "; or ".join(", ".join(columns.names) for columns in KNOWN)
     found = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
     message = f"has no columns of arrival, prompt and output tokens (found: {found})"
-    raise InputError(Fault(message, file=file, line=1, allowed=forms))
+    raise InputError(message, file=file, line=1, allowed=forms)
 
 
 def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> array[float]:

@@ -41,12 +41,12 @@ def load_workload(path_or_name: str) -> Found[Workload]:
         return Found(validate(Workload, _no_fleet(read_yaml(path))), "stdin", path)
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
     if bare and not exists(path) and path.stem in SHELF.ids:
-        raise InputError(Fault("there is no such file", path_or_name, allowed=f"{path.stem} for the ready workload"))
+        raise InputError("there is no such file", file=path_or_name, allowed=f"{path.stem} for the ready workload")
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
         document = _no_fleet(read_yaml(path))
         return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
-        raise InputError(Fault(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan"))
+        raise InputError(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan")
     return named(SHELF, path_or_name)
 
 
@@ -91,12 +91,10 @@ def load_profile(path_or_name: str) -> Found[Profile]:
     known, name = profile_names(), hyphenated(path_or_name)
     if name not in known:
         raise InputError(
-            Fault(
-                f"unknown load profile {path_or_name!r}",
-                field="planning.profile",
-                allowed=f"{', '.join(known)}, or the path of a file",
-                nearest=nearest(name, known),
-            )
+            f"unknown load profile {path_or_name!r}",
+            field="planning.profile",
+            allowed=f"{', '.join(known)}, or the path of a file",
+            nearest=nearest(name, known),
         )
     path = _PROFILES / f"{name}.yaml"
     return Found(validate(Profile, read_yaml(path)), name, path)
@@ -268,7 +266,7 @@ def _member(index: int, member: Member, document: DataFile, path: Path) -> Found
     if _is_fleet(name):
         field = f"fleet[{index}].workload"
         raise InputError(
-            Fault(f"{stated!r} is a fleet itself", file, line, field, allowed="a workload: fleets do not nest")
+            f"{stated!r} is a fleet itself", file=file, line=line, field=field, allowed="a workload: fleets do not nest"
         )
     try:
         found = load_workload(name)
@@ -326,13 +324,11 @@ def _named_apart(members: list[FoundMember], document: DataFile) -> list[FoundMe
     for index, member in enumerate(members):
         if member.name in seen:
             raise InputError(
-                Fault(
-                    f"{member.name!r} is the name of two workloads",
-                    document.file,
-                    member.line,
-                    f"fleet[{index}].name",
-                    allowed="a name of its own",
-                )
+                f"{member.name!r} is the name of two workloads",
+                file=document.file,
+                line=member.line,
+                field=f"fleet[{index}].name",
+                allowed="a name of its own",
             )
         seen[member.name] = index
     return members

@@ -148,7 +148,7 @@ def _baseline(path: str | None) -> Mapping[str, Any] | None:
     """The record of an earlier check. Raises InputError for a file that is none."""
     from sizing.catalog.files import read_json
     from sizing.report.check import SCHEMA
-    from sizing.specs.errors import Fault, InputError
+    from sizing.specs.errors import InputError
 
     if path is None:
         return None
@@ -159,5 +159,5 @@ def _baseline(path: str | None) -> Mapping[str, Any] | None:
         or not isinstance(deployments, list)
         or not all(isinstance(d, dict) and "name" in d for d in deployments)
     ):
-        raise InputError(Fault("is no result of llmsize check", file=path, allowed="what `llmsize check --json` wrote"))
+        raise InputError("is no result of llmsize check", file=path, allowed="what `llmsize check --json` wrote")
     return found

@@ -204,5 +204,5 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
 
         reason = unmet(outcome).detail
         message = f"{replacing.gpus} x {asked.space.gpu_types[0].name} serve nothing within the limits: {reason}"
-        raise InputError(Fault(message, field="--replace"))
+        raise InputError(message, field="--replace")
     return served

@@ -73,7 +73,7 @@ def check_gpu(asked: Question) -> None:
     """Refuse a question without a GPU type."""
     if not asked.origin.workload.gpu:
         allowed = "a name (llmsize gpus), or several"
-        raise InputError(Fault("is needed: money is of one type of GPU", field="--gpu", allowed=allowed))
+        raise InputError("is needed: money is of one type of GPU", field="--gpu", allowed=allowed)
 
 
 def _picture(values: Mapping[str, Any]) -> Path | None:
@@ -123,7 +123,7 @@ def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
     pairs = [part.partition(":")[::2] for part in comma_separated(text)]
     found = [(provider.strip(), kind.strip() or ON_DEMAND) for provider, kind in pairs]
     if not found or any(not provider for provider, _ in found):
-        raise InputError(Fault("names no provider", field="--cloud", allowed="aws,lambda, or with a kind aws:spot"))
+        raise InputError("names no provider", field="--cloud", allowed="aws,lambda, or with a kind aws:spot")
     return tuple(dict.fromkeys(found))
 
 
@@ -145,7 +145,7 @@ def _api(text: str | None) -> ApiPrices | None:
     usd_in, usd_out = found if len(found) == 2 else (math.nan, math.nan)
     if not usd_in + usd_out > 0:
         allowed = f"IN,OUT as 1.0,3.0: $ per million tokens, or PROVIDER:MODEL (llmsize prices), each from {least:g} to {most:,.0f}, or one of them 0"
-        raise InputError(Fault(f"{text!r} is not two prices", field="--api", allowed=allowed))
+        raise InputError(f"{text!r} is not two prices", field="--api", allowed=allowed)
     return ApiPrices(usd_in, usd_out, f"API at ${usd_in:g} / ${usd_out:g}", "as asked", "as asked")
 
 
@@ -159,7 +159,7 @@ def _split(text: str | None) -> Split | None:
     ratio = _number(text, LEAST_RATIO, MOST_RATIO)
     if math.isnan(ratio):
         of = f"the price of an output token over that of an input token, 0 or from {LEAST_RATIO:g} to {MOST_RATIO:,.0f}"
-        raise InputError(Fault(f"{text!r} splits nothing", field="--split", allowed=f"{BY_TIME}, or {of}"))
+        raise InputError(f"{text!r} splits nothing", field="--split", allowed=f"{BY_TIME}, or {of}")
     return ratio
 
 

@@ -364,11 +364,9 @@ def _question(names: Names, read: Data) -> Question:
     prefix = names.workload.value.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
         raise InputError(
-            Fault(
-                "a curve's loads each leave other room between turns; it takes every history as kept",
-                field="optimisations.prefix.think_time_s",
-                allowed="estimate, simulate",
-            )
+            "a curve's loads each leave other room between turns; it takes every history as kept",
+            field="optimisations.prefix.think_time_s",
+            allowed="estimate, simulate",
         )
     return resolved(names, read, gpu_budget=1, demanded=False).with_(gpu_budget=None)
 
@@ -393,9 +391,7 @@ def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrival
 def _arrivals(own: _Own, *, pooled: bool, measured: bool) -> Arrivals:
     """The arrivals of loads: steady ones, a closed loop where asked for or where measured rows, which are of one, join."""
     if pooled and own.closed_loop:
-        raise InputError(
-            Fault("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
-        )
+        raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
     return "closed" if own.closed_loop or (measured and not pooled) else "poisson"
 
 

@@ -17,7 +17,7 @@ from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
 from sizing.question.values import DISAGGREGATE, POOLED, unpooled
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, unknown
 
 COMPLETING = ["completion", "words"]
 # Commands with their modules, in the order of messages; only the requested one is loaded.
@@ -108,8 +108,7 @@ def _run(arguments: Sequence[str]) -> int:
         completing = list(arguments[:2]) == COMPLETING  # the line that follows is not this one
         asked = list(arguments) if completing else with_values(arguments) or ["--help"]
         if not asked[0].startswith("-") and asked[0] not in COMMANDS:
-            near = nearest(asked[0], list(COMMANDS))
-            raise InputError(Fault(f"{asked[0]!r} is no command", allowed=", ".join(COMMANDS), nearest=near))
+            raise InputError(unknown(asked[0], "command", COMMANDS))
         pools = any(word.partition("=")[0] == DISAGGREGATE for word in asked) and not completing
         if pools and asked[0] in set(COMMANDS) - set(POOLED):
             raise InputError(unpooled(asked[0], DISAGGREGATE))

@@ -73,17 +73,15 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
 
     if file.lower().endswith(RESULT_ENDINGS):
         raise InputError(
-            Fault(
-                "is a tool's result file",
-                file,
-                field="--from",
-                allowed="measured rows: llmsize import FILE -o rows.csv",
-            )
+            "is a tool's result file",
+            file=file,
+            field="--from",
+            allowed="measured rows: llmsize import FILE -o rows.csv",
         )
     counted = [name for name in comma_separated(values["gpu"] or "") if COUNTED.match(name)]
     if counted:
         raise InputError(
-            Fault(f"{counted[0]!r} states a number of GPUs, which --from finds", field="--gpu", allowed="a GPU type")
+            f"{counted[0]!r} states a number of GPUs, which --from finds", field="--gpu", allowed="a GPU type"
         )
     spec = None if found is None else found.spec
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}

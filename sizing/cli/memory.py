@@ -8,7 +8,7 @@ import typer
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
 from sizing.question.values import SERVING, TEXT, WHOLE, Field, check
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.units import parse_share
 
 HAIR = 1e-9  # what shares in decimals may be off by
@@ -67,18 +67,12 @@ def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
     if len(shares) != len(names) or not all(0 < share <= 1 for share in shares) or sum(shares) > 1 + HAIR:
         allowed = f"{len(names)} numbers above 0, one a model, which add up to 1 at most: 0.5,0.3"
         raise InputError(
-            Fault(
-                f"{stated!r} are no shares of the models" if stated else "is needed", field="--share", allowed=allowed
-            )
+            f"{stated!r} are no shares of the models" if stated else "is needed", field="--share", allowed=allowed
         )
     if values["memory_fraction"] is not None:
-        raise InputError(
-            Fault("contradicts --share, which is it", field="--gpu-memory-utilization", allowed="one of them")
-        )
+        raise InputError("contradicts --share, which is it", field="--gpu-memory-utilization", allowed="one of them")
     if values["engine"] and not values["engine"].lower().startswith("vllm"):
         raise InputError(
-            Fault(
-                "is the memory fraction of vLLM, which is of the whole card", field="--share", allowed="--engine vllm"
-            )
+            "is the memory fraction of vLLM, which is of the whole card", field="--share", allowed="--engine vllm"
         )
     return [{**values, "model": name, "memory_fraction": share} for name, share in zip(names, shares, strict=True)]

@@ -38,21 +38,16 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
     name = stated.strip().lower() if stated is not None else None
     if values.get("quiet") and (values.get("json") or name is not None):
         asked = "--json" if values.get("json") else f"--format {name}"
-        raise InputError(Fault("prints the GPU count alone, so it contradicts " + asked, field="--quiet"))
+        raise InputError("prints the GPU count alone, so it contradicts " + asked, field="--quiet")
     if values.get("json"):
         if name not in (None, "json"):
-            raise InputError(Fault("contradicts --json", field=f"--format {name}"))
+            raise InputError("contradicts --json", field=f"--format {name}")
         return "json"
     if name in (None, "table"):
         return DETAILED if values.get("verbose") or values.get("explain") else "table"
     if name not in known:
         raise InputError(
-            Fault(
-                f"{stated!r} is no format",
-                field="--format",
-                allowed=", ".join(known),
-                nearest=nearest(name, known),
-            )
+            f"{stated!r} is no format", field="--format", allowed=", ".join(known), nearest=nearest(name, known)
         )
     return str(name)
 

@@ -205,7 +205,7 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
     stated = next((name for name in ("price", "provider") if values[name] is not None), None)
     if rules.cloud is not None and stated is not None:
         message = f"is the price of the provider {rules.cloud!r} already"
-        raise InputError(Fault(message, field=f"--{stated}", allowed=f"one of --{stated} and --cloud"))
+        raise InputError(message, field=f"--{stated}", allowed=f"one of --{stated} and --cloud")
 
 
 def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
@@ -274,13 +274,13 @@ def _moves(
         return
     texts = comma_separated(values["move"])
     if not texts:
-        raise InputError(Fault("moves nothing", field="--move", allowed="NAME=GPU"))
+        raise InputError("moves nothing", field="--move", allowed="NAME=GPU")
     for text in texts:
         name, _, gpu = (piece.strip() for piece in text.partition("="))
         if not gpu or name not in names:
             what = f"{text!r} is not NAME=GPU" if not gpu else f"{name!r} is no workload here"
             near = nearest(name, names) if gpu else None
-            raise InputError(Fault(what, field="--move", allowed=f"NAME=GPU with {', '.join(names)}", nearest=near))
+            raise InputError(what, field="--move", allowed=f"NAME=GPU with {', '.join(names)}", nearest=near)
         part = Part(partial(_moved, name, gpu, source, values, rules), _of_move)
         check(part)
         yield name, part.value

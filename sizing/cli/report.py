@@ -113,12 +113,10 @@ def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion |
 def _target(output: str | None) -> Path | None:
     """The file to write, None for standard output. Raises InputError where it can't be."""
     from sizing.cli.reading import Reader
-    from sizing.specs.errors import Fault, InputError
+    from sizing.specs.errors import InputError
 
     if output is None:
-        raise InputError(
-            Fault("is needed", field="--output", allowed="an HTML file to write, or - for standard output")
-        )
+        raise InputError("is needed", field="--output", allowed="an HTML file to write, or - for standard output")
     if output == STDOUT:
         return None
     read = Reader({"output": output}, [])

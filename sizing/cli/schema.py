@@ -21,11 +21,11 @@ def command(
 
     from sizing.cli.output import print_text
     from sizing.report.schemas import names, schema
-    from sizing.specs.errors import Fault, InputError, nearest
+    from sizing.specs.errors import InputError, nearest
 
     known = names()
     if name is None or name not in known:
         what = "is needed" if name is None else f"{name!r} has no schema"
         near = None if name is None else nearest(name, list(known))
-        raise InputError(Fault(what, field="NAME" if name is None else None, allowed=", ".join(known), nearest=near))
+        raise InputError(what, field="NAME" if name is None else None, allowed=", ".join(known), nearest=near)
     print_text(json.dumps(schema(name), indent=2))

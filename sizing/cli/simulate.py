@@ -332,7 +332,7 @@ def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | N
     if values["trace"] is None:
         return None
     if not values["trace"].strip():
-        raise InputError(Fault("names no file", field="--trace", allowed="a CSV or JSON-lines file"))
+        raise InputError("names no file", field="--trace", allowed="a CSV or JSON-lines file")
     return load_trace(expanded(values["trace"]), most=None if driving.faults else driving.value.requests)
 
 
@@ -361,7 +361,7 @@ def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any
         serving = serving.model_copy(update={"max_model_len": longest})
     check_asked(asked, model.spec)
     if asked.pooled and driving.osl_std is not None:
-        raise InputError(Fault(f"{asked.task} gives no tokens", field="--osl-std", allowed="none"))
+        raise InputError(f"{asked.task} gives no tokens", field="--osl-std", allowed="none")
     extras = extras_of(asked, model.spec).over(driving.replicas * layout.dp)
     whole = as_served(asked, extras)
     if trace is None:
@@ -379,11 +379,9 @@ def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
     if traced or driving.isl_std is not None or driving.length_ratio is not None:
         other = "a trace" if traced else "--isl-std" if driving.isl_std is not None else "--length-ratio"
         raise InputError(
-            Fault(
-                f"turns say how long prompts are, and so does {other}",
-                field="optimisations.prefix.turns",
-                allowed="one of them; of a trace --prefix-hit",
-            )
+            f"turns say how long prompts are, and so does {other}",
+            field="optimisations.prefix.turns",
+            allowed="one of them; of a trace --prefix-hit",
         )
 
 

@@ -40,21 +40,21 @@ def command(
     from sizing.question.rules import check_rules
     from sizing.question.values import Part, check, options_of
     from sizing.report import step as report
-    from sizing.specs.errors import Fault, InputError
+    from sizing.specs.errors import InputError
     from sizing.specs.workload import GENERATE
 
     def check_batch() -> None:
         if decode == 0 and prefill == 0:
-            raise InputError(Fault("the step is empty", field="--decode, --prefill", allowed="at least one above zero"))
+            raise InputError("the step is empty", field="--decode, --prefill", allowed="at least one above zero")
         if decode and context == 0:
-            raise InputError(Fault("decoding sequences need a context", field="--context", allowed="tokens above zero"))
+            raise InputError("decoding sequences need a context", field="--context", allowed="tokens above zero")
         if context and decode == 0:
-            raise InputError(Fault("is that of decoding sequences", field="--context", allowed="with --decode"))
+            raise InputError("is that of decoding sequences", field="--context", allowed="with --decode")
         if prior and prefill == 0:
-            raise InputError(Fault("is that of a prompt", field="--prior", allowed="with --prefill"))
+            raise InputError("is that of a prompt", field="--prior", allowed="with --prefill")
 
         if decode and (values["task"] or GENERATE).strip().lower() != GENERATE:
-            raise InputError(Fault(f"{values['task']} decodes nothing", field="--decode", allowed="--prefill alone"))
+            raise InputError(f"{values['task']} decodes nothing", field="--decode", allowed="--prefill alone")
 
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
     new = Part(lambda: check_rules(("a step",), OPTIONS, values))

@@ -211,9 +211,9 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
         values = without_settings(values, OF_DEMAND)
     if shard.value.parts > (total := size(axes.value)):
         message = f"makes empty parts of {total:,} rows"
-        raise InputError(Fault(message, field="--shard", allowed=f"at most {total:,} parts"))
+        raise InputError(message, field="--shard", allowed=f"at most {total:,} parts")
     if values["dask"] is not None and values["jobs"] is not None:
-        raise InputError(Fault("has no effect: the cluster's workers compute the rows", field="--jobs with --dask"))
+        raise InputError("has no effect: the cluster's workers compute the rows", field="--jobs with --dask")
     wrong = _always_wrong(_resolver(found.value, axes.value), axes.value, values)
     if wrong:
         raise InputError(wrong)
@@ -228,7 +228,7 @@ def _shard(text: str | None) -> Shard:
     stated = SHARD.fullmatch(text.strip())
     shard = Shard(*map(int, stated.groups())) if stated else Shard(0, 0)
     if not 1 <= shard.part <= shard.parts:
-        raise InputError(Fault(f"{text!r} is no part", field="--shard", allowed="K/N with K from 1 to N, as 3/16"))
+        raise InputError(f"{text!r} is no part", field="--shard", allowed="K/N with K from 1 to N, as 3/16")
     return shard
 
 

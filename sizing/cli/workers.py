@@ -84,11 +84,11 @@ def on_cluster(work: Callable[[Task], Result], tasks: Iterable[Task], address: s
     try:
         client = distributed.Client(address, timeout=REACHED_S, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise InputError(Fault(f"no cluster answers at {address!r}: {printable(str(error))}", field="--dask")) from None
+        raise InputError(f"no cluster answers at {address!r}: {printable(str(error))}", field="--dask") from None
     with client:
         threads = sum(client.nthreads().values())
         if not threads:
-            raise InputError(Fault(f"the cluster at {address!r} has no workers", field="--dask"))
+            raise InputError(f"the cluster at {address!r} has no workers", field="--dask")
         packed = pickle.dumps(work)
         yield from _in_turn(
             lambda task: client.submit(_do_packed, packed, task, pure=False), iter(tasks), AHEAD * threads

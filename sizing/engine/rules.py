@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sizing.specs.engine import EngineSettings
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, unknown
 
 Policy = Literal["static", "dynamic", "inflight", "one-prefill", "chunked"]
 POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", "chunked")
@@ -104,11 +104,4 @@ def with_policy(
         if ticks:
             return replace(rules, budget=1.0)
         return replace(rules, shared_budget=True, mixed=True, splits=True)
-    raise InputError(
-        Fault(
-            f"{policy!r} is no batching policy",
-            field="--policy",
-            allowed=", ".join(POLICIES),
-            nearest=nearest(policy, POLICIES),
-        )
-    )
+    raise InputError(unknown(policy, "batching policy", POLICIES, field="--policy"))

@@ -10,7 +10,7 @@ import numpy as np
 from sizing.catalog.measured import COLUMNS, METRICS, MeasuredRow
 from sizing.evidence.predict import Result, situation_of
 from sizing.specs.bands import Band, BandMetric, find, region
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, unknown
 
 DERIVED = ("load", "kind", "metric")
 # The metric of error bands that a column of measured rows is of.
@@ -77,11 +77,7 @@ class Group(NamedTuple):
 def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
     """The columns to group by. Raises InputError for no column, and for a column that no row has."""
     allowed = tuple(dict.fromkeys((*DERIVED, *COLUMNS, *known)))
-    faults = [
-        Fault(f"{name!r} is no column", field="--by", allowed=", ".join(allowed), nearest=nearest(name, allowed))
-        for name in names
-        if name not in allowed
-    ]
+    faults = [unknown(name, "column", allowed, field="--by") for name in names if name not in allowed]
     if not names:
         faults.append(Fault("names no column", field="--by", allowed=", ".join(allowed)))
     if faults:

@@ -17,7 +17,7 @@ from sizing.catalog.workloads import load_workload
 from sizing.model import settings
 from sizing.model.architecture import Layout
 from sizing.specs.engine import Engine
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, nearest
 from sizing.specs.measurements import Conventions, NoteRule, OfEngine
 from sizing.specs.model import Model
 from sizing.specs.units import parse_version
@@ -70,7 +70,7 @@ def _numeric(name: str, text: str) -> float | str:
     try:
         return read_number(text, NUMBERS[name])
     except ValueError as error:
-        raise InputError(Fault(f"{name} {text!r} is {error}", field="notes", allowed=str(NUMBERS[name]))) from None
+        raise InputError(f"{name} {text!r} is {error}", field="notes", allowed=str(NUMBERS[name])) from None
 
 
 def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:
@@ -145,7 +145,7 @@ def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], colu
         return spellings[name]
     if not name or name in known:
         return name or None
-    raise InputError(Fault(f"{text!r} is no known format", field=column, nearest=nearest(name, known)))
+    raise InputError(f"{text!r} is no known format", field=column, nearest=nearest(name, known))
 
 
 SHORTEST_DECODE = 2  # tokens of an output that has time between them
@@ -154,19 +154,19 @@ SHORTEST_DECODE = 2  # tokens of an output that has time between them
 def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
     """Raise InputError for a row that states no result, results that contradict each other, or too little of its run."""
     if facts.refused:
-        raise InputError(Fault(facts.refused))
+        raise InputError(facts.refused)
     if not row.measured():
-        raise InputError(Fault("states no result"))
+        raise InputError("states no result")
     if row.itl_ms is not None and row.osl < SHORTEST_DECODE:
-        raise InputError(Fault(f"there is none within outputs of {row.osl:g} tokens", field="itl_ms"))
+        raise InputError(f"there is none within outputs of {row.osl:g} tokens", field="itl_ms")
     if row.ttft_ms is not None and row.e2e_ms is not None and row.e2e_ms < row.ttft_ms:
-        raise InputError(Fault(f"{row.e2e_ms:g} is less than its part ttft_ms, {row.ttft_ms:g}", field="e2e_ms"))
+        raise InputError(f"{row.e2e_ms:g} is less than its part ttft_ms, {row.ttft_ms:g}", field="e2e_ms")
     if row.mode == "closed_loop" and row.concurrency is None:
-        raise InputError(Fault("states no concurrency", field="concurrency"))
+        raise InputError("states no concurrency", field="concurrency")
     if row.mode == "static_batch" and row.batch is None:
-        raise InputError(Fault("states no batch", field="batch"))
+        raise InputError("states no batch", field="batch")
     if row.mode == "open_loop" and facts.rate_per_s is None:
-        raise InputError(Fault("states no rate", field="notes", allowed="rate=..."))
+        raise InputError("states no rate", field="notes", allowed="rate=...")
 
 
 def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) -> None:
@@ -174,11 +174,11 @@ def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) ->
     if row.n_gpus not in (None, layout.gpus * replicas):
         tp, pp = row.tp or 1, row.pp or 1
         message = f"{row.n_gpus} GPUs are no whole number of replicas of tp {tp} x pp {pp}"
-        raise InputError(Fault(message, field="n_gpus", allowed=f"a multiple of {max(layout.gpus, tp * pp)}"))
+        raise InputError(message, field="n_gpus", allowed=f"a multiple of {max(layout.gpus, tp * pp)}")
     if row.ep not in (None, layout.ep):
-        raise InputError(Fault(f"{row.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage", field="ep"))
+        raise InputError(f"{row.ep} does not divide the {layout.tp * layout.dp} GPUs of a stage", field="ep")
     if ranks not in (1, layout.dp):
-        raise InputError(Fault(f"{ranks} ranks are more than the GPUs hold, {layout.dp}", field="attention_dp"))
+        raise InputError(f"{ranks} ranks are more than the GPUs hold, {layout.dp}", field="attention_dp")
 
 
 def longest_of(row: MeasuredRow) -> int:
@@ -200,5 +200,5 @@ def stretched(model: Model, row: MeasuredRow, factor: float) -> tuple[Model, str
     if longest > factor * held:
         message = f"{longest:,} tokens (ISL + OSL) exceed the {held:,} positions of {model.name}"
         scaled = f"at most {factor * held:,.0f}, with positions scaled by {factor:g}"
-        raise InputError(Fault(message, field="isl, osl", allowed=scaled))
+        raise InputError(message, field="isl, osl", allowed=scaled)
     return replace(model, max_position=longest), f"requests beyond the {held:,} positions of {model.name}: scaled"

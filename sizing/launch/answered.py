@@ -13,7 +13,7 @@ from sizing.launch.terms import terms_of
 from sizing.model.architecture import SIZES
 from sizing.model.precision import requested
 from sizing.question.question import Question
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, LaunchFacts
 from sizing.specs.workload import Serving
@@ -135,17 +135,17 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
         return name, wanted
     kind = f"in {wanted}" if sparse is None else f"with {sparse} sparsity"
     what = f"a checkpoint of {service.model.name} {kind} is needed, whose name the question does not say"
-    raise InputError(Fault(what, field="--checkpoint", allowed="its name on the Hugging Face Hub, or its folder"))
+    raise InputError(what, field="--checkpoint", allowed="its name on the Hugging Face Hub, or its folder")
 
 
 def _check(question: Question) -> None:
     if question.service.optimisations.kv_offload is not None:
         what = "the size of the cache in host memory is not part of the question, so no flag states it"
-        raise InputError(Fault(what, field="--kv-offload", allowed="without it"))
+        raise InputError(what, field="--kv-offload", allowed="without it")
 
 
 def _check_node(pool: Pool) -> None:
     layout, island = pool.replica.layout, pool.replica.gpu_type.gpu.datasheet.island_gpus
     if layout.gpus > island:
         what = f"a replica of {layout.gpus} GPUs takes several nodes of {island}, and commands are written for one"
-        raise InputError(Fault(what, field="deploy", allowed=f"layouts of up to {island} GPUs, as --tp {island}"))
+        raise InputError(what, field="deploy", allowed=f"layouts of up to {island} GPUs, as --tp {island}")

@@ -11,7 +11,7 @@ from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
 from sizing.launch.command import folded
 from sizing.question.question import Question
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.launch import BenchmarkTool, LaunchFacts
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limit
@@ -46,7 +46,7 @@ def command(tool: str, answer: Answer, question: Question, part: Started) -> str
     """The benchmark of a tool, and the import of its results. Raises InputError for pooling tasks."""
     known = only(LaunchFacts).benchmarks
     if question.service.model.pooled:
-        raise InputError(Fault("drives what generates tokens", field="--benchmark", allowed="--task generate"))
+        raise InputError("drives what generates tokens", field="--benchmark", allowed="--task generate")
     words = tuple(
         {"vllm": _vllm, "aiperf": _aiperf, "guidellm": _guidellm}[tool](
             point_of(answer, question), question, part, known[tool]

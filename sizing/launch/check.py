@@ -142,7 +142,7 @@ def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
         first = next(iter((*pools["prefill"], *pools["decode"])))
         counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
         raise InputError(
-            Fault(f"has {counts} pools", first.file, first.line("command"), allowed="one of each in a file")
+            f"has {counts} pools", file=first.file, line=first.line("command"), allowed="one of each in a file"
         )
     yield (pools["prefill"][0], pools["decode"][0])
 
@@ -156,7 +156,7 @@ def _demanded(group: Sequence[Existing], demand: str | None) -> Found[Workload]:
     """The workload whose demand a deployment is to serve. Raises InputError where nothing names one."""
     name = demand or group[0].demand
     if name is None:
-        raise InputError(Fault("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)"))
+        raise InputError("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)")
     return load_workload(name)
 
 
@@ -251,12 +251,10 @@ def _check_alike(group: Sequence[Existing]) -> None:
     if unlike:
         what = f"differs between the prefill and the decode pool: {', '.join(unlike)}"
         raise InputError(
-            Fault(
-                what,
-                group[1].file,
-                group[1].line(*unlike, "command"),
-                allowed="pools that differ in layout and GPU type alone",
-            )
+            what,
+            file=group[1].file,
+            line=group[1].line(*unlike, "command"),
+            allowed="pools that differ in layout and GPU type alone",
         )
 
 
@@ -361,7 +359,7 @@ def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
     if policy.max_usd_per_million_tokens is not None:
         if usd is None:
             raise InputError(
-                Fault("is not known: the GPU has no price", field="max_usd_per_million_tokens", allowed="with --price")
+                "is not known: the GPU has no price", field="max_usd_per_million_tokens", allowed="with --price"
             )
         kept = usd <= policy.max_usd_per_million_tokens
         yield finding(
@@ -397,7 +395,7 @@ def _sure(found: Held, confidence: float) -> tuple[bool, str]:
         why = (
             "no published runs are like it" if found.sure is None or found.sure.why_not is None else found.sure.why_not
         )
-        raise InputError(Fault(f"is not known: {why}", field="confidence", allowed="without it"))
+        raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
     return (
         chance >= confidence,
         f"{percent(chance)} of published runs like it keep the limits, asked {percent(confidence)}",

@@ -10,7 +10,7 @@ from sizing.catalog.shelf import only
 from sizing.launch import benchmark, command, compose, kserve, kubernetes
 from sizing.launch.answered import Checkpoints, Started, started
 from sizing.question.question import Question
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, unknown
 from sizing.specs.launch import LaunchFacts
 
 WRITERS: dict[str, Callable[[Sequence[Started]], str]] = {
@@ -47,28 +47,14 @@ class Written(NamedTuple):
 def check_target(target: str) -> None:
     """Raise InputError for a target that is not known."""
     if target not in WRITERS:
-        raise InputError(
-            Fault(
-                f"{target!r} is no target",
-                field="--for",
-                allowed=", ".join(WRITERS),
-                nearest=nearest(target, list(WRITERS)),
-            )
-        )
+        raise InputError(unknown(target, "target", WRITERS, field="--for"))
 
 
 def check_tool(tool: str | None) -> None:
     """Raise InputError for a benchmark tool that is not known."""
     known = list(only(LaunchFacts).benchmarks)
     if tool is not None and tool not in known:
-        raise InputError(
-            Fault(
-                f"{tool!r} is no benchmark tool",
-                field="--benchmark",
-                allowed=", ".join(known),
-                nearest=nearest(tool, known),
-            )
-        )
+        raise InputError(unknown(tool, "benchmark tool", known, field="--benchmark"))
 
 
 def deploy(
@@ -90,7 +76,7 @@ def deploy(
     engine = question.service.engine
     if ENGINES.get(target, engine.name) != engine.name:
         what = f"{engine.title} is the engine of the question"
-        raise InputError(Fault(what, field=f"--for {target}", allowed=f"--engine {ENGINES[target]}"))
+        raise InputError(what, field=f"--for {target}", allowed=f"--engine {ENGINES[target]}")
     parts = started(answer, question, checkpoints)
     head = [f"# {line}" for line in _head(answer, question, parts)]
     if answer.separate:
@@ -113,7 +99,7 @@ def chosen(outcome: Outcome) -> tuple[Answer, Question]:
     """The answer to start with its question: of separate pools where they were asked for. Raises InputError without one."""
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:
-        raise InputError(Fault("there is no answer to start: nothing meets demand and limits", field="deploy"))
+        raise InputError("there is no answer to start: nothing meets demand and limits", field="deploy")
     return found.answer, found.question
 
 

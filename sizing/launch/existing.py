@@ -69,7 +69,9 @@ class _Asked(NamedTuple):
         """What the file states, else what the user says. Raises InputError where the two contradict each other."""
         if stated is None or said is None or said == stated or name in self.filled.settings:
             return said if stated is None else stated
-        raise InputError(Fault(f"is {stated} here, and --{name} says {said}", self.file, line, name, "one of them"))
+        raise InputError(
+            f"is {stated} here, and --{name} says {said}", file=self.file, line=line, field=name, allowed="one of them"
+        )
 
 
 def existing(path: str, filled: Filled) -> list[Existing]:
@@ -154,7 +156,7 @@ def _all_of(found: Sequence[Container], asked: _Asked) -> list[Existing]:
     if not found:
         titles = "vllm serve, sglang.launch_server or trtllm-serve"
         raise InputError(
-            Fault("holds no command of an engine that is known", file=asked.file, allowed=f"{titles}, or `{OWN}:`")
+            "holds no command of an engine that is known", file=asked.file, allowed=f"{titles}, or `{OWN}:`"
         )
     read_: list[Existing] = []
     faults: list[Fault] = []
@@ -372,7 +374,7 @@ def _said_version(name: str, title: str, asked: _Asked) -> str | None:
     if "engine" in asked.filled.settings:
         return None
     field = f"--engine {asked.filled.engine}"
-    raise InputError(Fault(f"contradicts {asked.file}, which starts {title}", field=field, allowed=name))
+    raise InputError(f"contradicts {asked.file}, which starts {title}", field=field, allowed=name)
 
 
 def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:

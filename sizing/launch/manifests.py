@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sizing.catalog.yaml import Path, YamlDocument, documents
 from sizing.launch.flags import Word
 from sizing.launch.shell import words as shell_words
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
@@ -53,7 +53,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         found = documents(text, file)
     except InputError as error:
         if _TEMPLATED in text:
-            raise InputError(Fault("is a template", file=file, allowed="what `helm template` makes of it")) from None
+            raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
     files = _files(found)
     return [
@@ -72,7 +72,7 @@ def _nodes(document: YamlDocument, file: str) -> Iterator[tuple[tuple[object, ..
         above, path = left.pop()
         seen += 1
         if seen > MOST_NODES:
-            raise InputError(Fault(f"has more than {MOST_NODES:,} entries", file=file))
+            raise InputError(f"has more than {MOST_NODES:,} entries", file=file)
         node = above[-1]
         if isinstance(node, dict):
             yield above, path

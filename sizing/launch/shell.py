@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sizing.launch.flags import Word
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
@@ -72,7 +72,7 @@ def _words(command: str, line: int, file: str) -> Iterator[Word]:
             else:
                 yield Word(word, line + _before(command, word, lexer.lineno))
     except ValueError:
-        raise InputError(Fault("a quote is not closed", file=file, line=line)) from None
+        raise InputError("a quote is not closed", file=file, line=line) from None
 
 
 def _before(command: str, word: str, lineno: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sizing.launch.flags import Dialect, ReadArgs, StatedTerm, Terms, Value
 from sizing.model.architecture import SIZES, Layout
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.launch import Launched, Term
 from sizing.specs.optimisations import DRAFT_MODEL
 from sizing.specs.workload import ImageLimit
@@ -74,7 +74,7 @@ def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
         if layout.ep > 1:
             if layout.ep != layout.stage_gpus:
                 what = f"{title} spreads experts over all {layout.stage_gpus} GPUs of a stage, not over {layout.ep}"
-                raise InputError(Fault(what, field="--ep", allowed=f"{layout.stage_gpus}, or 1"))
+                raise InputError(what, field="--ep", allowed=f"{layout.stage_gpus}, or 1")
             yield "expert_parallel", True
         return
     whole = layout.stage_gpus if dialect.writes("dp") else layout.tp * layout.dp
@@ -89,7 +89,7 @@ def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
         yield "dp", layout.dp
     elif layout.tp > 1:
         what = f"{title} splits attention over all GPUs of a stage or over none"
-        raise InputError(Fault(what, field="--dp", allowed=f"{whole} with --tp 1, or 1"))
+        raise InputError(what, field="--dp", allowed=f"{whole} with --tp 1, or 1")
     else:
         yield "attention_dp", True
 
@@ -117,7 +117,7 @@ def _drafts(launched: Launched, dialect: Dialect) -> Terms:
         terms["spec_model"] = checkpoint
     elif spoken.method not in ("mtp", "ngram"):
         what = f"{spoken.method} drafts with a checkpoint of its own"
-        raise InputError(Fault(what, field="--draft-model", allowed="its name or folder"))
+        raise InputError(what, field="--draft-model", allowed="its name or folder")
     tokens = spoken.tokens
     if tokens is None:
         return terms
@@ -206,7 +206,10 @@ def _sizes(
     if sizes["tp"] % shared:
         line, flag = (terms["tp"].line, terms["tp"].flag) if "tp" in terms else (None, "--tp")
         raise InputError(
-            Fault(f"{sizes['tp']} GPUs of a stage are not divided by {shared} attention ranks", file, line, flag)
+            f"{sizes['tp']} GPUs of a stage are not divided by {shared} attention ranks",
+            file=file,
+            line=line,
+            field=flag,
         )
     return {**sizes, "tp": sizes["tp"] // shared, "dp": ranks}, replicas
 
@@ -214,7 +217,9 @@ def _sizes(
 def _count(stated: StatedTerm, file: str) -> int:
     if isinstance(stated.value, int) and not isinstance(stated.value, bool) and stated.value >= 1:
         return stated.value
-    raise InputError(Fault(f"must be a whole number above 0, not {stated.value!r}", file, stated.line, stated.flag))
+    raise InputError(
+        f"must be a whole number above 0, not {stated.value!r}", file=file, line=stated.line, field=stated.flag
+    )
 
 
 def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:

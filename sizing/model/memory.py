@@ -19,7 +19,7 @@ from sizing.model.extras import adapters, drafts, images
 from sizing.model.pages import caches, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, MemoryReserve
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
 from sizing.specs.units import GIB, GIGA, MIB
@@ -463,13 +463,11 @@ def _scaled(shard: Shard, computed: float) -> float:
     ratio = stated / whole
     if not 1 / model.checkpoint_ratio <= ratio <= model.checkpoint_ratio:
         raise InputError(
-            Fault(
-                f"{model.checkpoint_bytes / GIGA:,.6g} GB do not fit the {whole / GIGA:,.6g} GB of weights that "
-                f"config.json makes in {plan.weight_format}",
-                file=model.checkpoint_index,
-                field="metadata.total_size",
-                allowed=f"up to {model.checkpoint_ratio:g} times more or less; or remove the file",
-            )
+            f"{model.checkpoint_bytes / GIGA:,.6g} GB do not fit the {whole / GIGA:,.6g} GB of weights that "
+            f"config.json makes in {plan.weight_format}",
+            file=model.checkpoint_index,
+            field="metadata.total_size",
+            allowed=f"up to {model.checkpoint_ratio:g} times more or less; or remove the file",
         )
     return computed * ratio
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sizing.model.extras import NOTHING, Draft, Extras
 from sizing.specs.engine import EngineSettings
-from sizing.specs.errors import Fault, InputError, UntimedError, nearest
+from sizing.specs.errors import InputError, UntimedError, unknown
 from sizing.specs.gpu import DenseTflops, Gpu
 from sizing.specs.model import Model, Quantisation, Stored
 from sizing.specs.units import BITS_PER_BYTE
@@ -136,7 +136,7 @@ def peak_flops(tflops: DenseTflops, precision: str) -> float:
         value = tflops.fp16
     if value is None:
         stated = [known for known, peak in tflops if peak is not None]
-        raise UntimedError(Fault(f"no {name} peak", field="datasheet.dense_tflops", allowed=", ".join(stated)))
+        raise UntimedError(f"no {name} peak", field="datasheet.dense_tflops", allowed=", ".join(stated))
     return float(value) * 1e12
 
 
@@ -157,12 +157,7 @@ def stored_as(name: str, formats: Formats) -> PrecisionFormat:
     """The storage of weight or cache format `name`. Raises InputError for an unknown name."""
     found = formats.formats.get(name)
     if found is None:
-        known = list(formats.formats)
-        raise InputError(
-            Fault(
-                f"{name!r} is no known weight or cache format", allowed=", ".join(known), nearest=nearest(name, known)
-            )
-        )
+        raise InputError(unknown(name, "known weight or cache format", formats.formats))
     return found
 
 

@@ -254,7 +254,7 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
             rentals = (_at_price(gpu_type),)
         elif ways.api is None:
             message = f"no price of {gpu_type.gpu.name} is known"
-            raise InputError(Fault(message, field="--gpu", allowed="another type, or with --price, --own or --cloud"))
+            raise InputError(message, field="--gpu", allowed="another type, or with --price, --own or --cloud")
     return Prices(server, rentals)
 
 

@@ -17,7 +17,7 @@ from sizing.answers.answer import Answer, preference
 from sizing.planning.rules import ProvisionRules
 from sizing.question.question import Question
 from sizing.specs import demand
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 
 
 class Fit(NamedTuple):
@@ -214,7 +214,7 @@ class Need:
         """This need with `replicas` replicas left idle, and less capacity. Raises InputError where none is left."""
         if replicas >= self.base:
             message = f"{replicas} spare of {self.base} replicas leave none to serve"
-            raise InputError(Fault(message, field="--spare", allowed=f"at most {self.base - 1}"))
+            raise InputError(message, field="--spare", allowed=f"at most {self.base - 1}")
         left = self.base - replicas
         return replace(self, base=left, demand=self.per_replica * left)
 

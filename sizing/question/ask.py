@@ -155,7 +155,7 @@ def _text(name: str, value: object) -> str | None:
         return value
     if isinstance(value, os.PathLike):
         return str(value)
-    raise InputError(Fault(f"{value!r} is no text", field=name, allowed="a name, or the path of a file"))
+    raise InputError(f"{value!r} is no text", field=name, allowed="a name, or the path of a file")
 
 
 def question_of(
@@ -244,14 +244,12 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
         return question
     share, field, target = _confidence(confidence), "--confidence", question.target
     if conservative and share != USUAL:
-        raise InputError(Fault(f"{share:.0%} contradicts --conservative", field=field, allowed="one of them"))
+        raise InputError(f"{share:.0%} contradicts --conservative", field=field, allowed="one of them")
     if target.offline and target.amount is None:
         raise InputError(
-            Fault(
-                "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
-                field=field,
-                allowed="with --rps, --concurrency or --dau, or another --mode",
-            )
+            "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
+            field=field,
+            allowed="with --rps, --concurrency or --dau, or another --mode",
         )
     runs, service = shelf.only(PublishedRuns), question.service
     plain = service.extras == NOTHING and not service.model.pooled and question.space.pools is None
@@ -259,7 +257,7 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
         runs.like(service.situation(of.gpu), target.decisive) is not None for of in question.space.gpu_types
     ):
         what = f"not known: fewer than {runs.least_groups} groups of published runs are like this"
-        raise InputError(Fault(what, field=field, allowed="without it, as predicted"))
+        raise InputError(what, field=field, allowed="without it, as predicted")
     return question.with_(confidence=Confidence(share, runs))
 
 
@@ -268,18 +266,16 @@ def _confidence(stated: str | None) -> float:
     try:
         share = USUAL if stated is None else parse_share(stated)
     except ValueError as error:
-        raise InputError(Fault(str(error), field="--confidence", allowed=allowed)) from None
+        raise InputError(str(error), field="--confidence", allowed=allowed) from None
     if not LEAST_CONFIDENCE <= share <= MOST_CONFIDENCE:
-        raise InputError(Fault(f"{stated} is no confidence", field="--confidence", allowed=allowed))
+        raise InputError(f"{stated} is no confidence", field="--confidence", allowed=allowed)
     return share
 
 
 def _check_headroom(workload: Workload, options: Options) -> None:
     """Raise InputError for growth without a demand: GPUs alone, or offline work."""
     if "planning.headroom" in options.fields and workload.demand is None:
-        raise InputError(
-            Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
-        )
+        raise InputError("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
 
 
 def _unpooled(workload: Workload) -> Fault:
@@ -365,7 +361,5 @@ def layout_of(serving: Serving) -> Layout:
     """The stated layout; unstated sizes are 1. Raises InputError where EP does not divide."""
     layout = Layout(**{name: getattr(serving, name) or 1 for name in SIZES})
     if layout.stage_gpus % layout.ep:
-        raise InputError(
-            Fault(f"{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage", field="serving.ep")
-        )
+        raise InputError(f"{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage", field="serving.ep")
     return layout

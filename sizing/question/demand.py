@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sizing.specs import demand as capacity
 from sizing.specs.demand import HOURS_OF_DAY, Demand
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from sizing.specs.values import Kind, Range
 from sizing.specs.workload import Defaults, Planning
@@ -233,11 +233,11 @@ def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
     """
     span_s = float(arrivals_s[-1] - arrivals_s[0])
     if span_s <= 0:
-        raise InputError(Fault("all requests of the trace arrive at once, which is no rate", field="demand.trace"))
+        raise InputError("all requests of the trace arrive at once, which is no rate", field="demand.trace")
     if span_s < window_s:
         message = f"the trace lasts {span_s:.3g} s, less than the {window_s:g} s whose fullest are the peak"
         allowed = f"a trace of at least {window_s:g} s, or the rate itself (demand.requests_per_s)"
-        raise InputError(Fault(message, field="demand.trace", allowed=allowed))
+        raise InputError(message, field="demand.trace", allowed=allowed)
     mean = (arrivals_s.size - 1) / span_s
     ends = np.searchsorted(arrivals_s, arrivals_s + window_s, side="left")
     fullest = int(np.max(ends - np.arange(arrivals_s.size)))
@@ -261,16 +261,16 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
         message = (
             "the trace says itself how high its peak is, and planning.peak_to_mean, active_hours or profile say it too"
         )
-        raise InputError(Fault(message, field="demand.trace", allowed="one of them"))
+        raise InputError(message, field="demand.trace", allowed="one of them")
     if kind in AT_ONCE and planning.poisson_percentile is not None:
         message = "has no meaning for requests in flight and concurrent users, who come back as they are answered"
-        raise InputError(Fault(message, field="planning.poisson_percentile", allowed="with a rate, users or sessions"))
+        raise InputError(message, field="planning.poisson_percentile", allowed="with a rate, users or sessions")
     unsaid = not shaped and planning.poisson_percentile is None and not offline
     if kind in (*OF_YEAR, "mean_requests_per_s") and unsaid:
         message = (
             "nothing says how far the peak is above this mean; a size for the mean would be overloaded half of the time"
         )
-        raise InputError(Fault(message, field=f"demand.{kind}", allowed=ALLOWED_PEAKS))
+        raise InputError(message, field=f"demand.{kind}", allowed=ALLOWED_PEAKS)
 
 
 def _with_chance(rate_per_s: float, share: float | None) -> float:

@@ -199,11 +199,9 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
     if rate_per_s is not None and not LEAST_REQUESTS_PER_S <= rate_per_s <= MOST_REQUESTS_PER_S:
         few = rate_per_s < LEAST_REQUESTS_PER_S
         raise InputError(
-            Fault(
-                f"{rate_per_s:.2g} requests/s at the peak are too {'few to be timed' if few else 'many for one service'}",
-                field="demand",
-                allowed=f"what makes at least {LEAST_REQUESTS_PER_S:g} and at most {MOST_REQUESTS_PER_S:g} requests/s",
-            )
+            f"{rate_per_s:.2g} requests/s at the peak are too {'few to be timed' if few else 'many for one service'}",
+            field="demand",
+            allowed=f"what makes at least {LEAST_REQUESTS_PER_S:g} and at most {MOST_REQUESTS_PER_S:g} requests/s",
         )
     return found
 
@@ -282,11 +280,9 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
     planning, demanded = workload.planning, demand_of(workload, defaults)
     if workload.demand is None and gpu_budget is None and workload.mode != "offline":
         raise InputError(
-            Fault(
-                "nothing says how much to serve",
-                field="demand",
-                allowed="one of --rps, --users, --dau, --concurrency (or demand: in the workload), or --gpus alone for what N GPUs serve",
-            )
+            "nothing says how much to serve",
+            field="demand",
+            allowed="one of --rps, --users, --dau, --concurrency (or demand: in the workload), or --gpus alone for what N GPUs serve",
         )
     return Question(
         service,

@@ -48,13 +48,11 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
     tokens, last = whole.tokens, conversation.prompts[-1]
     if tokens.isl_max is not None and tokens.isl_max < last:
         raise InputError(
-            Fault(
-                f"the prompt of turn {conversation.turns:,} is {last:,} tokens, "
-                f"more than the longest prompt, {tokens.isl_max:,}",
-                field="optimisations.prefix.turns",
-                allowed=f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL (the first prompt; each turn "
-                f"adds {conversation.adds:,} and the answer's {conversation.osl:,})",
-            )
+            f"the prompt of turn {conversation.turns:,} is {last:,} tokens, "
+            f"more than the longest prompt, {tokens.isl_max:,}",
+            field="optimisations.prefix.turns",
+            allowed=f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL (the first prompt; each turn "
+            f"adds {conversation.adds:,} and the answer's {conversation.osl:,})",
         )
     return whole.model_copy(update={"tokens": tokens.growing(conversation.prompts)})
 
@@ -79,9 +77,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     if asked == NOTHING_ASKED:
         return NOTHING
     if asked.images and workload.serving.language_model_only:
-        raise InputError(
-            Fault("no images are encoded", field="serving.language_model_only", allowed="without --images")
-        )
+        raise InputError("no images are encoded", field="serving.language_model_only", allowed="without --images")
     from sizing.specs.facts import OptimisationFacts
 
     facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
@@ -107,19 +103,15 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
     first, shared = tokens.isl + of_images, asked.shared_tokens or 0
     if shared >= first:
         raise InputError(
-            Fault(
-                f"{shared:,} shared tokens leave nothing of the {first:,} of the first prompt (ISL) for the user to add",
-                field="optimisations.prefix.shared_tokens",
-                allowed=f"at most {first - 1:,}; or an ISL that counts them",
-            )
+            f"{shared:,} shared tokens leave nothing of the {first:,} of the first prompt (ISL) for the user to add",
+            field="optimisations.prefix.shared_tokens",
+            allowed=f"at most {first - 1:,}; or an ISL that counts them",
         )
     if tokens.isl_std is not None and asked.turns > 1:
         raise InputError(
-            Fault(
-                "turns spread the lengths of prompts, and so does isl_std",
-                field="optimisations.prefix.turns",
-                allowed="one of them",
-            )
+            "turns spread the lengths of prompts, and so does isl_std",
+            field="optimisations.prefix.turns",
+            allowed="one of them",
         )
     return Conversation(asked.turns, first, shared, tokens.osl)
 
@@ -171,12 +163,10 @@ def check_prefix(extras: Extras, isl: int) -> None:
     cached = extras.cached
     if not cached.within(isl):
         raise InputError(
-            Fault(
-                f"{cached.shared_tokens:,} shared tokens are more than the {cached.hit * isl:,.0f} of a prompt that are "
-                f"found in cache ({cached.hit:g} of {isl:,})",
-                field="optimisations.prefix",
-                allowed="at most the hit rate times the prompt's tokens",
-            )
+            f"{cached.shared_tokens:,} shared tokens are more than the {cached.hit * isl:,.0f} of a prompt that are "
+            f"found in cache ({cached.hit:g} of {isl:,})",
+            field="optimisations.prefix",
+            allowed="at most the hit rate times the prompt's tokens",
         )
 
 
@@ -186,12 +176,10 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
     most = min(workload.serving.max_model_len or model.max_position, model.max_position)
     if tokens - of_images <= most < tokens:
         raise InputError(
-            Fault(
-                f"{of_images:,} tokens of a request's images make {tokens:,} with the text, more than the {most:,} "
-                "that a sequence may have",
-                field="optimisations.images",
-                allowed=f"at most {most - tokens + of_images:,} tokens of images: fewer or smaller ones",
-            )
+            f"{of_images:,} tokens of a request's images make {tokens:,} with the text, more than the {most:,} "
+            "that a sequence may have",
+            field="optimisations.images",
+            allowed=f"at most {most - tokens + of_images:,} tokens of images: fewer or smaller ones",
         )
 
 
@@ -200,11 +188,9 @@ def _speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> 
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:
         raise InputError(
-            Fault(
-                "a draft model needs its name",
-                field="optimisations.speculative",
-                allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
-            )
+            "a draft model needs its name",
+            field="optimisations.speculative",
+            allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
         )
     return drafts.speculation(asked, method, model, drafting, models.with_modules)
 

@@ -64,7 +64,7 @@ def check(*parts: Part[Any]) -> None:
 def positive(value: int | None, field: str) -> int | None:
     """The count `value`. Raises InputError below 1, naming `field`."""
     if value is not None and value < 1:
-        raise InputError(Fault(f"{value} must be at least 1", field=field))
+        raise InputError(f"{value} must be at least 1", field=field)
     return value
 
 

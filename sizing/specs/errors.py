@@ -32,14 +32,30 @@ class Fault:
 class InputError(Exception):
     """The input is wrong in one or more ways; the command line prints one line a fault and exits with 2."""
 
-    def __init__(self, faults: Fault | Iterable[Fault]) -> None:
-        """Collect one fault or several."""
-        self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
+    def __init__(
+        self,
+        faults: str | Fault | Iterable[Fault],
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        field: str | None = None,
+        allowed: str | None = None,
+        nearest: str | None = None,
+    ) -> None:
+        """Collect one fault or several; a message is one fault, with the other fields of `Fault`."""
+        found = Fault(faults, file, line, field, allowed, nearest) if isinstance(faults, str) else faults
+        self.faults: tuple[Fault, ...] = (found,) if isinstance(found, Fault) else tuple(found)
         super().__init__("\n".join(map(str, self.faults)))
 
 
 class UntimedError(InputError):
     """A deployment that is right in itself, but that the data hold nothing to time by: a peak or an efficiency is missing."""
+
+
+def unknown(word: str, noun: str, known: Iterable[str], *, field: str | None = None) -> Fault:
+    """The fault of a `word` that is no `noun`, which are the `known`."""
+    names = list(known)
+    return Fault(f"{word!r} is no {noun}", field=field, allowed=", ".join(names), nearest=nearest(word, names))
 
 
 def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:

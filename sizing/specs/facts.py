@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import InputError, unknown
 from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
 
 TopicKind = Literal["term", "optimisation"]
@@ -178,14 +178,8 @@ class OptimisationFacts(OneFile):
         for known, method in self.speculative.items():
             if name in (known, *method.aliases):
                 return method
-        names = list(self.speculative)
         raise InputError(
-            Fault(
-                f"{name!r} is no method of speculative decoding",
-                field="optimisations.speculative",
-                allowed=", ".join(names),
-                nearest=nearest(name, names),
-            )
+            unknown(name, "method of speculative decoding", self.speculative, field="optimisations.speculative")
         )
 
 

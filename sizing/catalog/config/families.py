@@ -19,7 +19,7 @@ from sizing.catalog.config.fields import WRAPPERS, Fields, flattened
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.values import OneFile, Text
 
 MODEL_TYPE = "model_type"
@@ -95,7 +95,7 @@ def _completed(
     known = _family_of(config)
     if known is not None and known.refused:
         message = f"{known.name} is not modelled: {known.refused}"
-        raise InputError(Fault(message, file=where, field=MODEL_TYPE, allowed="see docs/models.md"))
+        raise InputError(message, file=where, field=MODEL_TYPE, allowed="see docs/models.md")
     stated = outside | {key for key, value in config.items() if value is not None}
     inner = {
         key: _completed(config[key], where, stated, inside=True)

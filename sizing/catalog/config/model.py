@@ -37,7 +37,7 @@ from sizing.catalog.config.fields import (
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.catalog.config.rotary import rotary_values
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision
 
 # The published model code rounds two thirds of mult x hidden up to a multiple of 256 (modeling_decilm.py).
@@ -313,11 +313,11 @@ def read_model(
     for each field that is missing or wrong, or whose meaning can't be expressed.
     """
     if not isinstance(config, Mapping):
-        raise InputError(Fault("not a mapping of fields", file=where))
+        raise InputError("not a mapping of fields", file=where)
     given, config = config, completed(config, where)
     fields = Fields(config, where)
     if config.get("is_encoder_decoder") is True:  # none of its other fields means what a decoder's does
-        raise InputError(Fault("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder"))
+        raise InputError("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder")
     for key, reason in INEXPRESSIBLE.items():
         if fields.stated(key):
             fields.fault(key, reason)

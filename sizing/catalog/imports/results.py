@@ -35,7 +35,7 @@ def read_results(path: str) -> Reading:
     """
     content = read_text(expanded(path), MOST_BYTES, TOO_LARGE)
     if not content.strip():
-        raise InputError(Fault("is empty", file=path))
+        raise InputError("is empty", file=path)
     if content.lstrip()[0] in "{[":
         return _taken(_objects(content, path), path)
     return _table(content, path)
@@ -93,7 +93,9 @@ def _table(content: str, file: str) -> Reading:
         _collect(lambda: guidellm.from_table(content), file, None, runs, faults)
     else:
         shown = head[:80] + ("..." if len(head) > 80 else "")
-        raise InputError(Fault(f"is no result of a known tool: its first line is {shown!r}", file, 1, allowed=ACCEPTED))
+        raise InputError(
+            f"is no result of a known tool: its first line is {shown!r}", file=file, line=1, allowed=ACCEPTED
+        )
     return Reading(tuple(runs), tuple(faults))
 
 

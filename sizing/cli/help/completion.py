@@ -56,16 +56,14 @@ def command(
     It completes commands, options, GPU types, models, workloads and topics. Put the line for your shell into its start-up file.
     """
     from sizing.cli.output import print_text
-    from sizing.specs.errors import Fault, InputError, nearest
+    from sizing.specs.errors import InputError, nearest
 
     if shell == WORDS:
         for word in words(line or [""]):
             print_text(word)
     elif shell not in SCRIPTS or line:
         near = nearest(shell, list(SCRIPTS))
-        raise InputError(
-            Fault(f"{' '.join([shell, *(line or ())])!r} is no shell", allowed=", ".join(SCRIPTS), nearest=near)
-        )
+        raise InputError(f"{' '.join([shell, *(line or ())])!r} is no shell", allowed=", ".join(SCRIPTS), nearest=near)
     else:
         print_text(SCRIPTS[shell].rstrip("\n"))
 

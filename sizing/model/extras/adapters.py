@@ -12,7 +12,7 @@ from sizing.model.attention.terms import FLOPS_PER_MAC, Matrix, Numeric
 from sizing.model.extras import Adapters
 from sizing.model.operations import ACTIVATION_BYTES, Operation, expected_experts
 from sizing.model.precision import LINEAR
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 from sizing.specs.model import Model, MoeMlp
 from sizing.specs.optimisations import Lora
 
@@ -24,11 +24,9 @@ def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
     """The adapters that are on the GPU at once. Raises InputError for experts in a model without routing."""
     if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
         raise InputError(
-            Fault(
-                f"{model.name} has no routed experts to adapt",
-                field="optimisations.lora",
-                allowed=f"{asked.slots}x{asked.rank}",
-            )
+            f"{model.name} has no routed experts to adapt",
+            field="optimisations.lora",
+            allowed=f"{asked.slots}x{asked.rank}",
         )
     return Adapters(asked.slots, asked.rank, facts, bool(asked.experts))
 

@@ -59,11 +59,9 @@ def speculation(
     stated = asked.by_depth or (() if acceptance is None else (acceptance,))
     if not stated:
         raise InputError(
-            Fault(
-                f"{method.title} has no published acceptance that holds for other texts",
-                field="optimisations.speculative",
-                allowed=f"{asked.method}:{asked.tokens or method.tokens}@ACCEPTANCE, as measured on your own",
-            )
+            f"{method.title} has no published acceptance that holds for other texts",
+            field="optimisations.speculative",
+            allowed=f"{asked.method}:{asked.tokens or method.tokens}@ACCEPTANCE, as measured on your own",
         )
     tokens = asked.tokens or method.tokens
     draft = None
@@ -82,11 +80,9 @@ def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
     """Acceptance of each drafted token. The last `stated` value repeats. Raises InputError for too many values."""
     if len(stated) > tokens:
         raise InputError(
-            Fault(
-                f"{len(stated)} acceptances of {tokens} drafted tokens",
-                field="optimisations.speculative",
-                allowed=f"at most {tokens}",
-            )
+            f"{len(stated)} acceptances of {tokens} drafted tokens",
+            field="optimisations.speculative",
+            allowed=f"at most {tokens}",
         )
     return (*stated, *[stated[-1]] * (tokens - len(stated)))
 
@@ -94,12 +90,10 @@ def _of_each(stated: Sequence[float], tokens: int) -> tuple[float, ...]:
 def _draft_model(target: Model, drafting: Model, tokens: int) -> Draft:
     if drafting.vocab_size > target.vocab_size * 1.05 or drafting.vocab_size < target.vocab_size * 0.95:
         raise InputError(
-            Fault(
-                f"{drafting.name} has a vocabulary of {drafting.vocab_size:,}, {target.name} one of {target.vocab_size:,}: "
-                "it cannot draft for it",
-                field="optimisations.speculative",
-                allowed="a draft model with the target's tokenizer",
-            )
+            f"{drafting.name} has a vocabulary of {drafting.vocab_size:,}, {target.name} one of {target.vocab_size:,}: "
+            "it cannot draft for it",
+            field="optimisations.speculative",
+            allowed="a draft model with the target's tokenizer",
         )
     return Draft(drafting, tokens, shares_vocabulary=False)
 
