@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Name = Annotated[str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")]
+AsYaml = Annotated[bool, typer.Option("--yaml", help="The file of one entry, to be pasted and edited.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
 
 
@@ -19,6 +21,23 @@ def _list(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]],
     from sizing.report.listings import Listing, document_of_list
 
     write(document_of_list(Listing(title, columns, tuple(rows))), "json" if as_json else "table")
+
+
+def _printed(name: str | None, path: Path | None, *, as_json: bool, is_whole: bool = True) -> None:
+    """Print the file of an entry without the line for editors, which is of its place."""
+    from sizing.catalog.files import read_text
+    from sizing.cli.output import print_text
+    from sizing.specs.errors import Fault, InputError
+
+    if name is None or path is None or as_json:
+        why = "contradicts --json" if as_json else "is of one entry"
+        raise InputError(Fault(why, field="--yaml", allowed="one of them" if as_json else "with a name"))
+    if not is_whole or path.suffix not in (".yaml", ".yml"):
+        raise InputError(
+            Fault(f"{name!r} has no file of its own", field="--yaml", allowed="the name of a whole profile")
+        )
+    lines = read_text(path).splitlines()
+    print_text("\n".join(line for line in lines if not line.startswith("# yaml-language-server")))
 
 
 def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
@@ -33,12 +52,15 @@ def _stated(spec: BaseModel) -> dict[str, Any]:
     return spec.model_dump(mode="json", exclude_unset=True)
 
 
-def gpus(name: Name = None, json: AsJson = False) -> None:
+def gpus(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the GPU types known, or show one with its sources."""
     from sizing.catalog import profiles
 
-    if name:
-        found = profiles.load_gpu(name)
+    found = profiles.load_gpu(name) if name else None
+    if yaml:
+        _printed(name, None if found is None else found.path, as_json=json, is_whole=":" not in (name or ""))
+        return
+    if found:
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
     columns = (
@@ -63,12 +85,15 @@ def gpus(name: Name = None, json: AsJson = False) -> None:
     _list("gpus", columns, rows, json)
 
 
-def models(name: Name = None, json: AsJson = False) -> None:
+def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the models known, or show one with its sources."""
     from sizing.catalog import models
 
-    if name:
-        found = models.load_model(name)
+    found = models.load_model(name) if name else None
+    if yaml:
+        _printed(name, None if found is None else found.path, as_json=json)
+        return
+    if found:
         facts = _stated(found.facts) if found.facts else {"config": str(found.path)}
         _show(found.id, found.path.name, facts, json)
         return
@@ -81,7 +106,7 @@ def models(name: Name = None, json: AsJson = False) -> None:
     _list("models", columns, rows, json)
 
 
-def engines(name: Name = None, json: AsJson = False) -> None:
+def engines(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the serving engines known, or show one with its settings."""
     from sizing.catalog import profiles
 
@@ -90,8 +115,13 @@ def engines(name: Name = None, json: AsJson = False) -> None:
 
         found, version = profiles.load_engine(name)
         check_version(found.spec, version)
+        if yaml:
+            _printed(name, found.path, as_json=json)
+            return
         _show(found.id, found.path.name, _stated(found.spec), json)
         return
+    if yaml:
+        _printed(None, None, as_json=json)
     rows = []
     for id_ in profiles.ENGINES.ids:
         engine = profiles.load_engine(id_)[0].spec
@@ -99,11 +129,16 @@ def engines(name: Name = None, json: AsJson = False) -> None:
     _list("engines", ("name", "oldest", "newest", "aliases"), rows, json)
 
 
-def workloads(name: Name = None, json: AsJson = False) -> None:
+def workloads(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the ready workloads and fleets, or show one."""
     from sizing.catalog import workloads
     from sizing.catalog import workloads as fleets
+    from sizing.catalog.shelf import find
 
+    if yaml:
+        known = fleets.FLEETS if name in fleets.FLEETS.ids else workloads.SHELF
+        _printed(name, None if name is None else find(name, known).path, as_json=json)
+        return
     if name in fleets.FLEETS.ids and (fleet := fleets.find_fleet(name)) is not None:
         _show(fleet.id, f"{fleet.id}.yaml", _stated(fleet.spec), json)
         return

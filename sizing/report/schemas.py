@@ -42,6 +42,7 @@ PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "whatif": (("report.whatif", "WhatIfReport"),),
     "import": (("report.imports", "Imported"),),
     "validate": (("report.validate", "ValidationReport"),),
+    "calibrate": (("report.calibrate", "CalibrationReport"),),
     "plan": (("report.plan_record", "PlanReport"),),
     "cost": (("report.cost", "CostReport"),),
     "check": (("report.check", "CheckReport"),),

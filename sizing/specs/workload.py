@@ -441,3 +441,14 @@ class Target:
         """The times that decide whether a size keeps limits and demand; offline work has no limits."""
         stated = () if self.offline else tuple(name for name in LATENCIES if getattr(self.limits, name) is not None)
         return stated if self.concurrency is not None else (*stated, "throughput")
+
+
+class TextLengths(OneFile):
+    """The file workloads/_text.yaml: tokens of an English word, words of a page."""
+
+    FILE = "workloads/_text.yaml"
+
+    tokens_per_word: Positive
+    words_per_page: Positive
+    source: Text
+    date: Text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GROUPS = {
-    "Size a service": ("estimate", "compare", "curve", "sweep", "simulate"),
+    "Size a service": ("init", "estimate", "compare", "curve", "sweep", "simulate"),
     "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate", "calibrate"),
     "Plan and pay": ("plan", "cost", "report"),
     "Deploy and check": ("deploy", "check"),
@@ -17,6 +17,7 @@ EXAMPLES = {
         "    --rps 50 --ttft p95:500ms --itl 30ms",
         "llmsize estimate service.yaml -g h100-sxm --gpus 8   # exit code 1 if not enough",
     ),
+    "init": ("llmsize init", "llmsize init --answers answers.txt -o service.yaml"),
     "compare": (
         "llmsize compare chat -g h100-sxm,h200-sxm,l40s,mi300x --sort cost",
         "llmsize compare chat --replace 8xh100-sxm -g a100-sxm-80gb,h200-sxm",
@@ -83,10 +84,10 @@ EXAMPLES = {
         "llmsize check deploy.yaml --demand chat --set demand.requests_per_s=500",
         "llmsize check 'vllm serve llama-3.1-70b -tp 4' -g h100-sxm --replicas 3 \\\n    --demand chat",
     ),
-    "gpus": ("llmsize gpus", "llmsize gpus h100-sxm"),
+    "gpus": ("llmsize gpus", "llmsize gpus h100-sxm", "llmsize gpus h100-sxm --yaml > my-h100.yaml"),
     "models": ("llmsize models", "llmsize models llama-3.1-70b"),
     "engines": ("llmsize engines", "llmsize engines vllm"),
-    "workloads": ("llmsize workloads", "llmsize workloads chat > service.yaml"),
+    "workloads": ("llmsize workloads", "llmsize workloads chat --yaml > service.yaml"),
     "prices": ("llmsize prices", "llmsize prices h100-sxm", "llmsize prices deepseek"),
     "schema": ("llmsize schema workload > workload.json", "llmsize schema estimate"),
     "config": ("llmsize config", "llmsize config --all", "LLMSIZE_GPU=h100-sxm llmsize config --json"),
