@@ -6,9 +6,10 @@ What comes at the engine: all at once, a fixed number in flight, a rate, or a tr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +24,35 @@ class Requests:
     Arrival, first token and end are as the client sees them: tokens reach it later by what a request takes outside steps.
     """
 
-    arrival: list[float] = field(default_factory=list)
-    isl: list[int] = field(default_factory=list)
-    osl: list[int] = field(default_factory=list)
-    admitted: list[float] = field(default_factory=list)
-    first_token: list[float] = field(default_factory=list)
-    finished: list[float] = field(default_factory=list)
-    generated: list[int] = field(default_factory=list)
-    preemptions: list[int] = field(default_factory=list)
+    arrival: MutableSequence[float] = field(default_factory=list)
+    isl: MutableSequence[int] = field(default_factory=list)
+    osl: MutableSequence[int] = field(default_factory=list)
+    admitted: MutableSequence[float] = field(default_factory=list)
+    first_token: MutableSequence[float] = field(default_factory=list)
+    finished: MutableSequence[float] = field(default_factory=list)
+    generated: MutableSequence[int] = field(default_factory=list)
+    preemptions: MutableSequence[int] = field(default_factory=list)
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.float64]) -> Requests:
+        """All requests of a trace, a row of arrival, prompt and output tokens each.
+
+        Its columns are arrays, and arrivals stay in the rows, so that millions are small; there is no room for more.
+        """
+        arrival: Any = rows[:, 0]  # a buffer, though its type does not say so
+        isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
+        admitted, first_token, finished = (array("d", [NEVER]) * len(rows) for _ in range(3))
+        generated, preemptions = (array("i", [0]) * len(rows) for _ in range(2))
+        return cls(
+            cast(MutableSequence[float], memoryview(arrival)),
+            isl,
+            osl,
+            admitted,
+            first_token,
+            finished,
+            generated,
+            preemptions,
+        )
 
     def add(self, arrival: float, isl: int, osl: int) -> int:
         """Add a request and return its number."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -111,7 +112,7 @@ class History:
     replicas: tuple[Scheduler, ...]
     ended: float
     watches: tuple[Watch, ...]
-    placed: tuple[int, ...] = ()
+    placed: Sequence[int] = ()
 
 
 def open_loop(
@@ -129,7 +130,7 @@ def open_loop(
     `watched` limits the integrals to the time from the arrival of one request to that of another.
     """
     rng = np.random.default_rng(seed)
-    placed: list[int] = []
+    placed = array("H")  # replicas are fewer than it counts
     watches: tuple[Watch, ...] = ()
     for number, arrival in enumerate(requests.arrival):
         if arrival >= limit:
@@ -153,7 +154,7 @@ def open_loop(
         tuple(replicas),
         max(replica.now for replica in replicas),
         watches or tuple(replica.watch for replica in replicas),
-        tuple(placed),
+        placed,
     )
 
 

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from sizing.replica.timing import Timed
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
 from sizing.specs.units import GIB
-from sizing.specs.workload import Limits
+from sizing.specs.workload import LATENCIES, Limits
 
 AT_ONCE = 2**16  # rows of a trace
 MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
@@ -196,8 +197,8 @@ def simulate(
 ) -> Run:
     """Drive the traffic through the deployment and measure. Deterministic for a seed."""
     rng = np.random.default_rng(traffic.seed)
-    requests = Requests()
     longest = traffic.longest or longest_of(traffic, deployed.shard.model)
+    requests, turned_away = _to_send(traffic, longest, rng, limit_s)
     replicas = schedulers(deployed, requests, longest=longest, one_by_one=one_by_one)
     meter = Meter(replicas, progress) if progress is not None else None
     for replica in replicas:
@@ -206,14 +207,6 @@ def simulate(
     if traffic.in_flight is not None:
         finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=sending)
         return measure(finished, traffic, limits, limit_s=limit_s)
-    turned_away = 0
-    for arrival, isl, osl in open_requests(traffic, longest, rng):
-        if arrival >= limit_s:
-            break
-        if isl + osl > longest:
-            turned_away += 1
-        else:
-            requests.add(arrival, isl, osl)
     if meter is not None and traffic.rate_per_s is None and traffic.trace is None:
         meter.sent = len(requests)
     finished = run.open_loop(
@@ -226,6 +219,23 @@ def simulate(
         progress=sending,
     )
     return measure(finished, traffic, limits, limit_s=limit_s, turned_away=turned_away)
+
+
+def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: float) -> tuple[Requests, int]:
+    """The requests that come until a limit but for those that are too long, and how many these are; none of a closed loop."""
+    requests, turned_away, rows = Requests(), 0, traffic.trace
+    if traffic.in_flight is not None:
+        return requests, 0
+    if rows is not None and rows[-1, 0] < limit_s and (rows[:, 1] + rows[:, 2]).max() <= longest:
+        return Requests.of_rows(rows), 0
+    for arrival, isl, osl in open_requests(traffic, longest, rng):
+        if arrival >= limit_s:
+            break
+        if isl + osl > longest:
+            turned_away += 1
+        else:
+            requests.add(arrival, isl, osl)
+    return requests, turned_away
 
 
 def watched(traffic: Traffic) -> tuple[int, int] | None:
@@ -334,29 +344,31 @@ def measure(
     `refused` are the numbers of those that the replicas refused, by their own account where they are not given.
     """
     requests = finished.requests
-    arrival = np.asarray(requests.arrival)
-    end = np.asarray(requests.finished)
-    first = np.asarray(requests.first_token)
-    osl = np.asarray(requests.osl, dtype=float)
+    arrival, end, first = map(np.asarray, (requests.arrival, requests.finished, requests.first_token))
+    osl = np.asarray(requests.osl)
     if refused is None:
         refused = [number for replica in finished.replicas for number in replica.refused]
-    taken = np.ones(arrival.size, dtype=bool)
-    taken[list(refused)] = False
+    taken: slice | NDArray[np.bool_] = slice(None)  # which copies nothing
+    if refused:
+        taken = np.ones(arrival.size, dtype=bool)
+        taken[list(refused)] = False
+    clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
+    stable = traffic.in_flight is not None or is_stable(
+        arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps
+    )
     stop = min(limit_s, _ended(finished, end[taken]))
-    number = np.arange(arrival.size)
-    done = (end <= stop) & (number >= traffic.warm_up) & (number < arrival.size - traffic.cool_down)
+    done = end <= stop
+    done[: traffic.warm_up] = False
+    done[max(0, arrival.size - traffic.cool_down) :] = False
     started = float(arrival[traffic.warm_up]) if 0 < traffic.warm_up < arrival.size else 0.0
     if traffic.cool_down and arrival.size > traffic.cool_down:
         stop = float(arrival[-traffic.cool_down])
     duration = max(stop - started, 0.0)
-    ttft, e2e = first[done] - arrival[done], end[done] - arrival[done]
-    decoded = done & (osl > 1)
-    itl = (end[decoded] - first[decoded]) / (osl[decoded] - 1)
+    measured = _Measured(arrival, first, end, osl, done)
     per_s = 1 / duration if duration > 0 else 0.0
     watches = finished.watches
     spans = [_span(watch, max(stop, replica.now)) for watch, replica in zip(watches, finished.replicas, strict=True)]
     sizes = [replica.pool.size_bytes for replica in finished.replicas]
-    clumps = max(1.0, 1 / traffic.burstiness) if traffic.arrivals == "gamma" else 1.0
     records = [replica.observer for replica in finished.replicas if isinstance(replica.observer, Record)]
     return Run(
         arrived=arrival.size + turned_away,
@@ -365,7 +377,7 @@ def measure(
         duration_s=duration,
         requests_per_s=float(done.sum()) * per_s,
         output_tokens_per_s=float(osl[done].sum()) * per_s,
-        latencies_s={"ttft": statistics(ttft), "itl": statistics(itl), "e2e": statistics(e2e)},
+        latencies_s={name: statistics(measured.of(name)) for name in LATENCIES},
         queue_mean=sum(w.queue / span for w, span in zip(watches, spans, strict=True)),
         queue_max=max(w.queue_max for w in watches),
         queue_end=sum(len(replica.queue) for replica in finished.replicas),
@@ -376,14 +388,43 @@ def measure(
         cache_max=max((w.cache_max / s for w, s in zip(watches, sizes, strict=True) if s > 0), default=0.0),
         busy=sum(w.busy / span for w, span in zip(watches, spans, strict=True)) / len(watches),
         preemptions=sum(replica.preempted for replica in finished.replicas),
-        goodput_per_s=_good(limits, ttft, itl, e2e, osl[done]) * per_s,
-        stable=traffic.in_flight is not None
-        or is_stable(arrival[taken], np.asarray(requests.admitted)[taken], end[taken], clumps=clumps),
+        goodput_per_s=_good(limits, measured) * per_s,
+        stable=stable,
         wasted=sum(record.wasted(stop) for record in records) / len(watches),
-        measured_s={"ttft": ttft, "itl": itl, "e2e": e2e} if traffic.warm_up else {},
+        measured_s={name: measured.of(name) for name in LATENCIES} if traffic.warm_up else {},
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )
+
+
+class _Measured(NamedTuple):
+    """Requests that are measured: times by request, and which are `done`. A latency is made when it is asked for: they are long."""
+
+    arrival: NDArray[np.float64]
+    first: NDArray[np.float64]
+    end: NDArray[np.float64]
+    osl: NDArray[np.int64]
+    done: NDArray[np.bool_]
+
+    def of(self, name: str) -> NDArray[np.float64]:
+        """TTFT, E2E, or ITL as the mean over the tokens after the first, of those with any, in the order of arrival."""
+        if name == "ttft":
+            return _where(self.first - self.arrival, self.done)
+        if name == "e2e":
+            return _where(self.end - self.arrival, self.done)
+        after_first = self.end - self.first
+        after_first /= np.maximum(self.osl - 1, 1)
+        return _where(after_first, self.done & self.decodes)
+
+    @property
+    def decodes(self) -> NDArray[np.bool_]:
+        """Which requests have a token after the first."""
+        decoding: NDArray[np.bool_] = self.osl > 1
+        return decoding
+
+
+def _where(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return values if chosen.all() else values[chosen]
 
 
 def _span(watch: Watch, ended: float) -> float:
@@ -397,33 +438,26 @@ def _ended(finished: History, end: NDArray[np.float64]) -> float:
 
 
 def statistics(values: NDArray[np.float64]) -> dict[str, float]:
-    """Mean, percentiles and maximum of `values`; an empty mapping for no values."""
+    """Mean, percentiles and maximum of `values`, whose order is lost; an empty mapping for no values."""
     if values.size == 0:
         return {}
     found = {"mean": float(values.mean()), "max": float(values.max())}
-    quantiles = np.quantile(values, list(QUANTILES.values()))
+    quantiles = np.quantile(values, list(QUANTILES.values()), overwrite_input=True)
     return {**found, **{name: float(value) for name, value in zip(QUANTILES, quantiles, strict=True)}}
 
 
-def _good(
-    limits: Limits | None,
-    ttft: NDArray[np.float64],
-    itl: NDArray[np.float64],
-    e2e: NDArray[np.float64],
-    osl: NDArray[np.float64],
-) -> float:
+def _good(limits: Limits | None, measured: _Measured) -> float:
     """Count the requests that each meet every limit, whatever statistic the limit bounds (DistServe's goodput)."""
-    good = np.ones(ttft.shape, dtype=bool)
-    if limits is None:
-        return float(good.sum())
-    if limits.ttft is not None:
-        good &= ttft <= limits.ttft.seconds
-    if limits.e2e is not None:
-        good &= e2e <= limits.e2e.seconds
-    if limits.itl is not None:
-        met = np.ones(ttft.shape, dtype=bool)
-        met[osl > 1] = itl <= limits.itl.seconds
-        good &= met
+    good = np.ones(int(measured.done.sum()), dtype=bool)
+    for name in LATENCIES:
+        limit = None if limits is None else getattr(limits, name)
+        if limit is None:
+            continue
+        met = measured.of(name) <= limit.seconds
+        if name == "itl":
+            good[measured.decodes[measured.done]] &= met
+        else:
+            good &= met
     return float(good.sum())
 
 
@@ -439,9 +473,11 @@ def is_stable(
     if arrival.size < 4 or arrival[-1] <= arrival[0]:
         return True
     middle, last = arrival[arrival.size // 2], arrival[-1]
-    times = (end - arrival)[~np.isnan(end)]
-    fills = times.size == 0 or float(np.median(times)) > last - middle
-    left = np.sort(admitted[~np.isnan(admitted)] if fills else end[~np.isnan(end)])
+    times = _where(end - arrival, ~np.isnan(end))
+    fills = times.size == 0 or float(np.median(times, overwrite_input=True)) > last - middle
+    del times
+    left = admitted[~np.isnan(admitted)] if fills else end[~np.isnan(end)]
+    left.sort()
     came = arrival.size - arrival.size // 2
     grown = came - float(np.searchsorted(left, last, "right") - np.searchsorted(left, middle, "right"))
     return grown <= max(GROWTH_SHARE * came, CHANCE_SIGMAS * math.sqrt(clumps * came))
