@@ -21,6 +21,7 @@ from write_docs import DOCS, OUTPUT, SUMMARY, glossary, output, pages, pictured
 from sizing.calibration.docs import accuracy_page, short_table
 from sizing.catalog.servers import load_server
 from sizing.catalog.workloads import find_fleet, load_workload
+from sizing.launch.existing import Filled, existing
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"bash", "yaml", "python", "text"}
@@ -97,6 +98,8 @@ def test_files_are_read(path: Path, text: str, folder: Path, capsys: pytest.Capt
         assert any(step.startswith("llmsize ") for step in steps)
     elif "fleet" in keys:
         assert find_fleet(str(file)) is not None
+    elif "deployments" in keys:
+        assert existing(str(file), Filled())
     elif "price_usd" in keys:
         assert load_server(str(file)).spec.price_usd
     else:
