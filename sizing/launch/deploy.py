@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.shelf import only
+from sizing.formats.words import money, number
 from sizing.launch import benchmark, command, compose, kserve, kubernetes
 from sizing.launch.answered import Checkpoints, Started, started
 from sizing.question.question import Question
@@ -104,12 +105,16 @@ def chosen(outcome: Outcome) -> tuple[Answer, Question]:
 
 
 def _head(answer: Answer, question: Question, parts: Sequence[Started]) -> tuple[str, ...]:
-    """What is started, for which load."""
-    pools = [
+    """What is started, for which load, and what it costs."""
+    service = question.service
+    pools = ", ".join(
         f"{part.launched.replicas} x {pool.replica.layout}{f' ({pool.name})' if pool.name else ''}"
         for part, pool in zip(parts, answer.pools, strict=True)
-    ]
-    types = dict.fromkeys(part.gpu_type.gpu.name for part in parts)
-    rate = f"{answer.requests_per_s:.4g} requests/s of {question.service.isl:,} tokens in and {question.service.output_tokens:,} out"
-    engine = f"{question.service.engine.title} {question.service.engine_version}"
-    return (f"{answer.gpus} x {' and '.join(types)}: {', '.join(pools)}, {engine}", f"for {rate}")
+    )
+    types = " and ".join(dict.fromkeys(part.gpu_type.gpu.name for part in parts))
+    price = "" if answer.usd_per_hour is None else f", {money(answer.usd_per_hour)}/h"
+    rate = f"for {number(answer.requests_per_s)} of at most {number(answer.most_requests_per_s)} requests/s"
+    return (
+        f"{answer.gpus} x {types}: {pools}, {service.engine.title} {service.engine_version}{price}",
+        f"{rate} of {service.isl:,} tokens in and {service.output_tokens:,} out",
+    )

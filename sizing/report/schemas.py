@@ -27,6 +27,7 @@ READ = {
     "model": ("catalog.models", "ModelFile"),
     "engine": ("specs.engine", "Engine"),
     "server": ("specs.server", "Server"),
+    "deployment": ("specs.launch", "DeploymentFile"),
 }
 # What is printed with --json: the record of each command, with others of its schema.
 PRINTED: dict[str, tuple[tuple[str, str], ...]] = {

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] 
         QUESTION_OPTIONS,
         ("--rps", "300"),
     ),
+    "deploy": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), QUESTION_OPTIONS, ("--rps", "300")),
     "whatif": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), WHATIF_OPTIONS, ("--rps", "300")),
     "report": (("-g", "h100-sxm", *LENGTHS, "--no-verify", "-o", "-"), REPORT_OPTIONS, ("--rps", "300")),
     "curve": (
@@ -126,11 +127,11 @@ def cases() -> Iterator[tuple[str, str]]:
 
 
 def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """The answer without what repeats the question; None where it is refused. A report has it in its page."""
+    """The answer without what repeats the question; None where it is refused, or nothing is written. A report has it in its page."""
     page = arguments[0] == "report"
     code = run([*arguments, *(() if page else ("--json",))])
     out = capsys.readouterr().out
-    if code == 2:
+    if code == 2 or not out:
         return None
     text = out.partition('<script type="application/json" id="document">')[2].partition("</script>")[0] if page else out
     return without_echoes(json.loads(text))
