@@ -16,6 +16,7 @@ from places import DATA
 
 from sizing.catalog.config.families import family, model_types
 from sizing.catalog.config.model import read_model
+from sizing.catalog.models import load_model
 from sizing.model.architecture import Layout, layer_cache, parameters
 from sizing.specs.errors import InputError
 from sizing.specs.model import CompressedAttention, Model, ShortConv, SlidingWindowAttention, SsmAttention
@@ -230,3 +231,45 @@ def test_what_is_taken_for_a_config_that_leaves_it_out_is_told() -> None:
     notes = read({"model_type": "gemma3", "text_config": text, "torch_dtype": "bfloat16"}).notes
     (told,) = [note for note in notes if note.startswith("absent, and taken from the defaults")]
     assert "max_position_embeddings 131,072" in told and "hidden_size" not in told
+
+
+def test_what_a_wrapped_config_writes_as_null_is_none_and_no_default() -> None:
+    """Mistral Small 3.x and Pixtral write no window; the default of their type is 4,096 tokens."""
+    wrapped = {"model_type": "mistral3", "torch_dtype": "bfloat16", "tie_word_embeddings": False}
+    text = {**PLAIN, "model_type": "mistral"}
+    kinds = {
+        written: {kind.mixer.kind for kind in read({**wrapped, "text_config": {**text, **window}}).kinds if kind.mixer}
+        for written, window in (
+            ("null", {"sliding_window": None}),
+            ("absent", {}),
+            ("other", {"sliding_window_size": None}),
+        )
+    }
+    assert kinds == {"null": {"gqa"}, "absent": {"sliding_window"}, "other": {"gqa"}}
+
+
+def test_a_default_gives_way_to_another_word_for_the_same_size() -> None:
+    text = {
+        "model_type": "qwen3_vl_moe_text",
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+    }
+    other = {**text, "num_experts": text["num_local_experts"]}
+    del other["num_local_experts"]
+    wrapped = {"model_type": "qwen3_vl_moe", "torch_dtype": "bfloat16"}
+    assert parameters(read({**wrapped, "text_config": text})) == parameters(read({**wrapped, "text_config": other}))
+
+
+@pytest.mark.parametrize(
+    ("name", "per_token"),
+    [
+        ("mistralai/Mistral-Small-3.2-24B-Instruct-2506", 40 * 2 * 8 * 128 * 2),
+        ("mistralai/Magistral-Small-2509", 40 * 2 * 8 * 128 * 2),
+        ("mistralai/Pixtral-12B-2409", 40 * 2 * 8 * 128 * 2),
+    ],
+)
+def test_caches_of_mistral_s_small_models_are_whole(name: str, per_token: int) -> None:
+    model = load_model(name).spec
+    assert {kind.mixer.kind for kind in model.kinds if kind.mixer} == {"gqa"}
+    assert cached(model, 2.0) == per_token

@@ -15,7 +15,20 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sizing.catalog.config import fields as config_fields
-from sizing.catalog.config.fields import WRAPPERS, Fields, flattened
+from sizing.catalog.config.fields import (
+    EXPERTS,
+    EXPERTS_PER_TOKEN,
+    HEAD_DIM,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    MAX_POSITION,
+    Q_HEADS,
+    VOCABULARY,
+    WINDOW,
+    WRAPPERS,
+    Fields,
+)
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
@@ -106,13 +119,28 @@ def _completed(
     return _filled({**config, **inner, **towers}, known, stated, inside=inside)
 
 
+# Words for the same size: a default does not speak where another word is written.
+SYNONYMS = (LAYERS, HIDDEN, VOCABULARY, MAX_POSITION, Q_HEADS, KV_HEADS, HEAD_DIM, EXPERTS, EXPERTS_PER_TOKEN, WINDOW)
+
+
+def _is_written(key: str, config: Mapping[str, Any], outside: frozenset[str]) -> bool:
+    """Whether a config, or what is around it, writes a key, null or not, or another word for it."""
+    words = next((words for words in SYNONYMS if key in words), (key,))
+    return any(word in config or word in outside for word in words)
+
+
 def left_to_defaults(config: Mapping[str, Any]) -> frozenset[str]:
     """The keys that a wrapped language model leaves to the defaults of its model type."""
-    stated = {key for key, value in flattened(config).items() if value is not None}
-    inner = [config[key] for key in WRAPPERS if isinstance(config.get(key), Mapping)]
+    inner = [config[key] for key in WRAPPERS if isinstance(config.get(key), Mapping) and _family_of(config[key])]
     known = [found for one in inner if (found := _family_of(one)) is not None]
     below = frozenset[str]().union(*map(left_to_defaults, inner))
-    return below | frozenset(key for found in known for key in found.defaults if key not in stated)
+    outside = frozenset(key for key, value in config.items() if value is not None)
+    return below | {
+        key
+        for one, found in zip(inner, known, strict=False)
+        for key in found.defaults
+        if not _is_written(key, one, outside)
+    }
 
 
 def _family_of(config: Mapping[str, Any]) -> Family | None:
@@ -128,8 +156,11 @@ def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[str], *, inside: bool) -> dict[str, Any]:
-    silent = {} if known is None else {**(known.defaults if inside else {}), **known.facts}
-    return {**config, **{key: value for key, value in silent.items() if key not in stated}}
+    """A config with the facts of its family where it says nothing, and inside a wrapper the defaults of what it does not write."""
+    if known is None:
+        return dict(config)
+    defaults = {key: value for key, value in known.defaults.items() if inside and not _is_written(key, config, stated)}
+    return {**config, **defaults, **{key: value for key, value in known.facts.items() if key not in stated}}
 
 
 def report_unread(fields: Fields) -> None:
