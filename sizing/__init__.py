@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sizing.answers.estimate import estimate as estimate
     from sizing.answers.lines import Grid as Grid
     from sizing.answers.lines import Layouts as Layouts
-    from sizing.answers.scenario import Driving as Driving
-    from sizing.answers.scenario import scenario as scenario
+    from sizing.answers.simulate import Driving as Driving
+    from sizing.answers.simulate import scenario as scenario
     from sizing.answers.simulate import simulate as simulate
     from sizing.launch.check import check as check
     from sizing.launch.deploy import deploy as deploy
@@ -55,8 +55,8 @@ PUBLIC = {
     "estimate": "answers.estimate",
     "compare": "answers.compare",
     "memory": "answers.deployment",
-    "scenario": "answers.scenario",
-    "Driving": "answers.scenario",
+    "scenario": "answers.simulate",
+    "Driving": "answers.simulate",
     "simulate": "answers.simulate",
     "curve": "answers.curve",
     "Grid": "answers.lines",

@@ -1,17 +1,25 @@
-"""What answers a question: the search, a simulation that confirms it, and what would help."""
+"""What answers a question: the search, a simulation that confirms it, what limits the answer, and what would help.
+
+What would help is computed by searching again with one thing changed, never guessed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers import advice
-from sizing.answers.answer import Answer, Order, Outcome, preference
+from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, preference
 from sizing.answers.counts import sure
-from sizing.answers.search import REACHES, layout_of, search
+from sizing.answers.search import REACHES, alone, evaluate, layout_of, replicas, resized, search, timed
+from sizing.model.architecture import SIZES, Layout
 from sizing.question.question import Question, load_data
+from sizing.replica.capacity import most_of, solo_over
+from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
+from sizing.specs.workload import Limit, Limits
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
@@ -33,8 +41,8 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         asked = replace(outcome, question=_evenly(outcome.question, data))
     return replace(
         outcome,
-        relaxation=advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
-        suggestions=() if feasible else advice.suggestions(asked, data, simulated=simulated),
+        relaxation=relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
+        suggestions=() if feasible else suggestions(asked, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
         if question.target.confidence is not None
         else outcome.predicted,
@@ -111,3 +119,251 @@ def _predicted(cautious: Outcome, question: Question, data: Data, simulated: boo
     answers = (answer(plain, data, simulated=simulated).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)
+
+
+MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
+THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
+# How far above its mean in one run a limit is kept in a longer one too: steps are many in any run, waits for a first token are not.
+SURE = {"itl": 1.02, "e2e": 1.02}
+MOST_CONFIRMED = 4  # times that a threshold is raised until a simulation keeps it
+LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
+STABLE_UTILISATION = 0.8  # suggested in place of one set lower
+TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
+LATENCIES = ("ttft", "itl", "e2e")
+LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
+CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
+
+
+def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
+    """The least relaxed limit, of the one that binds, that needs fewer GPUs; None where no near one does.
+
+    The threshold is the closed form's, to a half per cent, rounded up to a legible figure; where the sizes are simulated, it
+    is no less than what was measured of the one that is confirmed.
+    """
+    best, request = outcome.best, outcome.question
+    if best is None or best.pool.capacity.binding not in LATENCIES:
+        return None
+    name = best.pool.capacity.binding
+    limit: Limit = getattr(request.target.limits, name)
+    loosest = _with_limit(request, name, MOST_RELAXED)
+    found = pools = _fewer(tuple(_pools(outcome, loosest, data)), loosest, best.gpus)
+    if not found:
+        return None
+    low, high = 1.0, MOST_RELAXED
+    while high / low > THRESHOLD_STEP:
+        middle = math.sqrt(low * high)
+        # What a looser limit does not save, a tighter one does not either.
+        fewer = _fewer(found, _with_limit(request, name, middle), best.gpus)
+        low, high, found = (low, middle, fewer) if fewer else (middle, high, found)
+    seconds = legible(limit.seconds * high)
+    at_threshold = _with_limit(request, name, seconds / limit.seconds)
+    sizes = _resized(_fewer(pools, at_threshold, best.gpus), at_threshold, data)
+    size = _confirmed(replace(outcome, question=loosest, answers=sizes), data, simulated).confirmed
+    if size is None or size.gpus >= best.gpus:
+        return None
+    gpu = size.pool.replica.gpu_type.name
+    if not simulated:
+        return Relaxation(name, seconds, size.gpus, gpu)
+    measured_s = size.latency_s(name)[limit.statistic]
+    if name in SURE and limit.statistic == "mean":
+        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
+    seconds = max(seconds, legible(measured_s))
+    for _ in range(MOST_CONFIRMED):
+        asked = _with_limit(request, name, seconds / limit.seconds)
+        sizes = _resized((size.pool,), asked, data)
+        again = _confirmed(replace(outcome, question=asked, answers=sizes), data, simulated).confirmed
+        if again is not None and again.gpus < best.gpus:
+            return Relaxation(name, seconds, again.gpus, gpu)
+        seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
+    return None
+
+
+def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
+    """An outcome as a simulation leaves it, perhaps at a larger size; as it is where nothing is simulated."""
+    if not simulated:
+        return outcome
+    from sizing.answers.verify import verify
+
+    return verify(outcome, data, tries=CONFIRMING_TRIES)
+
+
+def _with_limit(question: Question, name: str, factor: float) -> Question:
+    return question.with_(limits=relaxed(question.target.limits, name, factor))
+
+
+def _pools(outcome: Outcome, loosest: Question, data: Data) -> Iterator[Pool]:
+    """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
+
+    Where GPUs are not what is minimised, those of the answer's type and precision alone: fewer of these cost less too.
+    """
+    best = outcome.best
+    assert best is not None
+    alike = outcome.question.rules.objective != "gpus"
+    own = _key(best.pool.replica)[:2]
+
+    def counts(key: tuple[str, str, Layout]) -> bool:
+        return key[2].gpus < best.gpus and (not alike or key[:2] == own)
+
+    yield from (answer.pool for answer in outcome.answers if counts(_key(answer.pool.replica)))
+    turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.refusals if r.reason in LIMITED}
+    again = {key for key in turned_down if counts(key)}
+    timing = Timing(data)
+    entries = [
+        timed(entry, timing)
+        for option in loosest.space.gpu_types
+        if any(key[0] == option.id for key in again)
+        for name in loosest.space.precisions
+        for entry in candidates(loosest.service, option, name, data)
+        if isinstance(entry, Replica) and _key(entry) in again
+    ]
+    kept = [alone(entry, loosest) for entry in entries if isinstance(entry, Timed)]
+    found = evaluate([entry for entry in kept if isinstance(entry, Timed)], loosest)
+    yield from (entry for entry in found if isinstance(entry, Pool))
+
+
+def _key(replica: Replica) -> tuple[str, str, Layout]:
+    return replica.gpu_type.id, replica.plan.weight_format, replica.layout
+
+
+def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, ...]:
+    """Layouts of `found` that take fewer than `gpus` GPUs under `question`, at their earlier replicas."""
+    mosts = most_of([e.load for e in found], question.target)
+    return tuple(
+        e
+        for e, most in zip(found, mosts, strict=True)
+        if most is not None
+        and solo_over(e.load, question.target.limits) is None
+        and replicas(question, e.replica, most, e.margin) * e.replica.layout.gpus < gpus
+    )
+
+
+def _resized(found: Sequence[Pool], question: Question, data: Data) -> tuple[Answer, ...]:
+    """The layouts with the replicas that a changed question takes, in order."""
+    mosts = zip(found, most_of([pool.load for pool in found], question.target), strict=True)
+    answers = [Answer((resized(pool, most, question, data),)) for pool, most in mosts if most is not None]
+    return tuple(sorted(answers, key=lambda answer: preference(answer, question)))
+
+
+def legible(value: float) -> float:
+    """Round up to a step of 1, 2 or 5 times a power of ten that is at most a hundredth of the value: 44.83 to 45."""
+    most = value * LEGIBLE_SHARE
+    power = math.floor(math.log10(most))
+    step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
+    # Counted in decimals, so that a figure that is legible already stays as it is.
+    digits = max(0, -power) + 3
+    return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
+
+
+def relaxed(limits: Limits, name: str, factor: float) -> Limits:
+    """`limits` with the limit `name` multiplied by `factor`."""
+    limit: Limit = getattr(limits, name)
+    return limits.model_copy(update={name: limit.model_copy(update={"seconds": limit.seconds * factor})})
+
+
+def nearest_miss(outcome: Outcome) -> Refusal | None:
+    """The refusal that came closest, or None without refusals.
+
+    A layout that fits and misses a limit is nearer than a layout that does not fit. Where a budget of GPUs is too small for
+    any replica, the layout within it that lacks the least memory says why.
+    """
+    nearest = min(outcome.refusals, key=_miss, default=None)
+    if nearest is None or nearest.reason != "gpu_budget":
+        return nearest
+    budget = outcome.question.rules.gpu_budget or 0
+    within = [r for r in outcome.refusals if r.reason == "memory" and r.layout.gpus <= budget]
+    return min(within, key=_miss, default=nearest)
+
+
+def _miss(refusal: Refusal) -> tuple[bool, float, int]:
+    return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
+
+
+def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
+    """The single changes that would make an infeasible question feasible, each found by searching again.
+
+    Of several values of one limit the tightest that does.
+    """
+    found, done = [], set()
+    changes = ((change, change, question) for change, question in _changes(outcome))
+    for of_what, change, question in (*changes, *_looser(outcome)):
+        if of_what in done:
+            continue
+        best = _confirmed(search(question, data), data, simulated).answer
+        if best is not None:
+            replica = best.pool.replica
+            done.add(of_what)
+            found.append(Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout)))
+    return tuple(found)
+
+
+def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
+    """Yield (change in words, changed question) in the order in which a user would try them."""
+    request = outcome.question
+    serving = request.service.serving
+    given = [name for name in SIZES if getattr(serving, name)]
+    if given:
+        free = serving.model_copy(update=dict.fromkeys(SIZES))
+        flags = ", ".join(f"--{name}" for name in given)
+        yield f"any layout (without {flags})", request.with_(serving=free)
+    for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
+        if getattr(serving, name) is not None:
+            default = request.with_(serving=serving.model_copy(update={name: None}))
+            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default
+    if any(entry.reason == "token_budget" for entry in outcome.refusals):
+        budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
+        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
+    if request.target.max_utilisation < STABLE_UTILISATION:
+        yield (
+            f"--max-utilisation {STABLE_UTILISATION:g}",
+            request.with_(max_utilisation=STABLE_UTILISATION),
+        )
+    for name, note in (("fp8", ""), ("int4", " (weight-only)")):
+        if name not in request.space.precisions:
+            yield f"--precision {name}{note}", request.with_(precisions=(name,))
+    if request.service.kv_precision != "fp8":
+        yield "--kv-precision fp8", request.with_(kv_precision="fp8")
+    cached = request.service.extras.cached
+    if not cached.affinity and (cached.conversation is not None or cached.prefixes > 1):
+        routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
+        yield "--prefix-routing affinity", routed
+    if request.rules.gpu_budget is not None and request.target.amount is not None:
+        yield "a larger budget of GPUs", request.with_(gpu_budget=None)
+    elif request.rules.gpu_budget is not None:
+        yield from ((f"--gpus {more}", request.with_(gpu_budget=more)) for more in _next_budget(outcome))
+
+
+def _next_budget(outcome: Outcome) -> Iterator[int]:
+    """Yield the fewest GPUs that hold a replica, beyond a node whole nodes; nothing where no replica is too large alone."""
+    too_large = [r for r in outcome.refusals if r.reason == "gpu_budget"]
+    least = min(too_large, key=lambda r: r.layout.gpus, default=None)
+    if least is not None:
+        node = least.gpu_type.gpu.datasheet.node.gpus
+        yield least.layout.gpus if least.layout.gpus <= node else -(-least.layout.gpus // node) * node
+
+
+def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
+    """Yield (limit, change in words, changed question): of each limit what a lone request meets, and some times that.
+
+    Under a load requests wait for each other, so what one alone meets may not do.
+    """
+    request = outcome.question
+    for name in LATENCIES:
+        limit = getattr(request.target.limits, name)
+        for times in TIMES_ALONE if limit is not None else ():
+            seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
+            limits = relaxed(request.target.limits, name, seconds / limit.seconds)
+            what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
+            yield name, what, request.with_(limits=limits)
+
+
+def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
+    """A limit in s that the nearest miss would meet with a tenth to spare, at least a tenth above `limit_s`."""
+    misses = [r.shortfall for r in outcome.refusals if r.reason == name]
+    over = min(misses, default=0.0)
+    return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3
+
+
+def _rounded_up(milliseconds: float) -> int:
+    """Round up to two significant digits, as people state limits."""
+    unit = int(10 ** max(0, int(math.log10(milliseconds)) - 1))
+    return math.ceil(milliseconds / unit) * unit

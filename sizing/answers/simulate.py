@@ -1,16 +1,37 @@
-"""A given deployment under a load, request by request: one run in real time for each policy of its scheduler."""
+"""A given deployment under a load, request by request: one run in real time for each policy of its scheduler.
+
+A scenario is what a question describes as one deployment, and the traffic that its load makes.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sizing.answers.deployment import Resolved
+from numpy.typing import NDArray
+
+from sizing.answers import counts
+from sizing.answers.deployment import Resolved, running
+from sizing.answers.verify import turns_of
 from sizing.engine import simulation
-from sizing.engine.run import Progress, Routing
+from sizing.engine.requests import Arrivals, Lengths, enough_within
+from sizing.engine.rules import POLICIES, of_engine, with_policy
+from sizing.engine.run import ROUTINGS, Progress, Routing
 from sizing.engine.simulation import ReplicaSet, Run, Traffic
+from sizing.question.checked import Checks
+from sizing.question.names import SEPARATE
+from sizing.question.question import Question, SeparatePools, load_data
+from sizing.question.values import Part, check
+from sizing.replica.capacity import Capacity, points_of
+from sizing.replica.replica import with_extras
+from sizing.replica.timing import timed
+from sizing.specs.data import Data
+from sizing.specs.demand import LEAST_REQUESTS_PER_S
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where pools are asked for
@@ -114,3 +135,282 @@ def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
                 deployed, scenario.traffic, limits=limits, routing=routing, limit_s=limit_s, progress=progress
             )
     return Runs(served)
+
+
+if TYPE_CHECKING:
+    from sizing.specs.workload import Workload
+
+OWN = "engine"  # the policy that the engine version itself schedules by
+WINDOW_S = 0.1  # that a dynamic batch waits at most
+MOST_REQUESTS = 10_000_000  # more would not fit memory
+REQUESTS = 10_000  # of a rate without a number: the 99th percentile rests on a hundred of them
+ROUNDS = 10  # of a closed loop without a number: each place is filled so often
+SECONDS_AND_TOKENS = ("batch_window_s", "limit_s", "isl_std", "osl_std")  # of a driving, above 0
+SPARE_SHARE = 0.1  # of a closed loop that a limit ends: chance in lengths may bring so many more than the mean says
+Shape = Literal["lognormal", "normal"]
+
+
+class Arriving(NamedTuple):
+    """How requests arrive where a rate is stated; `kind` is None for all at once."""
+
+    kind: Arrivals | None
+    burstiness: float = 1.0
+
+
+class Driving(NamedTuple):
+    """How a deployment is driven: policies, replicas, arrivals, lengths, chance; None where workload or engine decide."""
+
+    policies: tuple[str, ...] = (OWN,)
+    stated_replicas: int | None = None
+    slots: int | None = None
+    batch_size: int | None = None
+    batch_window_s: float = WINDOW_S
+    arriving: Arriving = Arriving("poisson")
+    requests: int | None = None
+    isl_std: float | None = None
+    osl_std: float | None = None
+    length_shape: Shape = "lognormal"
+    length_ratio: float | None = None
+    routing: Routing = "random"
+    seed: int = 0
+    limit_s: float | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Engine instances, one where nothing is said."""
+        return self.stated_replicas or 1
+
+
+AS_IT_IS = Driving()
+
+
+def check_driving(driving: Driving) -> None:
+    """Raise InputError with every field of a driving that is none of its kind."""
+    checks, (kind, burstiness) = Checks(), driving.arriving
+    checks.words("policies", driving.policies, (OWN, *POLICIES))
+    for name in ("stated_replicas", "slots", "batch_size", "requests"):
+        checks.whole(name, getattr(driving, name))
+    for name, value in (("arriving.burstiness", burstiness), *((n, getattr(driving, n)) for n in SECONDS_AND_TOKENS)):
+        checks.number(name, value)
+    checks.number("length_ratio", driving.length_ratio, most=1.0)
+    checks.word("arriving.kind", kind, ("poisson", "even", "gamma"))
+    checks.word("length_shape", driving.length_shape, ("lognormal", "normal"))
+    checks.word("routing", driving.routing, ROUTINGS)
+    checks.whole("seed", driving.seed, least=0)
+    checks.check()
+
+
+class Trace(NamedTuple):
+    """Arrivals and lengths from a file: its name, and a row for each request."""
+
+    name: str
+    rows: NDArray[Any]
+
+
+def _anywhere(fault: Fault) -> Fault:
+    return fault
+
+
+def scenario(
+    question: Question,
+    driving: Driving = AS_IT_IS,
+    *,
+    data: Data | None = None,
+    trace: Trace | None = None,
+    placed: Callable[[Fault], Fault] = _anywhere,
+) -> Scenario:
+    """The deployment that a question's flags describe, on its first GPU type, under its load.
+
+    A `trace` takes the place of the load and lengths. `placed` adds to a fault where what it complains of was written.
+    Raises InputError where nothing says what to send, and for a load that the replicas or the clock cannot take.
+
+    >>> from sizing import ask
+    >>> found = scenario(ask("chat", gpu="h100-sxm", rps=2), Driving(requests=50))
+    >>> found.gpus, found.traffic.count, found.traffic.rate_per_s
+    (1, 50, 2.0)
+    """
+    check_driving(driving)
+    data, pools = data or load_data(), question.space.pools
+    if pools is not None:
+        driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)
+    decode = _keeping(running(question, data, None if pools is None else pools.decode), driving.replicas)
+    decode = _at_rate(decode, driving.replicas)
+    policies = _policies(decode, driving)
+    rows = None if trace is None else trace.rows
+    traffic = Part(lambda: _traffic(decode, driving, rows, policies), placed)
+    prefill = Part(lambda: None if pools is None else _prefill(pools, decode, traffic.value), placed)
+    check(traffic, prefill)
+    _check_share(traffic.value, driving.replicas)
+    return Scenario(
+        resolved=decode,
+        policies=policies,
+        traffic=traffic.value,
+        limits=question.origin.workload.limits,
+        routing=driving.routing,
+        limit_s=driving.limit_s,
+        trace=None if trace is None else trace.name,
+        counted=trace is not None or driving.requests is not None or driving.limit_s is None,
+        replicas_stated=driving.stated_replicas is not None,
+        prefill=prefill.value,
+    )
+
+
+def _keeping(resolved: Resolved, replicas: int) -> Resolved:
+    """A deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
+    request = resolved.question
+    if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
+        return resolved
+    if request.target.amount is None:
+        raise InputError(
+            "needs a load to say how many talks are idle",
+            field="--think-time",
+            allowed="with --rps, --users or --concurrency",
+        )
+    extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
+    return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
+
+
+def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
+    """A deployment for people, or requests in flight at random times, under the rate that follows from its own E2E."""
+    question = resolved.question
+    population = question.target.population
+    if population is None:
+        return resolved
+    rate = population / (question.target.think_time_s or 1.0)  # of what does not fit, and serves nothing
+    if resolved.refused is None and resolved.memory.fits:
+        load = timed(resolved.replica, resolved.data)
+        most = Capacity(0.0, 0.0, load.most_decoding, "")
+        (point,) = points_of([load], question.target, [most], [replicas])
+        rate = point.requests_per_s * replicas
+    return replace(resolved, question=question.with_(requests_per_s=rate, population=None, think_time_s=0.0))
+
+
+def _policies(resolved: Resolved, driving: Driving) -> dict[str, ReplicaSet]:
+    """The deployment under each policy; its timing constants are shared."""
+    whole = _deployed(resolved, driving.replicas, driving.slots)
+    own, size = whole.rules, driving.batch_size or whole.rules.slots
+    return {
+        name: whole
+        if name == OWN
+        else replace(
+            whole, rules=with_policy(own, name, ticks=False, batch_size=size, batch_window=driving.batch_window_s)
+        )
+        for name in driving.policies
+    }
+
+
+def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> ReplicaSet:
+    rules = of_engine(resolved.settings, slots, verified=resolved.question.service.extras.verified)
+    return ReplicaSet(resolved.kernels(), resolved.memory, rules, replicas)
+
+
+def _traffic(
+    resolved: Resolved,
+    driving: Driving,
+    trace: NDArray[Any] | None,
+    policies: Mapping[str, ReplicaSet],
+) -> Traffic:
+    """The load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
+    request, arriving, count = resolved.question, driving.arriving, driving.requests
+    asked = request.origin.workload
+    tokens = asked.tokens
+    isl = turns_of(tokens) or _lengths(tokens.isl, driving.isl_std or tokens.isl_std, tokens.isl_max, driving)
+    osl = _lengths(tokens.osl, driving.osl_std or tokens.osl_std, tokens.osl_max, driving)
+    base = Traffic(isl, osl, count or REQUESTS, seed=driving.seed)
+    if trace is not None:
+        return replace(base, count=len(trace), trace=trace, longest=request.service.max_model_len)
+    base = replace(base, longest=_longest(asked, base, request))
+    if request.target.concurrency is not None and arriving.kind is not None:
+        closed = replace(base, in_flight=request.target.concurrency, count=count or ROUNDS * request.target.concurrency)
+        if count is not None or driving.limit_s is None or not resolved.memory.fits or resolved.refused is not None:
+            return closed
+        return replace(closed, count=_within_limit(_most_closed(closed, driving.limit_s, policies)))
+    if request.target.requests_per_s is not None and arriving.kind is not None:
+        rate = request.target.requests_per_s
+        open_ = replace(base, rate_per_s=rate, arrivals=arriving.kind, burstiness=arriving.burstiness)
+        return replace(open_, count=_count_of_rate(open_, rate, driving))
+    if count is None:
+        raise InputError(
+            "nothing says what to send",
+            field="--requests",
+            allowed="--rps, --users, --concurrency, --dau, --trace, or --requests alone for all at once",
+        )
+    return base
+
+
+def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
+    """How many requests of a rate to send: those stated, all until the limit, or enough for percentiles.
+
+    Raises InputError for a rate so low, or requests so many, that the clock loses the steps in its last digits.
+    """
+    if rate < LEAST_REQUESTS_PER_S:
+        message = f"brings {rate:g} requests/s, too few for a clock to tell steps apart"
+        raise InputError(message, field="demand", allowed=f"at least {LEAST_REQUESTS_PER_S:g}")
+    within = max(1, math.floor(rate * MOST_DURATION_S))
+    if driving.limit_s is not None:
+        if driving.requests is not None:
+            return driving.requests
+        enough = enough_within(driving.limit_s, rate, traffic.arrivals, burstiness=traffic.burstiness)
+        return _within_limit(enough)
+    if driving.requests is not None and driving.requests > within:
+        message = f"{driving.requests:,} at {rate:g}/s take longer than a year to arrive"
+        raise InputError(message, field="--requests", allowed=f"at most {within:,}, or a --limit")
+    return driving.requests or min(REQUESTS, within)
+
+
+def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, ReplicaSet]) -> float:
+    """How many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
+    assert traffic.in_flight is not None
+    alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
+    ends_s = [
+        simulation.simulate(replace(deployed, count=1), replace(alone, in_flight=1, count=1)).latencies_s["e2e"]
+        for deployed in policies.values()
+    ]
+    shortest_s = min((end["mean"] for end in ends_s if end), default=limit_s)
+    return math.ceil(traffic.in_flight * (1 + (1 + SPARE_SHARE) * limit_s / shortest_s))
+
+
+def _within_limit(count: float) -> int:
+    """How many requests may come until the limit. Raises InputError for more than fit memory."""
+    if count > MOST_REQUESTS:
+        message = f"up to {count:,.0f} requests may come until then"
+        raise InputError(
+            message, field="--limit", allowed=f"a shorter one (for at most {MOST_REQUESTS:,}), or with --requests"
+        )
+    return int(count)
+
+
+def _lengths(mean: int, std: float | None, longest: int | None, driving: Driving) -> Lengths:
+    if driving.length_ratio is not None:
+        return Lengths(mean, shape="uniform", low_share=driving.length_ratio)
+    return Lengths(mean, std, driving.length_shape, longest=longest) if std else Lengths(mean)
+
+
+def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
+    """Where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
+    if asked.serving.max_model_len:
+        return question.service.max_model_len
+    endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
+    return question.service.model.max_position if endless else question.service.max_model_len
+
+
+def _check_share(traffic: Traffic, replicas: int) -> None:
+    if traffic.in_flight is not None and traffic.in_flight < replicas:
+        raise InputError(
+            f"{traffic.in_flight} in flight leave some of {replicas} replicas idle",
+            field="--concurrency",
+            allowed=f"at least {replicas}",
+        )
+
+
+def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PrefillPool:
+    """The prefill pool before a decode pool. Raises InputError for requests in flight, and as `way_between` does."""
+    from sizing.answers.pools import way_between  # loaded where separate pools are asked for
+
+    if traffic.in_flight is not None:
+        allowed = "with --rps, --dau, --trace, or --requests alone"
+        raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed)
+    question = decode.question.with_(precisions=(decode.plan.weight_format,))
+    prefill = running(question, decode.data, pools.prefill)
+    transfer, replicas = way_between(pools, prefill, decode), pools.prefill.pool.replicas or 1
+    return PrefillPool(prefill, _deployed(prefill, replicas), transfer, pools.facts)

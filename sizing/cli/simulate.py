@@ -24,8 +24,7 @@ from sizing.specs.errors import Fault, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sizing.answers.scenario import Arriving, Driving
-    from sizing.answers.simulate import Scenario
+    from sizing.answers.simulate import Arriving, Driving, Scenario
     from sizing.catalog.models import FoundModel
     from sizing.cli.reading import Reader
     from sizing.model.architecture import Layout
@@ -201,7 +200,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
 
     Raises InputError with all faults that can be known, those of `parts` too.
     """
-    from sizing.answers.scenario import Trace, scenario
+    from sizing.answers.simulate import Trace, scenario
     from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, separate_pools, with_origin
     from sizing.question.names import look_up
     from sizing.question.question import load_data
@@ -235,7 +234,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
 
 def _driving(values: Mapping[str, Any]) -> Driving:
     """Read the options. Raises InputError with a fault for each that is wrong, contradicts another or counts ticks."""
-    from sizing.answers.scenario import OWN, WINDOW_S, Driving
+    from sizing.answers.simulate import OWN, WINDOW_S, Driving
     from sizing.cli.reading import MOST, Reader
     from sizing.engine.rules import POLICIES
     from sizing.engine.run import ROUTINGS
@@ -284,7 +283,7 @@ def _form_faults(values: Mapping[str, Any]) -> list[Fault]:
 
 
 def _arriving(read: Reader) -> Arriving:
-    from sizing.answers.scenario import Arriving
+    from sizing.answers.simulate import Arriving
 
     text = read.values["arrivals"]
     if text is None:
@@ -387,7 +386,7 @@ def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
 
 def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
     """Raise InputError for options that contradict the simulation of two pools."""
-    from sizing.answers.scenario import OWN
+    from sizing.answers.simulate import OWN
 
     own = () if driving.policies == (OWN,) else ("policies of pools",)
     check_rules(("replicas of pools", *own, "slots of pools"), OPTIONS, values)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
+from sizing.answers.estimate import nearest_miss
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import SIZES

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
+from sizing.answers.estimate import nearest_miss
 from sizing.answers.whatif import Trials, Tried, Varied, is_better
 from sizing.formats.view import (
     Assumption,

@@ -1,7 +1,8 @@
 """Which mixer and which MLP each layer has, read from the fields that lay a model out.
 
 A layout is stated in one of a dozen ways: a pattern string, a list of layer types, an interval, a count of
-leading dense layers. Where a config states none of them, every layer is alike.
+leading dense layers. Where a config states none of them, every layer is alike. With the layers stand the tables of rotary
+embeddings, which engines hold beside the weights: a cosine and a sine for every position.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sizing.catalog.config.fields import (
     EXPERTS_PER_TOKEN,
     FIRST_DENSE,
     LAYERS,
+    MAX_POSITION,
     MOE_LISTED,
     MOE_STEP,
     WINDOW,
@@ -23,6 +25,7 @@ from sizing.catalog.config.fields import (
     shown,
 )
 from sizing.specs.errors import nearest
+from sizing.specs.model import CompressedAttention, LayerKind, MlaAttention
 
 Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bidirectional", "compressed"]
 MlpName = Literal["dense", "moe"]
@@ -306,3 +309,53 @@ def _by_range(fields: Fields, count: int) -> Callable[[int], bool]:
     interval = fields.optional_integer("moe_layer_interval", least=1) or 1
     end = count - 1 if last is None else last
     return lambda index: first <= index <= end and (index + 1) % interval == 0
+
+
+SCALING = ("rope_scaling", "rope_parameters")
+# Scalings whose table reaches beyond the stated positions, by their factor; others state the scaled positions.
+STRETCHED = ("linear", "dynamic")
+
+
+def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
+    """Values of the tables: positions by rotary width, of windowed layers once more where their base is another.
+
+    Source: vLLM, model_executor/layers/rotary_embedding. Learned positions and ALiBi have none, nor
+    has attention among state-space layers where no base of it is stated.
+    """
+    if (
+        fields.flag("mla_use_nope")
+        or fields.flag("alibi")
+        or fields.flag("learned_pos_emb")
+        or fields.stated("word_embed_proj_dim", "n_positions")
+    ):
+        return 0
+    if any(kind.mixer is not None and kind.mixer.kind == "ssm" for kind in kinds) and not fields.stated(
+        "rope_theta", *SCALING
+    ):
+        return 0
+    width = max((_width(kind) for kind in kinds), default=0)
+    share = fields.value("partial_rotary_factor")
+    if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
+        width = round(width * share)
+    positions = fields.integer(*MAX_POSITION)
+    local = positions if fields.stated("rope_local_base_freq") else 0
+    return round((positions * _factor(fields) + local) * width)
+
+
+def _width(kind: LayerKind) -> int:
+    if isinstance(kind.mixer, MlaAttention):
+        return kind.mixer.qk_rope_head_dim
+    if isinstance(kind.mixer, CompressedAttention):
+        return kind.mixer.rope_dim
+    return int(getattr(kind.mixer, "head_dim", 0)) if kind.mixer is not None and kind.mixer.kind != "ssm" else 0
+
+
+def _factor(fields: Fields) -> float:
+    """How far the table is stretched: the factor of a linear or dynamic scaling."""
+    for key in SCALING:
+        section = fields.section(key)
+        if section is not None and section.text("rope_type", "type") in STRETCHED:
+            factor = section.value("factor")
+            if isinstance(factor, int | float) and not isinstance(factor, bool) and factor > 0:
+                return float(factor)
+    return 1.0

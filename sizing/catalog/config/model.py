@@ -34,9 +34,8 @@ from sizing.catalog.config.fields import (
     report_misspelt,
     shown,
 )
-from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout
+from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
-from sizing.catalog.config.rotary import rotary_values
 from sizing.specs.errors import InputError
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision
 
