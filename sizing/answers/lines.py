@@ -16,7 +16,8 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
-from sizing.answers.verify import FEWEST_REQUESTS, lengths_of, simulated, steady
+from sizing.answers.sizes import RULES
+from sizing.answers.verify import lengths_of, simulated, steady
 from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
@@ -303,7 +304,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     traffic = Traffic(
         *lengths_of(question.origin.workload.tokens), 0, longest=question.service.max_model_len, seed=grid.seed
     )
-    fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else FEWEST_REQUESTS
+    fewest = 1 if traffic.isl.shape == traffic.osl.shape == "fixed" else RULES.fewest_requests
 
     def of(in_flight: int) -> Traffic | None:
         if grid.arrivals == "closed":

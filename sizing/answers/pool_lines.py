@@ -19,7 +19,8 @@ from sizing.answers.answer import Answer, Pool
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
 from sizing.answers.pools import fits_node
-from sizing.answers.verify import REQUESTS, driven, part_of, verify
+from sizing.answers.sizes import RULES
+from sizing.answers.verify import driven, part_of, verify
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.specs.data import Data
@@ -178,7 +179,7 @@ class PairJob(NamedTuple):
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)
-        pair = driven(pair, self.question, REQUESTS, self.seed)
+        pair = driven(pair, self.question, RULES.requests, self.seed)
         whole, decode = pair.run, pair.decode.run
         assert whole is not None and decode is not None
         if not whole.completed or not whole.stable:

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Pool
 from sizing.answers.search import at_share, replicas, with_count
+from sizing.catalog import shelf
 from sizing.engine.simulation import Run
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity, most_of
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+from sizing.specs.verification import Verification
 from sizing.specs.workload import Limits
 
 LATENCIES = ("ttft", "itl", "e2e")
+RULES = shelf.only(Verification)
 ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
-LESS_LOAD = 0.95  # of the load before, where the number of GPUs is fixed and a simulation misses a limit
-TINY = 1e-6
-MOST_OF_ONE = 12  # sizes of one layout simulated before it is given up
-COARSE = 0.02  # of a size, to which the smallest that holds is found: thousands of replicas are not counted one by one
+TINY = 1e-6  # below which a ratio has no logarithm that helps
 
 
 class SizeVerdict(NamedTuple):
@@ -98,12 +98,12 @@ class TriedSizes:
             following = _following_pair(verdict.measured, self.question, self.data)
             if following is not None:
                 self.bound = self.next = following
-            return following is not None and self.tries < MOST_OF_ONE
+            return following is not None and self.tries < RULES.tries_of_a_layout
         before, self.refuted[self.step] = self.low, verdict
         if self.confirmed is not None and self.step < self.high:
             return self._onward()
         self.confirmed = None
-        if len(self.refuted) >= MOST_OF_ONE:
+        if len(self.refuted) >= RULES.tries_of_a_layout:
             return False
         more = self._corrected(verdict.measured) - self.low
         again = 2 * (self.low - before) if before >= 0 else 1
@@ -151,7 +151,7 @@ class TriedSizes:
     def _sized(self, step: int) -> Pool | None:
         pool = self.first.pool
         if not self._scales:
-            return at_share(pool, LESS_LOAD**step)
+            return at_share(pool, RULES.less_load**step)
         count, share, in_flight = pool.count + step, self._share, self.question.target.concurrency
         if share is not None and in_flight is not None and step:
             if step >= share:
@@ -168,7 +168,7 @@ class TriedSizes:
             return 0
         if not self._scales:
             share = most.requests_per_s / pool.margin / self.first.pool.point.requests_per_s
-            return math.ceil(math.log(min(share, 1.0)) / math.log(LESS_LOAD))
+            return math.ceil(math.log(min(share, 1.0)) / math.log(RULES.less_load))
         needed, share_before = replicas(self.question, pool.replica, most, pool.margin), self._share
         if share_before is None:
             return needed - self.first.pool.count
@@ -179,7 +179,7 @@ class TriedSizes:
     def _coarse(self, step: int) -> int:
         if not self._scales or self._share is not None:
             return 1
-        return round(COARSE * (self.first.pool.count + step))
+        return round(RULES.coarse * (self.first.pool.count + step))
 
 
 # --- pairs of pools ---------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
 def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer:
     from sizing.answers.pools import phase_requests, with_counts
 
-    at = question.with_(requests_per_s=LESS_LOAD * pair.requests_per_s)
+    at = question.with_(requests_per_s=RULES.less_load * pair.requests_per_s)
     return with_counts(pair, [pool.count for pool in pair.pools], phase_requests(at, asked, None), data)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import LATENCIES, SizeVerdict, TriedSizes, corrected, keeps_headroom
+from sizing.answers.sizes import LATENCIES, RULES, SizeVerdict, TriedSizes, corrected, keeps_headroom
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
 from sizing.question.question import Question
@@ -30,26 +30,6 @@ from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
 from sizing.specs.workload import Limit, Limits, Tokens
 
-REQUESTS = 1000  # measured at first: means within a few per cent, a rough 99th percentile, some hundredths of a second
-# A limit no further than this share from what was measured is decided by so many times as many: a percentile of the first
-# run is off by a tenth or so, the 99th by more.
-CLOSE = {"mean": 0.05, "p50": 0.2, "p90": 0.2, "p95": 0.2, "p99": 0.3}
-LONGER, LONGEST = 8, 40
-MISSED = 0.02  # of a limit, which a confirmed answer may miss it by in a longer run
-BATCHES = 20  # of consecutive requests, by whose differences chance is judged
-# Standard errors that decide: a size holds at Student's 99th percentile of 20 batches and is refuted at the 95th, since one
-# too small costs more than one too large; and what the longest run must keep.
-SURE, SURE_TO_MISS, SURE_ENOUGH = 2.54, 1.73, 1.0
-# In E2E times of a request: until a load has settled, the least that is measured then, and until those measured have ended
-# under the same load.
-WARM_UP, MEASURED, COOL_DOWN = 3.0, 4.0, 1.5
-E2E_ROUNDS, E2E_CLOSE = 3, 0.01  # of a rate that follows from E2E, which follows from the rate
-MOST_TRIES = 24  # sizes simulated of each GPU type before giving up; a demand that none of them meets is unconfirmed
-MOST_CHUNKS = 40_000  # prefill steps simulated at most: prompts cut into very many chunks are sampled by fewer requests
-FEWEST_REQUESTS = 200
-MOST_REPLICAS = (
-    16  # of separate pools, simulated together: a part of larger pools is as good, and takes a part of the time
-)
 Tally = Callable[[int], None]  # called with the sizes tried so far
 
 
@@ -58,7 +38,7 @@ def verify(
     data: Data,
     *,
     seed: int = 0,
-    tries: int = MOST_TRIES,
+    tries: int = RULES.most_tries,
     order: Order = preference,
     progress: Tally | None = None,
 ) -> Outcome:
@@ -112,7 +92,7 @@ def _verdict(size: Answer, question: Question, seed: int, *, thorough: bool) -> 
     measured = (
         simulated(size, question, seed=seed)
         if whole
-        else driven(_at_own_e2e(size, question, seed), question, LONGEST * REQUESTS, seed)
+        else driven(_at_own_e2e(size, question, seed), question, RULES.longest * RULES.requests, seed)
         if thorough
         else briefly(size, question, seed)
     )
@@ -154,30 +134,30 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0) -> Answer:
     """An answer with what a simulation measures of it under the demand, for longer where chance may decide on a limit."""
     found = briefly(answer, question, seed)
     assert found.run is not None
-    return found if is_decided(found.run, question) else driven(found, question, LONGEST * REQUESTS, seed)
+    return found if is_decided(found.run, question) else driven(found, question, RULES.longest * RULES.requests, seed)
 
 
 def briefly(answer: Answer, question: Question, seed: int) -> Answer:
     """An answer with what a short run measures, or a longer one where the limits are near; chance may still decide."""
-    found = driven(_at_own_e2e(answer, question, seed), question, REQUESTS, seed)
+    found = driven(_at_own_e2e(answer, question, seed), question, RULES.requests, seed)
     limits = question.target.limits
     assert found.run is not None
     if question.target.concurrency is not None or (not is_close(found.run, limits) and is_sure(found.run, limits)):
         return found
-    return driven(found, question, LONGER * REQUESTS, seed)
+    return driven(found, question, RULES.longer * RULES.requests, seed)
 
 
 def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
     """An answer for people, or requests in flight, at the rate that follows from the E2E measured at it."""
     target = question.target
-    for _ in range(E2E_ROUNDS if target.population is not None else 0):
-        pool, run = answer.pool, driven(answer, question, REQUESTS, seed).run
+    for _ in range(RULES.e2e_rounds if target.population is not None else 0):
+        pool, run = answer.pool, driven(answer, question, RULES.requests, seed).run
         assert target.population is not None and run is not None
         if not run.stable or not run.latencies_s["e2e"]:
             break
         before = pool.point.requests_per_s
         after = target.population / pool.count / (run.latencies_s["e2e"]["mean"] + target.think_time_s)
-        if abs(after / before - 1) < E2E_CLOSE:
+        if abs(after / before - 1) < RULES.e2e_close:
             break
         rate = math.sqrt(before * after)  # half of the way, as E2E falls with the rate
         answer = replace(answer, pools=(replace(pool, point=point_at_rate(pool.load, rate, pool.capacity)),))
@@ -217,7 +197,7 @@ def _traffic(question: Question, seed: int) -> Traffic:
     return Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=seed)
 
 
-def part_of(prefills: int, decodes: int, most: int = MOST_REPLICAS) -> tuple[int, int, float]:
+def part_of(prefills: int, decodes: int, most: int = RULES.most_replicas) -> tuple[int, int, float]:
     """The replicas of each pool to simulate, and the share of the load: at least what any replica of a pool gets."""
     common = math.gcd(prefills, decodes)
     part = prefills // common, decodes // common
@@ -264,13 +244,17 @@ def is_close(served: Run, limits: Limits) -> bool:
     """Whether a short run is too near a limit to say on which side a longer one ends."""
     for name in LATENCIES:
         limit, found = getattr(limits, name), served.latencies_s[name]
-        if limit is not None and found and abs(found[limit.statistic] / limit.seconds - 1) < CLOSE[limit.statistic]:
+        if (
+            limit is not None
+            and found
+            and abs(found[limit.statistic] / limit.seconds - 1) < getattr(RULES.close, limit.statistic)
+        ):
             return True
     return False
 
 
 def is_sure(served: Run, limits: Limits) -> bool:
-    """Whether more requests would hardly change on which side of the limits a run ends, but for a miss by `MISSED`."""
+    """Whether more requests would hardly change on which side of the limits a run ends, but for a miss by `missed`."""
     if not served.stable:
         return True
     holds = True
@@ -278,9 +262,11 @@ def is_sure(served: Run, limits: Limits) -> bool:
         limit, values_s = getattr(limits, name), served.measured_s.get(name)
         if limit is None or values_s is None or not values_s.size:
             continue
-        if _excess(values_s, limit, -SURE_TO_MISS) > 0:
+        if _excess(values_s, limit, -RULES.sure_to_miss) > 0:
             return True  # beyond doubt missed
-        holds &= _excess(values_s, limit, 0.0) <= 0 and _excess(values_s, limit, SURE, 1 + MISSED) <= 0
+        holds &= (
+            _excess(values_s, limit, 0.0) <= 0 and _excess(values_s, limit, RULES.sure_to_hold, 1 + RULES.missed) <= 0
+        )
     return holds
 
 
@@ -290,18 +276,20 @@ def _excess(values_s: NDArray[np.float64], limit: Limit, errors: float, factor: 
         tested, allowed = values_s, limit.seconds * factor
     else:
         tested, allowed = (values_s > limit.seconds * factor).astype(float), 1 - PERCENTILES[limit.statistic]
-    of_batches = [float(batch.mean()) for batch in np.array_split(tested, BATCHES) if batch.size]
+    of_batches = [float(batch.mean()) for batch in np.array_split(tested, RULES.batches) if batch.size]
     error = float(np.std(of_batches, ddof=1)) / math.sqrt(len(of_batches)) if len(of_batches) > 1 else 0.0
     return float(tested.mean()) + errors * error - allowed
 
 
-def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = REQUESTS) -> Traffic:
+def steady(
+    traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = RULES.requests
+) -> Traffic:
     """Poisson arrivals at `rate_per_s`, enough to measure the steady state of about `in_flight` requests.
 
     A prompt is cut into `chunks` steps. Requests before the load settles and after it ends are not measured.
     """
-    measured = max(FEWEST_REQUESTS, MEASURED * in_flight, min(requests, MOST_CHUNKS / chunks))
-    warm_up, cool_down = (math.ceil(share * in_flight) for share in (WARM_UP, COOL_DOWN))
+    measured = max(RULES.fewest_requests, RULES.measured * in_flight, min(requests, RULES.most_chunks / chunks))
+    warm_up, cool_down = (math.ceil(share * in_flight) for share in (RULES.warm_up, RULES.cool_down))
     count = warm_up + math.ceil(measured) + cool_down
     return replace(traffic, count=count, rate_per_s=rate_per_s, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
 
@@ -309,7 +297,7 @@ def steady(traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float,
 def meets(served: Run, limits: Limits) -> bool:
     """Whether a run was stable, served all requests, and kept each limit on the statistic that the limit bounds.
 
-    Where it is long, it must also leave little doubt that a longer one misses none by more than `MISSED`.
+    Where it is long, it must also leave little doubt that a longer one misses none by more than `missed`.
     """
     if not served.stable or served.refused or not served.completed:
         return False
@@ -320,8 +308,8 @@ def meets(served: Run, limits: Limits) -> bool:
         if found[limit.statistic] > limit.seconds:
             return False
         values_s = served.measured_s.get(name)
-        if values_s is None or values_s.size <= LONGER * FEWEST_REQUESTS:
+        if values_s is None or values_s.size <= RULES.longer * RULES.fewest_requests:
             continue
-        if _excess(values_s, limit, SURE_ENOUGH, 1 + MISSED) > 0:
+        if _excess(values_s, limit, RULES.sure_enough, 1 + RULES.missed) > 0:
             return False
     return True

@@ -1,0 +1,45 @@
+"""How answers are checked by simulation: the file hardware_profiles/_verification.yaml, which has the reason for each number."""
+
+from __future__ import annotations
+
+from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Spec, Text
+
+
+class Close(Spec):
+    """By statistic of a limit: the share of it within which a short run does not decide."""
+
+    mean: Fraction
+    p50: Fraction
+    p90: Fraction
+    p95: Fraction
+    p99: Fraction
+
+
+class Verification(OneFile):
+    """The whole file: lengths of runs in requests or in E2E times, standard errors that decide, and bounds of what is tried."""
+
+    FILE = "hardware_profiles/_verification.yaml"
+
+    missed: Fraction
+    requests: PositiveInt
+    close: Close
+    longer: PositiveInt
+    longest: PositiveInt
+    batches: PositiveInt
+    sure_to_hold: Positive
+    sure_to_miss: Positive
+    sure_enough: Positive
+    warm_up: Positive
+    measured: Positive
+    cool_down: Positive
+    fewest_requests: PositiveInt
+    e2e_rounds: PositiveInt
+    e2e_close: Fraction
+    most_chunks: PositiveInt
+    most_replicas: PositiveInt
+    most_tries: PositiveInt
+    tries_of_a_layout: PositiveInt
+    less_load: Fraction
+    coarse: Fraction
+    source: Text
+    date: Text
