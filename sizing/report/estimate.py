@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # what sizes pools, or replays a trace, is loaded where they 
 
 
 NEXT = f"{DERIVED}; llmsize report: a page"
+LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
 TIMES_FROM = 2.0  # of a limit, from which on a miss is said as so many times the limit
 
 
@@ -306,7 +307,8 @@ def sections(record: Estimate) -> Iterator[Section]:
     yield answer(record)
     if record.latency is not None:
         yield screen.figures(_judged(record))
-    yield Facts((*_around(record), *rests_on(record.assumptions), following(NEXT)))
+    after = LAUNCHED if record.feasible else NEXT
+    yield Facts((*_around(record), *rests_on(record.assumptions), following(after)))
 
 
 def answer(record: Estimate) -> Facts:

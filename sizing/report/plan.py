@@ -140,7 +140,7 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     if len(record.workloads) > 1 and found is not None:
         unknown = [each.name for each in record.workloads if each.gpus_sure is None]
         why = f"no published runs like {', '.join(unknown)}" if unknown else None
-        found = found._replace(chance=None, why_not=why)
+        found = found._replace(groups=0 if unknown else found.groups, chance=None, why_not=why)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
 
 
