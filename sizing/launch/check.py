@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from sizing.answers.check import Held, held
 from sizing.catalog.models import load_model
 from sizing.catalog.shelf import Found
-from sizing.catalog.workloads import load_workload
+from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, percent
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.terms import layout_of
@@ -125,9 +125,10 @@ def check(
         raise InputError(faults)
     stated = options_of(SET_OPTIONS, {}) if options is None else options
     groups = [group for found in read for group in _groups(found)]
-    asked = [_demanded(group, None if demand is None else str(demand)) for group in groups]
+    asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
+    priced = replace(stated, fields={})
     return tuple(
-        _checked(group, workload, _over(policy, group[0].policy), stated, simulated)
+        _checked(group, workload, _over(policy, group[0].policy), priced, simulated)
         for group, workload in zip(groups, asked, strict=True)
     )
 
@@ -152,12 +153,29 @@ def _over(stated: Policy, own: Policy) -> Policy:
     return own.model_copy(update=stated.model_dump(exclude_none=True))
 
 
-def _demanded(group: Sequence[Existing], demand: str | None) -> Found[Workload]:
-    """The workload whose demand a deployment is to serve. Raises InputError where nothing names one."""
+# Fields of a workload that a deployment states itself.
+DEPLOYED = ("gpu", "precision", "kv_precision", "serving", "optimisations.speculative", "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
+
+
+def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -> Found[Workload]:
+    """The workload whose demand a deployment is to serve, with the fields that options set.
+
+    Raises InputError where nothing names one, and for fields that the deployment states.
+    """
     name = demand or group[0].demand
     if name is None:
-        raise InputError("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)")
-    return load_workload(name)
+        raise InputError(Fault("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)"))
+    faults = [
+        Fault(
+            "is of the deployment, which its own file states", field=options.flags[path], allowed="fields of the demand"
+        )
+        for path in options.fields
+        if any(path == field or path.startswith(f"{field}.") for field in DEPLOYED)
+    ]
+    if faults or options.faults:
+        raise InputError((*options.faults, *faults))
+    found = load_workload(name)
+    return replace(found, spec=override(found.spec, options.fields, options.flags))
 
 
 # --- a deployment as a question ---------------------------------------------------------------------------------------
@@ -167,10 +185,10 @@ def _checked(
     group: tuple[Existing, ...], demanded: Found[Workload], policy: Policy, options: Options, simulated: bool
 ) -> Checked:
     first = group[0]
-    before = [finding for part in group for finding in _of_file(part, demanded.spec)]
+    each = ((part, demanded.spec) for part in group)
+    before = [finding for args in each for of in (_of_file, _of_demand) for finding in of(*args)]
     checked = Checked(first.launched.name, group, None, None, tuple(before))
-    longest = options.fields.get("serving.max_model_len")
-    if not checked.passed and longest is None:
+    if not checked.passed:
         return checked
     question = _question(group, demanded, options)
     result = held(question, first.launched.replicas or 1, load_data(), simulate=simulated)
@@ -189,7 +207,7 @@ def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: O
     asked = demanded.spec
     optimisations = asked.optimisations.model_copy(update={
         "speculative": _drafting(served.speculative, asked.optimisations.speculative),
-        "lora": served.lora if served.lora is not None and asked.optimisations.lora is not None else None,
+        "lora": served.lora,
         "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
     })  # fmt: skip
     workload = asked.model_copy(
@@ -283,6 +301,20 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         level: Level = "error" if reserved < gpus else "warning" if reserved > gpus else "ok"
         words = f"a replica runs on {gpus} GPUs" + ("" if level == "ok" else f", and its containers reserve {reserved}")
         yield CheckFinding("gpus", level, words, file, part.line("gpus", "tp", "command"))
+
+
+def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
+    """Yield what the demand counts on, and the engine is started without."""
+    launched, asked = part.launched, demanded.optimisations
+    line = part.line("lora_slots", "prefix_caching", "command")
+    if asked.lora is not None:
+        has = launched.lora
+        enough = has is not None and has.slots >= asked.lora.slots and has.rank >= asked.lora.rank
+        words = f"{has or 'no'} adapters are held at once, {asked.lora} asked"
+        yield CheckFinding("lora", "ok" if enough else "error", words, part.file, line)
+    if asked.prefix is not None and launched.serving.prefix_caching is False:
+        words = "prefix caching is off, and the demand counts on what it finds"
+        yield CheckFinding("prefix_caching", "error", words, part.file, line)
 
 
 def _of_load(checked: Checked) -> Iterator[CheckFinding]:

@@ -19,6 +19,7 @@ from sizing.launch.flags import SHELF, Dialect, ReadArgs, Source, Word, dialect_
 from sizing.launch.manifests import Container, containers
 from sizing.launch.terms import data_of
 from sizing.model import architecture, settings
+from sizing.model.precision import SIXTEEN_BIT
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
@@ -139,7 +140,14 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
 def _of_script(text: str, asked: _Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
     found = [
-        Container("deployment", (), command, variables=dict(script.variables), files=script.files)
+        Container(
+            "deployment",
+            (),
+            command,
+            variables=dict(script.variables),
+            files=script.files,
+            lines={"command": command[0].line},
+        )
         for command in script.commands
         if any(_begins(command, phrase) is not None for phrase in _phrases())
     ]
@@ -148,7 +156,14 @@ def _of_script(text: str, asked: _Asked) -> list[Existing]:
 
 def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
     found = [each for each in containers(text, asked.file, asked.facts) if _engine(each) is not None]
-    return _all_of(found, asked)
+    return _all_of([each for each in found if not _is_further_node(each.words)], asked)
+
+
+def _is_further_node(words: Sequence[Word]) -> bool:
+    """Whether a command starts a further node of an instance that another command starts."""
+    texts = [word.text for word in words]
+    ranks = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "--node-rank"]
+    return "--headless" in texts or any(rank not in ("0", "") and rank.isdecimal() for rank in ranks)
 
 
 def _all_of(found: Sequence[Container], asked: _Asked) -> list[Existing]:
@@ -259,8 +274,10 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     experts = model is not None and architecture.is_moe(model.spec)
     data = data_of(args, dialect, experts=experts, file=asked.file)
     data["serving"] = {**data["serving"], "engine": f"{found[0]}:{dialect.version}"}
-    if "max_model_len" not in data["serving"] and model is not None:
+    if model is not None and dialect.engine.holds_longest and "max_model_len" not in (*data["serving"], *args.open):
         data["serving"]["max_model_len"] = model.spec.max_position
+    if model is not None and is_quantised(model):
+        data.pop("precision", None)  # the flag says how to read the checkpoint
     ranks = data.pop("replicas", 1)
     name, gpu, replicas = said
     data |= {
@@ -282,6 +299,11 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     launched = _validated(data, args, asked, lines)
     notes = tuple(note for note in (assumed, *container.notes) if note)
     return Existing(launched, asked.file, lines, notes)
+
+
+def is_quantised(found: FoundModel) -> bool:
+    """Whether a checkpoint stores quantised weights, as its name or its config says."""
+    return found.precision is not None or found.spec.quantisation.precision not in SIXTEEN_BIT
 
 
 def _of_command(words: Sequence[Word]) -> list[Word]:

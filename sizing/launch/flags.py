@@ -150,10 +150,14 @@ class StatedTerm(NamedTuple):
 
 @dataclass(slots=True)
 class ReadArgs:
-    """What the arguments of an engine state, and the faults of those that are not known."""
+    """What the arguments of an engine state, and the faults of those that are not known.
+
+    `open` are terms that are stated, and left to the engine: a length that is `auto`.
+    """
 
     model: StatedTerm | None = None
     terms: dict[Term, StatedTerm] = field(default_factory=dict)
+    open: set[Term] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -271,6 +275,7 @@ class _Reader:
         """Note the value of a flag, a key or a variable in our words."""
         written = str(text)
         if written in row.unknown:
+            self.found.open.add(row.term)
             return
         if row.values:
             ours = {theirs: word for word, theirs in row.values.items()} | row.also

@@ -134,6 +134,9 @@ def _container(
     _image(found, node, document, path)
     _replicas(found, above, path, document)
     _gpus(found, above, path, document, facts)
+    nodes = next((each["size"] for each in holders if "workerTemplate" in each and "size" in each), 1)
+    if found.gpus is not None and isinstance(nodes, int) and nodes > 1:  # of a LeaderWorkerSet
+        found.gpus *= nodes
     _selected(found, holders, document, facts)
     uris = (
         value

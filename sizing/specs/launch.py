@@ -92,7 +92,8 @@ class EngineFlags(Spec):
 
     `serves` are words with which its command begins, `images` parts of the names of its container images, `command` what is written.
     `tp_counts` says whether TP counts the GPUs of attention or of a whole stage, `sequences_of` whose running sequences are bounded, and
-    `adapters` are the engine's own slots and rank where only that there are some is said.
+    `adapters` are the engine's own slots and rank where only that there are some is said. One that `holds_longest` starts only where
+    its cache holds the longest sequence.
     """
 
     name: Text
@@ -108,6 +109,7 @@ class EngineFlags(Spec):
     host: tuple[Text, ...] = ()
     health: Text
     adapters: Lora
+    holds_longest: Flag = False
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags

@@ -13,6 +13,7 @@ import sizing
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.existing import Filled
+from sizing.question.values import SET_OPTIONS, options_of
 from sizing.specs.launch import Policy
 
 CHAT = ("--demand", "chat")
@@ -98,6 +99,38 @@ def test_without_quantisation_the_weights_are_those_of_the_checkpoint() -> None:
     (quantised,) = check(f"{line} --quantization fp8", demand="chat", filled=filled, simulated=False)
     formats = [each.held.answer.pool.replica.plan.weight_format for each in (found, quantised)]  # type: ignore[union-attr]
     assert formats == ["bf16", "fp8"]
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "failed"),
+    [
+        ("", "optimisations: {lora: 8x64}", ["lora"]),
+        ("--enable-lora --max-loras 8 --max-lora-rank 64", "optimisations: {lora: 8x64}", []),
+        ("--no-enable-prefix-caching", "optimisations: {prefix: 0.5}", ["prefix_caching"]),
+        ("", "optimisations: {prefix: 0.5}", []),
+    ],
+)
+def test_what_the_demand_counts_on_must_be_on(more: str, settings: str, failed: list[str], tmp_path: Path) -> None:
+    demand = tmp_path / "demand.yaml"
+    stated = "model: llama-3.1-8b\ntokens: {isl: 1000, osl: 100}\ndemand: {requests_per_s: 1}\n"
+    demand.write_text(stated + settings, encoding="utf-8")
+    line = f"vllm serve llama-3.1-8b --max-model-len 8192 {more}"
+    (found,) = check(line, demand=str(demand), filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    assert [finding.rule for finding in found.findings if finding.level == "error"] == failed
+
+
+def test_adapters_that_nobody_asked_for_take_memory(tmp_path: Path) -> None:
+    demand = tmp_path / "demand.yaml"
+    demand.write_text(
+        "model: llama-3.1-8b\ntokens: {isl: 500, osl: 100}\ndemand: {requests_per_s: 1}\n", encoding="utf-8"
+    )
+    caches = []
+    for more in ("", " --enable-lora --max-loras 16 --max-lora-rank 64"):
+        line = f"vllm serve llama-3.1-8b --max-model-len 2048{more}"
+        (found,) = check(line, demand=str(demand), filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+        assert found.held is not None and found.held.answer is not None
+        caches.append(found.held.answer.pool.replica.memory.kv_cache_gib)
+    assert caches[1] < caches[0] - 1
 
 
 OWN = """\
@@ -202,6 +235,9 @@ def test_a_baseline_says_what_changed(manifest: str, tmp_path: Path, capsys: pyt
     ("arguments", "words"),
     [
         (("{}",), "--demand: is needed"),
+        (("{}", *CHAT, "--set", "serving.tp=4"), "--set serving.tp: is of the deployment"),
+        (("{}", *CHAT, "--set", "gpu=l40s", "--set", "tokens.isl=x"), "--set gpu: is of the deployment"),
+        (("{}", *CHAT, "--set", "tokens.isl=x"), "--set tokens.isl: must be a whole number"),
         (("{}", *CHAT, "--format", "xml"), "github, junit, sarif"),
         (("{}", *CHAT, "--baseline", "pyproject.toml"), "is not valid JSON"),
         (("{}", *CHAT, "--max-utilisation", "120%"), "--max-utilisation"),
@@ -244,3 +280,15 @@ def test_settings_give_way_to_a_file(
     monkeypatch.setenv(f"LLMSIZE_{name}", value)
     assert run(["check", manifest, *CHAT, "--no-verify"]) == 0
     assert "10 x h100-sxm: 5 replicas of TP2, vllm:0.33.0" in capsys.readouterr().out
+
+
+def test_what_is_set_is_of_the_demand(manifest: str) -> None:
+    def found(*stated: str) -> list[str]:
+        options = options_of(SET_OPTIONS, {"set": list(stated)})
+        (each,) = check(manifest, demand="chat", options=options, simulated=False)
+        return [finding.rule for finding in each.findings if finding.level == "error"]
+
+    assert found("tokens.isl=1000") == []
+    assert found("tokens.osl_max=9000") == ["max_model_len"]
+    assert found("model=llama-3.1-8b") == ["model"]
+    assert found("demand.requests_per_s=100", "limits.ttft=p95:20s") == ["demand"]

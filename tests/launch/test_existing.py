@@ -213,9 +213,58 @@ def test_ranks_of_a_dense_model_are_replicas() -> None:
     assert (found.replicas, layout_of(found).gpus) == (12, 2)
 
 
-def test_without_a_length_the_model_s_own_must_fit() -> None:
-    found = only(existing(f"vllm serve {MODEL} -tp 4", Filled(gpu="h100-sxm", replicas=1))).launched
-    assert found.serving.max_model_len == 131072
+@pytest.mark.parametrize(
+    ("line", "length"),
+    [
+        (f"vllm serve {MODEL} -tp 4", 131072),  # which vLLM must hold to start
+        (f"vllm serve {MODEL} -tp 4 --max-model-len auto", None),
+        (f"python -m sglang.launch_server --model-path {MODEL} --tp 4", None),  # which admits what fits
+    ],
+)
+def test_without_a_length_the_model_s_own_must_fit_where_the_engine_says_so(line: str, length: int | None) -> None:
+    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.serving.max_model_len == length
+
+
+@pytest.mark.parametrize(
+    ("model", "flag", "precision"),
+    [
+        ("meta-llama/Llama-3.1-70B-Instruct", "fp8", "fp8"),
+        ("nvidia/Llama-3.1-70B-Instruct-FP4", "modelopt", None),  # whose name says it: modelopt reads both
+        ("deepseek-ai/DeepSeek-V3", "fp8", None),
+    ],
+)
+def test_the_flag_of_a_quantised_checkpoint_says_how_to_read_it(model: str, flag: str, precision: str | None) -> None:
+    line = f"vllm serve {model} -tp 8 --quantization {flag}"
+    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.precision == precision
+
+
+LEADER_WORKERS = """\
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: deepseek}
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:
+        nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+        containers:
+        - image: vllm/vllm-openai:v0.33.0
+          args: [--model, deepseek-ai/DeepSeek-V3, -dp, "16", -ep, --data-parallel-size-local, "8"]
+          resources: {limits: {nvidia.com/gpu: "8"}}
+    workerTemplate:
+      spec:
+        containers:
+        - image: vllm/vllm-openai:v0.33.0
+          args: [--model, deepseek-ai/DeepSeek-V3, -dp, "16", -ep, --data-parallel-size-local, "8", --headless]
+          resources: {limits: {nvidia.com/gpu: "8"}}
+"""
+
+
+def test_nodes_of_one_instance_are_one_replica(tmp_path: Path) -> None:
+    found = only(existing(written(tmp_path, LEADER_WORKERS), Filled())).launched
+    assert (found.replicas, layout_of(found).gpus, found.reserved_gpus) == (2, 16, 16)
 
 
 @pytest.mark.parametrize(
