@@ -13,7 +13,7 @@ from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Sugg
 from sizing.answers.counts import sure
 from sizing.answers.search import REACHES, alone, evaluate, layout_of, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
-from sizing.question.question import Question, load_data
+from sizing.question.question import Question, SeparatePools, load_data
 from sizing.replica.capacity import most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
@@ -21,12 +21,14 @@ from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
 from sizing.specs.workload import Limit, Limits
 
+MOST_OF_ONE = 0.5  # of the GPUs that serving as one takes: pools that nobody asked for save at least the other half
+
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
     """The answers to a question, confirmed by simulation where `simulated`, with what would help.
 
     `relaxed` looks for the limit that takes fewer GPUs. Where separate pools are asked for, what they take for the same
-    stands in `separate_pools`.
+    stands in `separate_pools`; so it does where experts are spread over nodes, and pools take half of the GPUs or fewer.
 
     >>> from sizing import ask
     >>> outcome = estimate(ask("chat", gpu="h100-sxm"))
@@ -46,8 +48,32 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         predicted=_predicted(outcome, whole, data, simulated)
         if question.target.confidence is not None
         else outcome.predicted,
-        separate_pools=answer(question, data, simulated=simulated) if question.space.pools is not None else None,
+        separate_pools=_separate(question, outcome, data, simulated),
     )
+
+
+def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -> Outcome | None:
+    """What separate pools take, where they are asked for, or found to take far fewer GPUs."""
+    if question.space.pools is not None:
+        return answer(question, data, simulated=simulated)
+    if whole.answer is None or not _over_nodes(whole.answer, question):
+        return None
+    pools = SeparatePools.of_any(question.space.gpu_types)
+    found = answer(question.with_(pools=pools), data, simulated=simulated)
+    return found if found.answer is not None and found.answer.gpus <= MOST_OF_ONE * whole.answer.gpus else None
+
+
+def _over_nodes(found: Answer, question: Question) -> bool:
+    """Whether attention ranks of an answer share experts over several nodes, and its layout and load let pools be tried.
+
+    One rank's prompt holds up what decodes on all of them: the more ranks, the more.
+    """
+    service, target, replica = question.service, question.target, found.pool.replica
+    free = not any(getattr(service.serving, name) for name in SIZES)
+    rated = target.requests_per_s is not None and target.concurrency is None and target.confidence is None
+    decodes = service.osl > 1 and not service.extras.cached.varies
+    spread = replica.layout.dp > 1 and replica.layout.stage_gpus > replica.gpu_type.gpu.datasheet.island_gpus
+    return free and rated and decodes and spread
 
 
 def answer(question: Question, data: Data, *, simulated: bool = True, order: Order = preference) -> Outcome:

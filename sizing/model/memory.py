@@ -99,7 +99,8 @@ def _with_more(shard: Shard, reserve: MemoryReserve, graph_batch: int) -> Memory
     base = reserve.base_mib
     if layout.dp > 1:
         many = MANY_MORE if graph_batch > more.many_sequences else 1.0
-        base += more.ranks_mib + more.per_rank_sequence_mib * many * graph_batch * layout.dp
+        ranks = min(layout.dp, more.most_ranks)
+        base += more.ranks_mib + more.per_rank_sequence_mib * many * graph_batch * ranks
     own = extras.draft is not None and extras.draft.model is not None and extras.draft.each is None
     beyond = more.draft_model_mib if own else more.speculation_mib if extras.draft is not None else 0.0
     return reserve.model_copy(update={"base_mib": base, "beyond_floor_mib": beyond})

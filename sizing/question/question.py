@@ -56,6 +56,12 @@ class SeparatePools:
     decode: PoolSpace
     facts: HandOver
 
+    @classmethod
+    def of_any(cls, gpu_types: tuple[GpuType, ...]) -> SeparatePools:
+        """Pools of any layout on some GPU types."""
+        pool = PoolSpace(gpu_types, PoolLayout.model_construct())
+        return cls(pool, pool, shelf.only(HandOver))
+
     @property
     def given(self) -> tuple[int | None, int | None]:
         """The stated replicas of each pool."""

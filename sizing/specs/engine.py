@@ -161,7 +161,8 @@ class VisionShare(Spec):
 class ReserveMore(Spec):
     """What SGLang's reserve grows by: MiB for speculation (or with a draft model), of attention-data ranks, a share for images.
 
-    `per_rank_sequence` is a captured sequence's of each rank, half as much again where more than `many_sequences` are captured.
+    `per_rank_sequence` is a captured sequence's of each rank, half as much again where more than `many_sequences` are captured. It is
+    counted for `most_ranks`: with more, the rule leaves no cache at all, and deployments state the fraction themselves.
     """
 
     speculation_mib: NonNegative = 0.0
@@ -169,6 +170,7 @@ class ReserveMore(Spec):
     ranks_mib: NonNegative = 0.0
     per_rank_sequence_mib: NonNegative = 0.0
     many_sequences: PositiveInt = 300
+    most_ranks: PositiveInt = 8
     vision: VisionShare
 
 
