@@ -103,7 +103,7 @@ def expert_matrices(
     """Matrices of the routed experts on one GPU, their widths rounded up by `padding`."""
     inner = _padded(mlp.latent or hidden_size, padding.hidden)
     width = _padded(mlp.intermediate / layout.moe_tp, padding.intermediate)
-    local = mlp.experts / layout.ep
+    local = -(-mlp.slots // layout.ep)  # the fullest rank has one more where they do not come out even
     up = width * (GATE_AND_UP if mlp.gated else 1)
     return (
         Matrix("experts_up", "expert", inner, up, copies=local, bias=up if mlp.bias else 0),
@@ -304,7 +304,7 @@ def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, blo
     return (
         _experts_why_not(model, layout)
         or _mixers_why_not(model, layout)
-        or _widths_why_not(model, layout, block)
+        or _widths_why_not(model, layout, block, uneven=settings.uneven_experts)
         or _vocabulary_why_not(model, layout, settings)
         or _context_why_not(model, layout)
     )
@@ -325,14 +325,25 @@ def _mixers_why_not(model: Model, layout: Layout) -> str | None:
     return None
 
 
-def _widths_why_not(model: Model, layout: Layout, block: int | None) -> str | None:
+def with_redundant_experts(model: Model, copies: int) -> Model:
+    """The model with so many copies of experts in each layer that has any."""
+    kinds = tuple(
+        replace(kind, mlps=tuple(replace(m, redundant=copies) if isinstance(m, MoeMlp) else m for m in kind.mlps))
+        for kind in model.kinds
+    )
+    return replace(model, kinds=kinds)
+
+
+def _widths_why_not(model: Model, layout: Layout, block: int | None, *, uneven: bool) -> str | None:
     for kind in model.kinds:
         for mlp in kind.mlps:
             split, label = layout.tp, "MLP width"
             if isinstance(mlp, MoeMlp):
                 split, label = layout.moe_tp, "expert width"
-            if isinstance(mlp, MoeMlp) and mlp.experts % layout.ep:
-                return f"{mlp.experts} experts are not divisible by EP{layout.ep}"
+            if isinstance(mlp, MoeMlp) and mlp.slots % layout.ep and (mlp.redundant or not uneven):
+                more = mlp.redundant + -mlp.slots % layout.ep
+                held = f"{mlp.experts} experts" + (f" and {mlp.redundant} redundant ones" if mlp.redundant else "")
+                return f"{held} are not divisible by EP{layout.ep}; they are with --redundant-experts {more}"
             if mlp.intermediate % split:
                 return f"{label} {mlp.intermediate:,} is not divisible by {split}"
             if block and (mlp.intermediate // split) % block:

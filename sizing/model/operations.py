@@ -134,10 +134,10 @@ def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
     pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
     rows = pairs if dispatches(layout, settings) else tokens  # that a rank gets: its own, or all that were gathered
-    hit = expected_experts(mlp.experts, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
+    hit = expected_experts(mlp.slots, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
     weight_bytes = shard.plan.weight_bytes("expert")
     routed = Routed(
-        round(mlp.experts),
+        mlp.slots,
         mlp.experts_per_token,
         layout.ep,
         mlp.latent or hidden_size,

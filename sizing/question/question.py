@@ -8,7 +8,7 @@ from typing import Any
 
 from sizing.catalog import profiles, shelf, workloads
 from sizing.catalog.files import expanded
-from sizing.model.architecture import SIZES
+from sizing.model.architecture import SIZES, with_redundant_experts
 from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service
 from sizing.question import demand
@@ -237,7 +237,7 @@ def service_of(
     _check_lengths(workload, model, longest)
     _check_states(serving, engine[0])
     return Service(
-        model=_seeing(model, serving),
+        model=with_redundant_experts(_seeing(model, serving), serving.redundant_experts or 0),
         isl=longest if full else tokens.isl,
         osl=1 if full else tokens.osl,
         max_model_len=longest,

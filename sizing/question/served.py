@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sizing.specs.facts import OptimisationFacts
 
 # What serving says of experts, beside their number of ranks, and of an image encoder.
-OF_EXPERTS = ("all2all_backend", "expert_imbalance")
+OF_EXPERTS = ("all2all_backend", "expert_imbalance", "redundant_experts")
 OF_IMAGES = ("language_model_only", "limit_mm_per_prompt")
 
 

@@ -202,6 +202,7 @@ SERVING_OPTIONS = (
     Field("cp", WHOLE, ("--cp", "--prefill-context-parallel-size"), "Context parallelism: GPUs, on top of the others, that share each prompt and its cache by tokens.", SERVING, "serving.cp"),
     Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: of the TP GPUs that hold the same cache (MLA, few KV heads), how many share it by tokens.", SERVING, "serving.dcp"),
     Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens reach experts under --dp and --ep: allgather (default), low_latency or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
+    Field("redundant_experts", WHOLE, ("--redundant-experts", "--num-redundant-experts", "--ep-num-redundant-experts"), "Copies of popular experts that each layer holds besides (EPLB): 32 make 288 slots of 256 experts, for EP72.", SERVING, "serving.redundant_experts"),
     Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Load of the busiest expert rank over the mean, as measured: 1.2; that of random routing without it.", SERVING, "serving.expert_imbalance"),
     Field("memory_fraction", SHARE, ("--gpu-memory-utilization", "--memory-fraction", "--mem-fraction-static"), "The engine's share of GPU memory: 0.9, 90%.", SERVING, "serving.memory_fraction"),
     Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),

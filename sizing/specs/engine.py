@@ -330,6 +330,7 @@ class EngineSettings(Spec):
     decode_context_parallel: Flag = False
     all2all_backend: All2All = "allgather"
     expert_imbalance: Imbalance | None = None
+    uneven_experts: Flag = False
     fused_activation_quantisation: Flag
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag

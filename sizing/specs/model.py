@@ -180,7 +180,8 @@ class DenseMlp:
 class MoeMlp:
     """Routed experts, `experts_per_token` of them hit by each token, beside an always-on shared expert (0: none).
 
-    `latent` is the width in which the routed experts work where it differs from the hidden size.
+    `latent` is the width in which the routed experts work where it differs from the hidden size. `redundant` copies of popular
+    experts are held besides, as an engine that balances load is told to.
     """
 
     experts: int
@@ -191,6 +192,12 @@ class MoeMlp:
     shared_gate: bool = False
     latent: int | None = None
     bias: bool = False
+    redundant: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Experts that are held, copies counted."""
+        return self.experts + self.redundant
 
 
 Mlp = DenseMlp | MoeMlp

@@ -223,6 +223,7 @@ class Serving(Spec):
     """How the engine is run; everything absent takes the engine version's own default.
 
     `expert_imbalance` is the load of the busiest rank of experts over the mean, as measured; random routing where absent.
+    `redundant_experts` are copies of popular experts that a layer holds besides (EPLB).
     `kv_cache_bytes` of a GPU are the cache whatever the memory fraction, `max_total_tokens` the most tokens in it;
     `cpu_offload_gb` GiB of a GPU's weights stay in host memory; `pp_layers` are the layers of each pipeline stage;
     `language_model_only` leaves out the image encoder. `mamba_full_memory_ratio` is the memory of recurrent states over
@@ -238,6 +239,7 @@ class Serving(Spec):
     dcp: GroupSize | None = None
     all2all_backend: Annotated[All2All, BeforeValidator(_backend)] | None = None
     expert_imbalance: Imbalance | None = None
+    redundant_experts: Annotated[int, Field(gt=0, le=4096, strict=True)] | None = None
     memory_fraction: Annotated[Fraction, AsShare] | None = None
     max_model_len: PositiveInt | None = None
     max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None

@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] 
 }
 VALUES = {
     "task": "embed", "precision": "fp8", "kv_precision": "fp8", "engine": "sglang", "tp": "2", "pp": "2", "ep": "2", "dp": "2",
-    "cp": "2", "dcp": "2", "all2all_backend": "low_latency", "expert_imbalance": "3", "memory_fraction": "50%",
+    "cp": "2", "dcp": "2", "all2all_backend": "low_latency", "expert_imbalance": "3", "redundant_experts": "32", "memory_fraction": "50%",
     "max_model_len": "120000", "max_num_seqs": "2", "max_num_batched_tokens": "300", "cuda_graphs_gib": "9",
     "speculative": "eagle3:3@0.75", "sparsity": "2:4", "prefix_hit": "50%", "prefix_shared": "100", "prefix_distinct": "9000",
     "turns": "4", "think_time": "400s", "prefix_routing": "affinity", "lora": "4x64", "images": "1x512x512",
@@ -88,7 +88,7 @@ WITH: dict[str, tuple[str, ...]] = {
     "prefix_distinct": ("--prefix-hit", "0.5", "--prefix-shared", "100"),
     "prefix_routing": ("--prefix-hit", "0.5", "--prefix-shared", "300", "--prefix-distinct", "9000"),
     "all2all_backend": ("--dp", "2", "--ep", "2", "--tp", "1"),
-    "expert_imbalance": ("--ep", "2", "--tp", "2"),
+    **dict.fromkeys(("expert_imbalance", "redundant_experts"), ("--ep", "2", "--tp", "2")),
     "ep": ("--tp", "4"),
     **dict.fromkeys(("isl_max", "osl_max", "max_model_len"), ("--memory-fraction", "35%")),
     "dp": ("--tp", "2"),
@@ -112,7 +112,7 @@ MODELS = {
     **dict.fromkeys(("limit_mm_per_prompt", "language_model_only"), "qwen2.5-vl-7b"),
     **dict.fromkeys(("mamba_full_memory_ratio", "max_mamba_cache_size", "prefix_caching"), "qwen3-next-80b-a3b"),
 }
-OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance")
+OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance", "redundant_experts")
 # Tested where they have something to act on: several GPU types, runs like the question, layouts of their own; the model and its
 # GPU are the question itself, and a trace is a file (tests/cli/test_simulate_cli.py).
 ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify"})

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ask, kernels_for, real_gpu, real_model
+from builders import ask, data, kernels_for, option, real_gpu, real_model
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.cli.main import run
-from sizing.model import operations
+from sizing.model import architecture, operations
 from sizing.model import operations as operation
 from sizing.model.architecture import Layout
 from sizing.model.operations import Operation
+from sizing.replica import replica as candidates
 from sizing.replica import roofline
+from sizing.replica import step as exact
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import resolve_settings
 
@@ -265,3 +267,36 @@ def test_a_backend_without_effect_is_said(
     assert run([*asked, "--all2all-backend", "low_latency"]) == 0
     (said,) = [a for a in json.loads(capsys.readouterr().out)["assumptions"] if a["what"] == "all2all_backend"]
     assert str(said["value"]).startswith(words)
+
+
+# --- redundant experts --------------------------------------------------------------------------------------------
+
+
+def served_by(engine: str, **serving: int) -> Any:
+    request = ask(V3, engine=engine, isl=2000, osl=100, serving={"tp": 1, **serving})
+    return candidates.of(request.service, option("h100-sxm"), Layout(dp=serving["dp"], ep=serving["ep"]), None, data())
+
+
+def test_32_redundant_experts_make_288_slots_four_on_each_of_72_ranks() -> None:
+    """As SGLang's 96 H100 ran DeepSeek-V3's decoding: 9 nodes, 22,282 output tokens/s a node with 256 sequences a GPU."""
+    found = served_by("sglang", dp=72, ep=72, redundant_experts=32)
+    assert isinstance(found, candidates.Replica)
+    up = next(m for m in architecture.layer_matrices(found.service.model, -1, found.layout) if m.name == "experts_up")
+    assert up.copies == 4
+    kernels = Kernels.of(found, data())
+    taken = exact.step(kernels, exact.Batch(decode_sequences=72 * 256.0, decode_context_tokens=2050.0))
+    assert 8 * 256 / taken.total_s == pytest.approx(22_282, rel=0.25)
+
+
+def test_experts_that_do_not_come_out_even_are_refused_with_the_number_that_does() -> None:
+    refused = served_by("sglang", dp=72, ep=72)
+    assert isinstance(refused, candidates.Refusal) and "--redundant-experts 32" in refused.detail
+    other = served_by("sglang", dp=72, ep=72, redundant_experts=31)
+    assert isinstance(other, candidates.Refusal) and "--redundant-experts 32" in other.detail
+
+
+def test_vllm_without_balancing_puts_one_expert_more_on_the_first_ranks() -> None:
+    found = served_by("vllm", dp=72, ep=72)
+    assert isinstance(found, candidates.Replica)
+    up = next(m for m in architecture.layer_matrices(found.service.model, -1, found.layout) if m.name == "experts_up")
+    assert up.copies == 4  # 256 = 72 * 3 + 40

@@ -97,6 +97,7 @@ def _serving(question: Question, chosen: Replica) -> dict[str, float | str | Non
         "--language-model-only": SWITCHED if serving.language_model_only else None,
         "--all2all-backend": serving.all2all_backend,
         "--expert-imbalance": serving.expert_imbalance,
+        "--redundant-experts": serving.redundant_experts,
     }
 
 
