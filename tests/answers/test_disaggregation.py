@@ -307,7 +307,9 @@ def test_a_link_carries_one_prompt_after_another() -> None:
     """Ten prompts prefilled in one step, 0.1 s each on the link: the last arrives 1 s after the step's end."""
     way = Transfer(1e5, 0.0, PoolLink("network", 1e8, 0.0))  # 100 tokens: 0.1 s
     at_once = Traffic(Lengths(100), Lengths(50), 10)
-    found = transfer.simulate(deployed(), deployed(), way, at_once)
+    pool = deployed()
+    inside = replace(pool.kernels, shard=replace(pool.shard, settings=pool.shard.settings.in_process()))  # no front end
+    found = transfer.simulate(replace(pool, kernels=inside), pool, way, at_once)
     first = sorted(found.whole.requests.first_token)
     assert np.allclose(np.diff(first), 0.1)
     assert found.transfer_s == pytest.approx(0.55)  # (0.1 + ... + 1.0)/10
