@@ -20,8 +20,9 @@ from sizing.catalog.files import DataFile, FieldPath, data_folder, expanded, rea
 from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.experts import ExpertKernel, ExpertKnots, MeasuredKernels
+from sizing.specs.experts import ExpertKernel, ExpertKnots
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
+from sizing.specs.kernels import Forms, MeasuredKernels, Surface
 from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.workload import Precision
@@ -259,4 +260,34 @@ def _kernel(line: dict[str, str], about: ExpertKnots) -> ExpertKernel:
         source=about.source,
         date=about.date,
         grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
+    )
+
+
+@cache
+def surfaces(architecture: str) -> tuple[Surface, ...]:
+    """The measured kernels of products and attention on GPUs of an architecture; none where nothing was measured."""
+    about = only(MeasuredKernels)
+    chips = about.chips.get(architecture)
+    found = []
+    for file in chips.files if chips else ():
+        path = data_folder("hardware_profiles") / "kernels" / f"{file}.csv"
+        found += [_surface(line, about.forms) for line in csv.DictReader(read_text(path).splitlines())]
+    return tuple(found)
+
+
+def _surface(line: dict[str, str], about: Forms) -> Surface:
+    pairs = (pair.split("=") for pair in line["constants"].split())
+    return Surface(
+        **{
+            name: line[name]
+            for name in ("operation", "gpu", "engine", "version", "precision", "cache", "kernel", "variant")
+        },
+        head_sizes=tuple(map(int, line["head_sizes"].split())),
+        constants={name: float(value) for name, value in pairs},
+        points=int(line["points"]),
+        median_error=float(line["median_error"]),
+        p90_error=float(line["p90_error"]),
+        grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
+        source=about.source,
+        date=about.date,
     )

@@ -1,8 +1,8 @@
 """The clock of a real deployment: a model's step times as plain numbers, fast enough to ask millions of times.
 
 Everything comes from the operations of `sizing.model.operations`, timed by the kernels: tables over tokens and rows, decode
-attention as a floor and slopes over attended context (it is linear in both), prefill attention interpolated over length and
-share of new tokens.
+attention by the number of sequences and linear in their contexts between corners, prefill attention interpolated over length
+and share of new tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sizing.engine.batch import DecodeBatch, Piece
 from sizing.model import architecture, operations
-from sizing.replica.kernels import Kernels
+from sizing.replica.kernels import Kernels, corners
 from sizing.replica.step import (
     MOST_TAKEN,
     again_s,
@@ -32,6 +32,7 @@ from sizing.replica.step import (
     launch_s,
     lookup,
     prefill_attention_s,
+    prefill_floor_s,
     token_grid,
 )
 from sizing.specs.bands import UNCORRECTED, Correction
@@ -44,7 +45,6 @@ SHARE_POINTS_PER_OCTAVE = 2
 SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller ones cost as much
 
 TINY_S, ENDLESS_STEPS = 1e-300, 2**62
-NOTHING = 1e-9  # of a sequence: what kernels take however little they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,7 @@ def prefill_table(kernels: Kernels) -> Prefill:
     new = seen * share
     prompts = float(kernels.shard.layout.dp)  # one a rank
     seconds = np.asarray(prefill_attention_s(kernels, prompts, new, seen - new))
-    tiny_s = prefill_attention_s(kernels, prompts, np.array([1e-6]), np.array([0.0]))
-    floor_s = float(np.asarray(tiny_s).flat[0])
+    floor_s = prefill_floor_s(kernels)
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
 
 
@@ -118,7 +117,10 @@ class StepSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepClock:
-    """Seconds of steps of one replica. Tables are indexed by whole tokens and rows; `slopes_s` by window (last: all).
+    """Seconds of steps of one replica. Tables are indexed by whole tokens and rows.
+
+    `decode_s` has, by sequences, the seconds of decode attention without context, for each token of mean context, and for each
+    token of it within each window.
 
     Its `dp` attention-data ranks step together, as long as the fullest one takes: tables and slopes are of its tokens and
     sequences, but for `shared_s`, of the tokens of all ranks, which share the work on experts. What decodes is spread evenly.
@@ -131,11 +133,7 @@ class StepClock:
 
     body_s: list[float]
     head_s: list[float]
-    decode_floor_s: float
-    per_sequence_s: float
-    slope_s: float
-    tail_slope_s: float
-    window_slopes_s: tuple[float, ...]
+    decode_s: list[list[float]]
     prefill: Prefill
     host_step_s: float
     host_sequence_s: float
@@ -183,20 +181,18 @@ class StepClock:
         """(GPU seconds of a decode step now, growth per step)."""
         micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
         own = self._own(micro)
-        share = own / batch.size
+        floor_s, slope_s, *window_slopes_s = _row_at(self.decode_s, own)
         layers_s = (
             _at(self.body_s, own * self.verified)
             + _at(self.shared_s, micro * self.verified)
             + _at(self.joined_s, own)
-            + self.decode_floor_s
-            + self.per_sequence_s * own
-            + self.slope_s * batch.context * share
-            + self.tail_slope_s * batch.context / batch.size
+            + floor_s
+            + slope_s * batch.context / batch.size
         )
-        growth = self.slope_s * own + self.tail_slope_s
-        for slope_s, window in zip(self.window_slopes_s, batch.windows, strict=True):
-            layers_s += slope_s * window.attended * share
-            growth += slope_s * window.growing * share
+        growth = slope_s
+        for slope_s, window in zip(window_slopes_s, batch.windows, strict=True):
+            layers_s += slope_s * window.attended / batch.size
+            growth += slope_s * window.growing / batch.size
         head_s = _at(self.head_s, own * self.verified) + _at(self.again_s, own)
         pass_s = layers_s + head_s * microbatches
         if (
@@ -286,13 +282,24 @@ def _at(table: list[float], at: float) -> float:
     return low + rest * (table[index + 1] - low) if rest else low
 
 
+def _row_at(rows: list[list[float]], at: float) -> list[float]:
+    """A row of a table of whole numbers, between its entries; the last two extend it."""
+    index = min(int(at), len(rows) - 2)
+    rest = at - index
+    if not rest:
+        return rows[index]
+    return [low + rest * (high - low) for low, high in zip(rows[index], rows[index + 1], strict=True)]
+
+
 def windows_of(model: Model) -> tuple[float, ...]:
-    """Context lengths in tokens at which a layer's decode attention stops growing, ascending."""
+    """Context lengths in tokens at which a layer's decode attention stops growing, or starts to grow at another rate, ascending."""
     found = set()
     for kind in model.kinds:
         window = getattr(kind.mixer, "window", 0) or getattr(kind.mixer, "index_topk", 0)
         if window:
             found.add(float(window))
+        if getattr(kind.mixer, "kv_heads", 0):
+            found.update(corner for corner in corners() if corner < model.max_position)
     return tuple(sorted(found))
 
 
@@ -305,15 +312,10 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
     again, joined = again_s(kernels, every), joined_s(kernels, every)
     largest, last = architecture.stage_shares(shard.model, layout.pp, settings.pp_remainder)
     head = np.asarray(gpu_seconds(operations.head(shard, every), kernels))
-    floor_s, constant_s, slope_s, tail_slope_s, window_slopes = _decode_slopes(kernels)
     return StepClock(
         body_s=_table(grid, body, most_tokens),
         head_s=_table(grid, head, most_rows * extras.verified),
-        decode_floor_s=floor_s,
-        per_sequence_s=constant_s,
-        slope_s=slope_s,
-        tail_slope_s=tail_slope_s,
-        window_slopes_s=window_slopes,
+        decode_s=_decode_rows(kernels, most_rows),
         prefill=prefill_table(kernels),
         host_step_s=host.per_step_us * MICRO,
         host_sequence_s=host.sequence_us * MICRO,
@@ -342,26 +344,26 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most:
     if seconds is None:
         return [0.0, 0.0]
     tokens = np.maximum(np.arange(most + 2), 1)
-    return [float(value) for value in np.asarray(lookup(grid, seconds, tokens.astype(float)))]
+    table: list[float] = np.asarray(lookup(grid, seconds, tokens.astype(float))).tolist()
+    return table
 
 
-def _decode_slopes(kernels: Kernels) -> tuple[float, float, float, float, tuple[float, ...]]:
-    """(floor, seconds per sequence, per context token, per mean context token, per token in each window) of a rank.
+def _decode_rows(kernels: Kernels, most_rows: int) -> list[list[float]]:
+    """Seconds of a rank's decode attention for 0 .. most + 1 sequences: without context, per token of mean context, and per token in
+    each window.
 
-    Decode attention is piecewise linear in context with corners at the windows, so slopes follow from its values there.
+    It is piecewise linear in context with corners at the windows, so slopes follow from its values there.
     """
-
-    def at(sequences: float, context: float) -> float:
-        return float(np.asarray(decode_attention_s(kernels, sequences * kernels.shard.layout.dp, context)))
-
-    corners = windows_of(kernels.shard.model)
-    floor_s = at(NOTHING, 1.0)
-    far = max((*corners, 1.0)) * 2
-    edges = (1.0, *corners, far)
-    values = [at(1.0, edge) - at(NOTHING, edge) for edge in edges]
-    rates = [(b - a) / (y - x) for a, b, x, y in zip(values, values[1:], edges, edges[1:], strict=False)]
-    slope_s = rates[-1]
-    window_slopes = tuple(rates[i] - rates[i + 1] for i in range(len(corners)))
-    constant_s = values[0] - rates[0]
-    tail_slope_s = (at(NOTHING, far) - floor_s) / (far - 1.0)
-    return floor_s, max(constant_s, 0.0), slope_s, tail_slope_s, window_slopes
+    grid = token_grid()
+    some = np.concatenate([grid[grid < most_rows], [most_rows + 1.0]])
+    edges = [1.0, *windows_of(kernels.shard.model)]
+    edges.append(2 * edges[-1])
+    ranks = kernels.shard.layout.dp
+    values = np.stack(
+        np.broadcast_arrays(some, *(decode_attention_s(kernels, some * ranks, edge) for edge in edges))[1:]
+    )
+    rates = np.diff(values, axis=0) / np.diff(edges)[:, np.newaxis]
+    columns = [values[0] - rates[0], rates[-1], *(rates[:-1] - rates[1:])]
+    sequences = np.maximum(np.arange(most_rows + 2.0), 1.0)
+    rows: list[list[float]] = np.stack([np.interp(sequences, some, column) for column in columns], axis=1).tolist()
+    return rows

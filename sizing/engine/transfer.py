@@ -94,7 +94,7 @@ def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Poo
     Raises UntimedError where a profile states no network.
     """
     ends = [
-        kernels.link(min(2, kernels.gpu.datasheet.node.gpus)) if within_node else kernels.inter_node_link()
+        kernels.links.link(min(2, kernels.gpu.datasheet.node.gpus)) if within_node else kernels.links.inter_node_link()
         for kernels in (prefill, decode)
     ]
     kind, bytes_per_s, _ = min(ends, key=lambda end: end[1])

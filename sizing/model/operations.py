@@ -53,7 +53,7 @@ class Operation:
     `rule` names how it is timed; `role` whose weights it reads; `gpus` how many take part in a collective, one of every
     `apart` GPUs of a stage, and `fan_out` to how many experts a token goes;
     `of_all` says that it works on the tokens of all attention-data ranks together, others on those of one's own;
-    `input_values` is how many values enter a product; `head_dim`, `q_heads`, `prompt_tokens` choose the measured row of attention.
+    `rows` and `matrix` are those of a product, `work` is that of attention.
     """
 
     name: str
@@ -61,17 +61,14 @@ class Operation:
     count: float
     flops: Numeric = 0.0
     bytes: Numeric = 0.0
-    input_values: Numeric = 0.0
+    rows: Numeric = 0.0
+    matrix: Matrix | None = None
     message_bytes: Numeric = 0.0
     role: str = ""
     gpus: int = 1
     apart: int = 1
     fan_out: int = 0
-    head_dim: int = 0
-    q_heads: float = 0
-    kv_heads: int = 0
-    prompt_tokens: Numeric = 0.0
-    context_tokens: Numeric = 0.0
+    work: Work | None = None
     of_all: bool = False
     routed: Routed | None = None
 
@@ -116,7 +113,8 @@ def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> 
         flops=FLOPS_PER_MAC * tokens * matrix.inputs * matrix.outputs,
         bytes=matrix.inputs * matrix.outputs * plan.weight_bytes(matrix.role)
         + tokens * (matrix.inputs * input_bytes + matrix.outputs * ACTIVATION_BYTES),
-        input_values=tokens * matrix.inputs,
+        rows=tokens,
+        matrix=matrix,
         role=matrix.role,
     )
 
@@ -375,11 +373,7 @@ def _attention(name: str, work: Work, count: int) -> Operation:
         count=count,
         flops=work.flops,
         bytes=work.bytes,
-        head_dim=work.head_dim,
-        q_heads=work.q_heads,
-        kv_heads=work.kv_heads,
-        prompt_tokens=work.prompt_tokens,
-        context_tokens=work.context_tokens,
+        work=work,
     )
 
 

@@ -57,8 +57,7 @@ def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
     gpu_s = pipelined_s(
         lookup(curves.grid, curves.body_s, own * curves.verified)
         + _table_s(curves, curves.shared_s, micro * curves.verified)
-        + curves.decode_floor_s
-        + curves.decode_slope_s * own
+        + lookup(curves.grid, curves.decode_s, own)
         + _table_s(curves, curves.joined_s, own),
         lookup(curves.grid, curves.head_s, own * curves.verified),
         microbatches,
@@ -83,16 +82,17 @@ def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: 
     if flow.prefilled:
         return decode_step_s(curves, flow, decoding)
     micro = np.asarray(decoding, dtype=float) / flow.pp
-    # The floor is paid where anything decodes; on average that is less than always below one sequence.
+    # Attention is paid where anything decodes; on average that is less than always below one sequence.
     own, prompts = of_rank(micro, flow.dp), of_rank(together, flow.dp)
-    attention_s = curves.decode_floor_s * np.minimum(micro, 1.0) + curves.decode_slope_s * own
+    attention_s = lookup(curves.grid, curves.decode_s, own) * np.minimum(micro, 1.0)
     verified = own * curves.verified
     tokens = verified + flow.chunk_tokens * prompts
     gpu_s = (
         lookup(curves.grid, curves.body_s, tokens)
         + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / flow.chunks, 1.0))
         + attention_s
-        + curves.prompt_attention_s / flow.chunks * prompts
+        + (curves.prompt_attention_s / flow.chunks - curves.prompt_floor_s) * prompts
+        + curves.prompt_floor_s * np.minimum(prompts, 1.0)
         + _table_s(curves, curves.shared_s, micro * curves.verified + flow.chunk_tokens * together)
     )
     for table in (curves.again_s, curves.joined_s):
@@ -111,8 +111,7 @@ def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
         lookup(curves.grid, curves.body_s, np.maximum(own, 1.0) * curves.verified)
         + lookup(curves.grid, curves.head_s, np.maximum(own, 1.0) * curves.verified)
         + _table_s(curves, curves.shared_s, np.maximum(micro, 1.0) * curves.verified)
-        + curves.decode_floor_s
-        + curves.decode_slope_s * np.maximum(own, 1.0)
+        + lookup(curves.grid, curves.decode_s, own)
     )
     for table in (curves.again_s, curves.joined_s):
         gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0))

@@ -306,8 +306,8 @@ def _stacked(found: Sequence[Timed]) -> Stack:
     return stack([timed.curves for timed in found], [timed.batching for timed in found])
 
 
-COLUMNS = ("decode_floor_s", "decode_slope_s", "prompt_attention_s", "largest_stage", "last_stage", "launch_s")
-TABLES = ("body_s", "head_s", "again_s", "joined_s", "shared_s")
+COLUMNS = ("prompt_attention_s", "prompt_floor_s", "largest_stage", "last_stage", "launch_s")
+TABLES = ("body_s", "head_s", "decode_s", "again_s", "joined_s", "shared_s")
 
 
 def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from sizing.catalog.shelf import only
 from sizing.model.attention.terms import FLOPS_PER_MAC, Numeric
 from sizing.model.operations import Routed
-from sizing.specs.experts import ExpertKernel, MeasuredKernels
+from sizing.replica.surfaces import hats, sustained_us
+from sizing.specs.experts import ExpertKernel
+from sizing.specs.kernels import MeasuredKernels
 from sizing.specs.units import MEGA, MICRO
 
 Array = NDArray[np.float64]
@@ -27,7 +29,6 @@ START_TOKENS = 6.0  # over which start-up grows: other kernels sort the first to
 WIDTH_MULTIPLE = 128  # that kernels marked so pad widths to
 CLASSES = 12  # of experts, by popularity
 SMALLEST = 0.3  # experts hit, for logarithms
-SHORT_US, LONG_US = 30.0, 300.0  # products that keep their clock, and that lose it all
 LEAST = 1e-3  # of anything that is counted
 
 
@@ -74,9 +75,10 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
     up, inputs = width * (2 if routed.gated else 1), routed.inputs
     rows = _rows(rule, kernel.tile_rows, routed, of, tokens)
     busy_us: Numeric = 0.0
+    sustained = only(MeasuredKernels).experts.sustained
     for columns, depth in ((up, inputs), (inputs, width)):
         wide = -(-columns // WIDE) * WIDE
-        compute_us = _sustained(FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak)
+        compute_us = sustained_us(FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak, sustained)
         memory_us = of.hit * columns * depth * routed.weight_bytes / bandwidth
         most, least = np.maximum(compute_us, memory_us), np.minimum(compute_us, memory_us)
         busy_us = busy_us + most * np.power(1 + np.power(least / most, p), 1 / p)
@@ -92,14 +94,6 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
     )
     corrected: Numeric = MICRO * us * np.exp(_correction(kernel, routed, of, tokens))
     return corrected
-
-
-def _sustained(compute_us: Numeric) -> Numeric:
-    """Time of a product at the clock that it keeps in service: long ones draw more power than the tables' short runs."""
-    sustained = only(MeasuredKernels).experts.sustained
-    long = np.clip(np.log10(np.asarray(compute_us) / SHORT_US) / np.log10(LONG_US / SHORT_US), 0, 1)
-    taken: Numeric = compute_us * (1 + (1 / sustained - 1) * long)
-    return taken
 
 
 def _rows(rule: str, more: float, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
@@ -133,11 +127,11 @@ def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Nu
         return 0.0
     knots = only(MeasuredKernels).experts
     weights = routed.inputs * routed.width * (3 if routed.gated else 2) * routed.weight_bytes / MEGA
-    along_tokens = _hats(knots.tokens, tokens)
-    along_bytes = _hats(knots.megabytes, np.maximum(of.hit, SMALLEST) * weights)
-    along_skew = _hats(knots.unevenness, np.maximum(of.busiest * of.hit / routed.pairs, 1.0))
-    along_fan = _hats(knots.fan_out, np.full(np.shape(of.hit), float(routed.experts_per_token)))
-    along_pairs = _hats(knots.pairs, routed.pairs / of.hit)
+    along_tokens = hats(knots.tokens, tokens)
+    along_bytes = hats(knots.megabytes, np.maximum(of.hit, SMALLEST) * weights)
+    along_skew = hats(knots.unevenness, np.maximum(of.busiest * of.hit / routed.pairs, 1.0))
+    along_fan = hats(knots.fan_out, np.full(np.shape(of.hit), float(routed.experts_per_token)))
+    along_pairs = hats(knots.pairs, routed.pairs / of.hit)
     found: Numeric = 0.0
     grid, start = np.asarray(kernel.grid), 0
     axes = (
@@ -152,13 +146,3 @@ def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Nu
         found = found + np.einsum("...i,ij,...j->...", first, table, second)
         start += table.size
     return found
-
-
-def _hats(knots: tuple[float, ...], value: Numeric) -> Array:
-    """Weights of the knots around log2 of a value, in a new last axis; those of the ends beyond them."""
-    along = np.asarray(knots)
-    at = np.clip(np.log2(np.asarray(value, dtype=float)), along[0], along[-1])[..., np.newaxis]
-    rising = np.clip((at - along[:-1]) / np.diff(along), 0, 1)
-    ends = np.ones_like(at), np.zeros_like(at)
-    weights: Array = np.concatenate([ends[0], rising], axis=-1) - np.concatenate([rising, ends[1]], axis=-1)
-    return weights

@@ -1,44 +1,54 @@
-"""The measured constants of one GPU, chosen for one engine and precision plan, and the time of each operation.
+"""The time of each operation of a replica: by measured kernels, chosen for one engine and precision plan, and the GPU's peaks.
 
-A row is looked for in this order: the engine's own on this GPU, another engine's on this GPU, the assumed set of
-the GPU's architecture. `choices` says which constants were measured and which borrowed.
+`choices` says which constants were measured and which borrowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sizing.catalog.profiles import expert_kernels
+from sizing.catalog.shelf import only
 from sizing.model.architecture import Layout, Shard
-from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric
+from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
-from sizing.replica import experts, roofline
+from sizing.replica import experts, roofline, surfaces
+from sizing.replica.links import Links
 from sizing.replica.replica import Replica
+from sizing.replica.rows import Choice, Rows
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, HostTime, VectorAttention
-from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.experts import ExpertKernel
-from sizing.specs.gpu import AssumedEfficiency, Assumptions, DispatchWay, EfficiencyRow, Gpu, stand_ins
-from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO, TERA
+from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu, stand_ins
+from sizing.specs.kernels import MeasuredKernels, Surface
+from sizing.specs.units import GIGA, MICRO, TERA
 
 ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each input value
 WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A row chosen for an operation, and whether it was measured on this GPU or borrowed."""
+def corners() -> tuple[float, ...]:
+    """Contexts in tokens between which decode attention is linear."""
+    return only(MeasuredKernels).forms.contexts
 
-    row: Any
-    borrowed_from: str | None
+
+def decode_variant(work: Work) -> str:
+    """The shapes that kernels of decode attention differ by: under a window, one query head a key head, or groups of them."""
+    if work.window:
+        return "win"
+    return "mha" if work.q_heads == work.kv_heads else "gqa"
+
+
+def distance(row: Surface, head_size: int) -> float:
+    """How far the measured head sizes are from the wanted one, in octaves."""
+    return float(np.min(np.abs(np.log2(np.asarray(row.head_sizes) / head_size))))
 
 
 @dataclass
@@ -54,7 +64,7 @@ class Kernels:
     engine: str
     shard: Shard
     correction: Correction = UNCORRECTED
-    _picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
+    _rows: Rows = field(init=False)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
     @classmethod
@@ -66,6 +76,7 @@ class Kernels:
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""
+        self._rows = Rows(self.gpu, self.borrowed, self.engine)
         self._timers = {
             "gemm": self._gemm,
             "moe": self._moe,
@@ -76,9 +87,9 @@ class Kernels:
             "decode_attention": self._decode_attention,
             "mla_decode": self._mla_decode,
             "prefill_attention": self._prefill_attention,
-            "send": self._send,
-            "low_latency": self._dispatch_directly,
-            "high_throughput": self._dispatch_by_node,
+            "send": self.links.send,
+            "low_latency": self.links.dispatch_directly,
+            "high_throughput": self.links.dispatch_by_node,
         }
 
     @property
@@ -97,9 +108,14 @@ class Kernels:
         return self.shard.plan
 
     @cached_property
+    def links(self) -> Links:
+        """What GPUs send each other, timed by the rows of the engine."""
+        return Links(self.gpu, self.assumptions, self._rows, self.settings.collectives == "nccl")
+
+    @cached_property
     def draft(self) -> Kernels:
         """The constants of what drafts: the same GPU and engine, weights in the draft's own format."""
-        return replace(self, shard=self.shard.draft, _picked={})
+        return replace(self, shard=self.shard.draft)
 
     def at(self, layout: Layout) -> Kernels:
         """The same constants for another depth of the pipeline."""
@@ -134,76 +150,35 @@ class Kernels:
         return self.plan.activation
 
     def quantises(self, operation: Operation) -> bool:
-        """Whether an operation is a product whose inputs are quantised first."""
-        return operation.rule == "gemm" and self.compute_precision(operation) not in SIXTEEN_BIT
+        """Whether a kernel of its own quantises the inputs of a product."""
+        precision = self.compute_precision(operation)
+        return operation.rule == "gemm" and precision not in SIXTEEN_BIT and not self._fuses(precision)
 
     def seconds(self, operation: Operation) -> Numeric:
         """Seconds of one execution of `operation`. Attention without work takes 0 s."""
-        busy_s = self._timers.get(operation.rule, self._collective)(operation)
+        busy_s = self._timers.get(operation.rule, self.links.collective)(operation)
         gap_s = self.settings.host.per_kernel_us * MICRO
         return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
 
     def choices(self, found: Iterable[Operation]) -> dict[tuple[str, str], Choice]:
         """The rows that operations are timed by, in their order, each by its operation and the precision that it wants."""
-        fresh = replace(self, _picked={})
+        fresh = replace(self)
         for operation in found:
             fresh.seconds(operation)
-        return {(name, wanted[0]): choice for (name, wanted, *_), choice in fresh._picked.items()}
+        return fresh._rows.choices()
 
-    # --- choosing rows -------------------------------------------------------------------------------------------
-
-    def _choose(
-        self,
-        operation: str,
-        precisions: Iterable[str],
-        *,
-        distance: Callable[[Any], Any] = lambda row: 0.0,
-        accept: Callable[[Any], bool] = lambda row: True,
-        key: tuple[Any, ...] = (),
-    ) -> Choice:
-        wanted = tuple(precisions)
-        memo = (operation, wanted, *key)
-        if memo not in self._picked:
-            self._picked[memo] = self._search(operation, wanted, distance, accept)
-        return self._picked[memo]
-
-    def _search(
-        self,
-        operation: str,
-        precisions: tuple[str, ...],
-        distance: Callable[[Any], Any],
-        accept: Callable[[Any], bool],
-    ) -> Choice:
-        for rows, source in self._pools():
-            for precision in precisions:
-                found = [
-                    row
-                    for row in rows
-                    if row.operation == operation and getattr(row, "precision", precision) == precision and accept(row)
-                ]
-                if found:
-                    best = min(found, key=lambda row: (distance(row), self._engine_rank(row.engine)))
-                    return Choice(best, source)
-        first, *others = dict.fromkeys(precisions)
-        instead = f", nor in {' or '.join(others)} in its place" if others else ""
-        raise UntimedError(
-            Fault(
-                f"{self.gpu.name} ({self.gpu.architecture}) has no measured or assumed efficiency of {operation} in "
-                f"{first}{instead}",
-                field="efficiency",
-                allowed="another precision of weights or cache, or a row in a GPU profile of your own",
-            )
+    def _chip(self, surface: Surface, precision: str, gain: float = 1.0) -> surfaces.Chip:
+        """What a surface is counted against on this GPU: its own peaks, and a clock that keeps to its own power."""
+        chips, sheet = self._rows.chips, self.gpu.datasheet
+        if surface.gpu != self.gpu.name:
+            watts = sheet.tdp_w / (self.peak("bf16") / TERA)
+            gain = gain * min(1.0, watts / chips.reference_w_per_tflops) ** only(MeasuredKernels).power.exponent
+        return surfaces.Chip(
+            self._flops_per_s(precision) * MICRO * gain,
+            self._bytes_per_s * MICRO,
+            chips.of.get(self.gpu.name, chips.multiprocessors),
+            chips.sustained,
         )
-
-    def _pools(self) -> Iterator[tuple[Iterable[EfficiencyRow], str | None]]:
-        """Yield the GPU's own rows, then those of its architecture's set, read only when the own ones lack something."""
-        yield self.gpu.efficiency, None
-        assumed = self.borrowed(self.gpu.architecture)
-        if assumed is not None:
-            yield assumed.efficiency, assumed.borrowed_from
-
-    def _engine_rank(self, engine: str) -> int:
-        return 0 if engine == self.engine else (1 if engine == "any" else 2)
 
     # --- timing --------------------------------------------------------------------------------------------------
 
@@ -217,23 +192,39 @@ class Kernels:
     def _product(self, operation: Operation, kind: str, precision: str, weight_format: str) -> Numeric:
         weight_only = weight_format not in SIXTEEN_BIT and precision in SIXTEEN_BIT
         rows = WEIGHT_ONLY_ROWS.get(weight_format, ()) if weight_only else ()
-        choice = self._choose(kind, (*rows, *stand_ins(precision)))
-        row = choice.row
+        wanted = (*rows, *stand_ins(precision))
+        surface = self._rows.surface(kind, wanted)
+        row: Any = surface or self._rows.choose(kind, wanted).row
         derate = self.assumptions.weight_only_compute if weight_only and row.precision not in rows else 1.0
+        gain = derate * self._gain(operation)
+        if surface is not None:
+            return self._measured_product(operation, surface, precision, gain)
         measured = roofline.combined_s(
             operation.flops,
             operation.bytes,
             peak_flops=self._flops_per_s(precision),
-            compute=row.compute * derate * self._gain(operation),
+            compute=row.compute * gain,
             bandwidth_bytes_per_s=self._bytes_per_s,
             memory=row.memory,
             p=row.p,
             t0_s=row.t0_us * MICRO,
         )
-        narrow = kind == "gemm" and precision not in SIXTEEN_BIT
-        if narrow and self.settings.fused_activation_quantisation:
+        if kind == "gemm" and self._fuses(precision):
             return self._without_quantise_kernel(operation, precision, measured, row.t0_us * MICRO)
         return measured
+
+    def _fuses(self, precision: str) -> bool:
+        """Whether the kernel before a product of this precision quantises its inputs, too."""
+        apart = precision in self.settings.quantised_apart or not self.settings.fused_activation_quantisation
+        return precision not in SIXTEEN_BIT and not apart
+
+    def _measured_product(self, operation: Operation, surface: Surface, precision: str, gain: float) -> Numeric:
+        matrix = operation.matrix
+        assert matrix is not None
+        chip = self._chip(surface, precision, gain)
+        product = surfaces.Product(operation.rows, matrix.outputs, matrix.inputs, operation.bytes)
+        bare = self._rows.surface("gemm", stand_ins("bf16")) if self._fuses(precision) else None
+        return MICRO * surfaces.product_us(surface, chip, product, bare=bare)
 
     def _without_quantise_kernel(
         self, operation: Operation, precision: str, measured_s: Numeric, t0_s: float
@@ -243,8 +234,9 @@ class Kernels:
         The engine fuses it into the norm or activation before. What stays is at least a 16-bit product's launch and
         the bare roofline.
         """
-        launch_s = min(t0_s, self._choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
-        moved, share = QUANTISE_BYTES * operation.input_values, self.assumptions.small_kernels.memory
+        launch_s = min(t0_s, self._rows.choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
+        inputs = operation.matrix.inputs if operation.matrix else 0.0
+        moved, share = QUANTISE_BYTES * operation.rows * inputs, self.assumptions.small_kernels.memory
         streamed_s = self._streamed_s(moved, share, t0_s - launch_s)
         bare_s = np.maximum(
             operation.flops / (self._flops_per_s(precision) * self._gain(operation)),
@@ -271,24 +263,7 @@ class Kernels:
         return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
-        """The measured kernel of experts: on this GPU, else on others of its architecture, of the engine before others'."""
-        wanted = self._expert_formats()
-        key = ("experts", wanted, routed.gated, routed.ranks > 1, routed.dispatch)
-        if key not in self._picked:
-            every = expert_kernels(self.gpu.architecture)
-            rows = [row for row in every if row.precision in wanted]
-            fitting = [row for row in rows if row.follows(routed.dispatch) and row.gated == routed.gated]
-            fitting = fitting or [row for row in rows if row.runs(routed.gated, routed.ranks)]
-            rows = fitting or [row for row in rows if row.runs(True, routed.ranks)]
-            if not rows:
-                return None
-            best = min(
-                rows,
-                key=lambda row: (wanted.index(row.precision), row.gpu != self.gpu.name, self._engine_rank(row.engine)),
-            )
-            self._picked[key] = Choice(best, None if best.gpu == self.gpu.name else best.gpu)
-        found: ExpertKernel = self._picked[key].row
-        return found
+        return self._rows.experts(self._expert_formats(), routed)
 
     def _expert_formats(self) -> tuple[str, ...]:
         """The formats whose measured kernels time the experts: their own, then those that stand in."""
@@ -315,7 +290,7 @@ class Kernels:
     def _state(self, operation: Operation) -> Numeric:
         """Recurrent state: traffic and products at the small kernels' share of bandwidth, 16-bit share of the peak."""
         constants = self.assumptions.small_kernels
-        row = self._choose("gemm", stand_ins("bf16")).row
+        row = self._rows.choose("gemm", stand_ins("bf16")).row
         busy = roofline.combined_s(
             operation.flops,
             operation.bytes,
@@ -329,25 +304,39 @@ class Kernels:
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _decode_attention(self, operation: Operation) -> Numeric:
-        row = self._choose(
+        work, wanted = operation.work, stand_ins(self.plan.kv_format)
+        assert work is not None
+        kind = decode_variant(work)
+        surface = self._rows.surface(
             "decode_attention",
-            stand_ins(self.plan.kv_format),
-            distance=lambda row: abs(row.head_dim - operation.head_dim),
-            key=(operation.head_dim,),
-        ).row
+            wanted,
+            fits=lambda row: (row.variant not in ("", kind), distance(row, work.head_dim)),
+            key=(work.head_dim, kind),
+        )
         vector = self.settings.vector_attention
-        group = round(operation.q_heads / max(operation.kv_heads, 1))
-        if vector is not None and group not in vector.tensor_core_groups:
-            busy = row.t0_us * MICRO + self._vector_attention_s(operation, vector)
+        group = round(work.q_heads / max(work.kv_heads, 1))
+        by_vector = vector is not None and group not in vector.tensor_core_groups
+        if surface is not None and not by_vector:
+            chip = self._chip(surface, self.plan.activation)
+            busy = MICRO * surfaces.decode_us(surface, chip, work, 1.0 if surface.precision == "fp8" else 2.0)
+            return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
+        row = self._rows.choose(
+            "decode_attention",
+            wanted,
+            distance=lambda row: abs(row.head_dim - work.head_dim),
+            key=(work.head_dim,),
+        ).row
+        if vector is not None and by_vector:
+            busy = row.t0_us * MICRO + self._vector_attention_s(operation, work, vector)
         else:
             busy = self._streamed_s(operation.bytes, row.memory, row.t0_us * MICRO)
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
-    def _vector_attention_s(self, operation: Operation, vector: VectorAttention) -> Numeric:
+    def _vector_attention_s(self, operation: Operation, work: Work, vector: VectorAttention) -> Numeric:
         """Seconds of decode attention on the general cores, beyond its start: whole batch, and the last block's own time."""
         memory_s = operation.bytes / (self._bytes_per_s * vector.memory)
         compute_s = operation.flops / (vector.tflops * TERA)
-        macs = KEY_AND_VALUE * operation.head_dim * operation.context_tokens
+        macs = KEY_AND_VALUE * work.head_dim * work.context_tokens
         block_s = FLOPS_PER_MAC * macs / (vector.block_gflop_per_s * GIGA)
         return np.maximum(memory_s, compute_s) + block_s
 
@@ -357,145 +346,49 @@ class Kernels:
         A row states the one that binds in its measurements; the other is bounded by what the same GPU reaches with
         fewer heads (memory) or in a 16-bit product (compute).
         """
-        precisions = stand_ins(self.plan.kv_format)
+        work, precisions = operation.work, stand_ins(self.plan.kv_format)
+        assert work is not None
 
         def near(row: Any) -> float:
-            return abs(float(np.log2(row.q_heads / operation.q_heads)))
+            return abs(float(np.log2(row.q_heads / work.q_heads)))
 
-        row = self._choose("mla_decode", precisions, distance=near, key=("row", operation.q_heads)).row
-        by_memory = self._choose(
+        row = self._rows.choose("mla_decode", precisions, distance=near, key=("row", work.q_heads)).row
+        by_memory = self._rows.choose(
             "mla_decode",
             precisions,
             distance=near,
             accept=lambda row: row.memory is not None,
-            key=("memory", operation.q_heads),
+            key=("memory", work.q_heads),
         ).row
-        compute = row.compute or self._choose("gemm", stand_ins("bf16")).row.compute
+        compute = row.compute or self._rows.choose("gemm", stand_ins("bf16")).row.compute
         memory_s = operation.bytes / (self._bytes_per_s * (row.memory or by_memory.memory))
         compute_s = operation.flops / (self._flops_per_s(self.plan.activation) * compute)
         busy = row.t0_us * MICRO + np.maximum(memory_s, compute_s)
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _prefill_attention(self, operation: Operation) -> Numeric:
-        wanted = self.plan.attention
-        cache = "fp8" if self.plan.kv_format == "fp8" else "bf16"
-        row = self._choose(
+        work, cache = operation.work, "fp8" if self.plan.kv_format == "fp8" else "bf16"
+        assert work is not None
+        surface = None
+        if work.kv_heads:  # others are no heads of queries and keys alike
+            surface = self._rows.surface(
+                "prefill_attention",
+                stand_ins(self.plan.attention),
+                fits=lambda row: (row.cache != cache, distance(row, work.head_dim)),
+                key=(work.head_dim, cache),
+            )
+        if surface is not None:
+            chip = self._chip(surface, surface.precision)
+            busy = MICRO * surfaces.prefill_us(surface, chip, work, 1.0 if cache == "fp8" else 2.0)
+            return np.where(np.asarray(operation.flops) > 0, busy, 0.0)
+        row = self._rows.choose(
             "prefill_attention",
-            stand_ins(wanted),
-            distance=lambda row: abs(row.head_dim - operation.head_dim) + (0 if row.cache_precision == cache else 1),
-            key=(operation.head_dim, cache),
+            stand_ins(self.plan.attention),
+            distance=lambda row: abs(row.head_dim - work.head_dim) + (0 if row.cache_precision == cache else 1),
+            key=(work.head_dim, cache),
         ).row
-        share = roofline.curve_share(operation.prompt_tokens, row.tokens, row.flop_fraction)
+        share = roofline.curve_share(work.prompt_tokens, row.tokens, row.flop_fraction)
         compute_s = operation.flops / (self._flops_per_s(row.precision) * np.maximum(share, 1e-6))
         memory_s = operation.bytes / self._bytes_per_s
         busy = row.t0_us * MICRO + np.maximum(compute_s, memory_s)
         return np.where(np.asarray(operation.flops) > 0, busy, 0.0)
-
-    def link(self, gpus: int) -> tuple[str, float, float]:
-        """(kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus` GPUs."""
-        sheet, assumed = self.gpu.datasheet, self.assumptions
-        if sheet.link is not None and gpus <= sheet.link.domain_gpus:
-            share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
-            return sheet.link.kind, share, assumed.link_alpha_us * MICRO
-        if gpus <= sheet.node.gpus:
-            size = np.log2(assumed.pcie.gpus)
-            most, alpha_us = (
-                float(np.interp(np.log2(gpus), size, of)) for of in (assumed.pcie.most_gb_per_s, assumed.pcie.alpha_us)
-            )
-            reached = min(most, assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction)
-            return "PCIe", reached * GIGA, alpha_us * MICRO
-        return self.inter_node_link()
-
-    def inter_node_link(self) -> tuple[str, float, float]:
-        """(kind, bytes/s, alpha in s) of the network between nodes, for the share of one GPU."""
-        gbit = self.gpu.datasheet.node.inter_node_gbit_per_s_per_gpu
-        if gbit is None:
-            raise UntimedError(
-                Fault(
-                    f"{self.gpu.name}'s profile states no network between nodes",
-                    field="datasheet.node.inter_node_gbit_per_s_per_gpu",
-                )
-            )
-        share = self.assumptions.inter_node_efficiency * gbit * GIGA / BITS_PER_BYTE
-        return "network", share, self.assumptions.inter_node_alpha_us * MICRO
-
-    def spread(self, operation: Operation) -> tuple[int, int]:
-        """(GPUs per node, nodes) over which the group of `operation` is spread."""
-        if operation.gpus * operation.apart <= self.gpu.datasheet.island_gpus:
-            return operation.gpus, 1
-        within = max(1, self.gpu.datasheet.island_gpus // operation.apart)
-        return within, -(-operation.gpus // within)
-
-    def _collective(self, operation: Operation) -> Numeric:
-        """Seconds of a collective: over the GPUs of each node, then over the network, each GPU with its share of the message."""
-        within, nodes = self.spread(operation)
-        busy_s: Numeric = self._island_collective(replace(operation, gpus=within)) if within > 1 else 0.0
-        if nodes > 1:
-            _, bytes_per_s, alpha_s = self.inter_node_link()
-            busy_s = busy_s + roofline.ring_s(
-                operation.message_bytes / within,
-                operation.rule,
-                nodes,
-                alpha_s=alpha_s * roofline.hops(operation.rule, nodes),
-                bytes_per_s=bytes_per_s,
-            )
-        return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
-
-    def _dispatch_directly(self, operation: Operation) -> Numeric:
-        """Seconds in which each token goes straight to each of its experts; the other way where a step has too many tokens for that.
-
-        Engines hold the buffers of the direct way for some hundred tokens a GPU, and take the other way for more.
-        """
-        _, nodes = self.spread(operation)
-        sent, between = operation.fan_out, operation.fan_out * (nodes - 1) / nodes
-        directly = self._dispatched_s(operation, self.assumptions.dispatch.low_latency, sent - between, between)
-        return np.minimum(directly, self._dispatch_by_node(operation))
-
-    def _dispatch_by_node(self, operation: Operation) -> Numeric:
-        """Seconds in which each token goes once to every node that has one of its experts, and on from there over the link."""
-        _, nodes = self.spread(operation)
-        between = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
-        copies = roofline.reached(operation.gpus, operation.fan_out)
-        return self._dispatched_s(operation, self.assumptions.dispatch.high_throughput, copies, between)
-
-    def _dispatched_s(self, operation: Operation, way: DispatchWay, here: float, between: float) -> Numeric:
-        """Seconds of `here` copies of a message over the link and `between` over the network at once."""
-        link = self.gpu.datasheet.link
-        share = way.link.get(self.gpu.architecture, way.link["any"])
-        pcie = self.gpu.datasheet.node.pcie_gb_per_s_per_direction
-        per_direction = link.gb_per_s_per_direction if link is not None else pcie
-        moved_s = here * operation.message_bytes / (share * per_direction * GIGA)
-        if not between:
-            return MICRO * way.alpha_us + moved_s
-        _, usual, _ = self.inter_node_link()
-        network = usual / self.assumptions.inter_node_efficiency * way.network
-        return MICRO * way.alpha_between_us + np.maximum(moved_s, between * operation.message_bytes / network)
-
-    def _island_collective(self, operation: Operation) -> Numeric:
-        link = self.gpu.datasheet.link
-        extent = operation.gpus * operation.apart
-        rows = [
-            row
-            for row in self.gpu.efficiency
-            if row.operation == operation.rule and row.gpus >= operation.gpus  # type: ignore[union-attr]
-        ]
-        plain = self.settings.collectives == "nccl"  # rows of engine `any` are NCCL's own
-        rows = [row for row in rows if not plain or row.engine == "any"]
-        if link is not None and extent <= link.domain_gpus and rows:
-            row = self._choose(
-                operation.rule,
-                ("any",),
-                distance=lambda row: (row.gpus, row.engine == "any" and not plain),
-                accept=lambda row: row.gpus >= operation.gpus and (row.engine == "any" or not plain),
-                key=(operation.gpus,),
-            ).row
-            return roofline.measured_s(operation.message_bytes, row.kib, row.us)
-        _, bytes_per_s, alpha_s = self.link(extent)
-        return roofline.ring_s(
-            operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
-        )
-
-    def _send(self, operation: Operation) -> Numeric:
-        crosses = operation.gpus * (operation.count + 1) > self.gpu.datasheet.island_gpus
-        _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
-        return roofline.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

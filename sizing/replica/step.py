@@ -25,6 +25,7 @@ from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
 MOST_TAKEN = 0.5  # of a step by own runs: what takes away more was found for steps of another kind
+NEXT_TO_NONE = 1e-6  # of a token
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 
 
@@ -158,9 +159,8 @@ def launch_s(kernels: Kernels) -> float:
         *operations.head(shard, ranks),
         *operations.prefill_attention(shard, ranks, 1.0, 0.0),
     )
-    quantises = not kernels.settings.fused_activation_quantisation
     launches = sum(operation.count * stated.of(operation.name) for operation in found)
-    quantised = sum(operation.count for operation in found if quantises and kernels.quantises(operation))
+    quantised = sum(operation.count for operation in found if kernels.quantises(operation))
     return each_s * (launches + quantised)
 
 
@@ -301,9 +301,9 @@ class Curves:
 
     All are of the fullest attention-data rank but for `shared_s`, over the tokens of all ranks: what they do together
     (None where a replica is one rank, whose `body_s` is of everything).
-    Decode attention is a floor and a slope a sequence at the stated context (it is linear in sequences); prefill
-    attention is that of one whole prompt of the stated length, and `front_end_s` its time outside the steps, `serial_s` of it one
-    request after another. A sequence that
+    `decode_s` is decode attention over sequences at the stated context; prefill attention is that of one whole prompt of the
+    stated length, of which each step takes `prompt_floor_s` however many prompts share it, and `front_end_s` its time outside
+    the steps, `serial_s` of it one request after another. A sequence that
     decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid, and GPUs
     with parts of one cache `joined_s`, as if all ranks had as many. Between grid
     points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
@@ -314,9 +314,9 @@ class Curves:
     grid: NDArray[np.float64]
     body_s: NDArray[np.float64]
     head_s: NDArray[np.float64]
-    decode_floor_s: Numeric
-    decode_slope_s: Numeric
+    decode_s: NDArray[np.float64]
     prompt_attention_s: Numeric
+    prompt_floor_s: Numeric
     host: HostTime
     front_end_s: float = 0.0
     serial_s: float = 0.0
@@ -354,14 +354,13 @@ def curves(
     everyone = grid * shard.layout.dp
     body_s, shared_s = body_tables(kernels, grid, operations.split_body)
     head_s = np.asarray(gpu_seconds(operations.head(shard, everyone), kernels))
-    decode_floor_s, one_s = (decode_attention_s(kernels, n * shard.layout.dp, context_tokens) for n in (1e-9, 1.0))
     return Curves(
         grid=grid,
         body_s=body_s,
         head_s=head_s,
-        decode_floor_s=float(decode_floor_s),
-        decode_slope_s=float(one_s - decode_floor_s),
+        decode_s=np.zeros_like(grid) + decode_attention_s(kernels, everyone, context_tokens),
         prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
+        prompt_floor_s=prefill_floor_s(kernels),
         host=kernels.host,
         front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
         serial_s=MILLI * settings.front_end.serial_ms * kernels.correction.prefill,
@@ -470,6 +469,12 @@ def prefill_attention_s(kernels: Kernels, sequences: Numeric, tokens: Numeric, p
         return taken_s
     by = kernels.draft
     return taken_s + gpu_seconds(drafts.prefill_attention(draft, by.shard, sequences, tokens, prior_tokens), by)
+
+
+def prefill_floor_s(kernels: Kernels) -> float:
+    """Seconds that the kernels of prefill attention take however little they do; all prompts of a step share them."""
+    ranks = float(kernels.shard.layout.dp)
+    return float(np.asarray(prefill_attention_s(kernels, ranks, np.array([NEXT_TO_NONE]), np.array([0.0]))).flat[0])
 
 
 def _prompt_s(kernels: Kernels, prompt_tokens: float, chunk_tokens: float, cached_tokens: float) -> float:

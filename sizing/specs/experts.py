@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sizing.specs.values import Fraction, OneFile, Spec, Text
+from sizing.specs.values import Fraction, Spec, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,3 @@ class ExpertKnots(Spec):
     sustained: Fraction
     source: Text
     date: Text
-
-
-class MeasuredKernels(OneFile):
-    """The file hardware_profiles/_kernels.yaml."""
-
-    FILE = "hardware_profiles/_kernels.yaml"
-
-    experts: ExpertKnots

@@ -25,6 +25,7 @@ from sizing.calibration.kernels import not_read
 from sizing.calibration.profiles import gpu_rewritten, written
 from sizing.catalog import profiles, shelf
 from sizing.catalog.shelf import Found as Loaded
+from sizing.model.attention.terms import Work
 from sizing.model.operations import Operation
 from sizing.replica import roofline
 from sizing.replica import roofline as network
@@ -197,9 +198,11 @@ def test_the_constants_that_made_a_table_come_back(
 OPERATIONS = {
     "gemm": [Operation("x", "gemm", 1, 10.0**f, 10.0**b) for f, b in ((9, 7), (11, 8), (13, 9))],
     "moe": [Operation("x", "moe", 1, 10.0**f, 10.0**b) for f, b in ((9, 8), (12, 9), (13, 10))],
-    "decode_attention": [Operation("x", "decode_attention", 1, 0.0, 10.0**b, head_dim=64) for b in (6, 8)],
+    "decode_attention": [
+        Operation("x", "decode_attention", 1, 0.0, 10.0**b, work=Work("", 0.0, 0.0, head_dim=64)) for b in (6, 8)
+    ],
     "prefill_attention": [
-        Operation("x", "prefill_attention", 1, 1e10, 10.0**b, head_dim=64, prompt_tokens=size)
+        Operation("x", "prefill_attention", 1, 1e10, 10.0**b, work=Work("", 0.0, 0.0, head_dim=64, prompt_tokens=size))
         for size, b in ((40.0, 6), (700.0, 6), (9000.0, 6), (9000.0, 12))
     ],
     "all_reduce": [Operation("x", "all_reduce", 1, message_bytes=2.0**power, gpus=8) for power in (10, 18, 24, 29)],
@@ -208,11 +211,12 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_row_is_timed_as_a_step_times_it(operation: str) -> None:
-    kernels = kernels_for(toy_model(), real_gpu(GPU))
+    unlike_any = real_gpu(GPU).model_copy(update={"architecture": "of its own"})  # so that its rows time it
+    kernels = kernels_for(toy_model(), unlike_any)
     for one in OPERATIONS[operation]:
         expected_s = float(kernels.seconds(one))
         (row,) = (choice.row for (rule, _), choice in kernels.choices([one]).items() if rule == operation)
-        size = one.prompt_tokens or one.message_bytes
+        size = (one.work.prompt_tokens if one.work else 0.0) or one.message_bytes
         point = KernelPoint(1.0, float(one.flops), float(one.bytes or one.message_bytes), float(size))
         assert kernel_fit.seconds(row, real_gpu(GPU), Summary("", (point,))) == pytest.approx(expected_s, rel=1e-12)
 
@@ -289,7 +293,7 @@ def test_only_numbers_of_rows_that_help_are_written(
     original = profiles.load_gpu(GPU).path
     copy = tmp_path / original.name
     shutil.copy(original, copy)
-    monkeypatch.setattr(kernel_refits.gpus, "load_gpu", lambda name: Loaded(real_gpu(name), name, copy))
+    monkeypatch.setattr(kernel_refits.profiles, "load_gpu", lambda name: Loaded(real_gpu(name), name, copy))
     assert write(found.refitted, CALIBRATION) == [copy]
     old, new = original.read_text(encoding="utf-8").splitlines(), copy.read_text(encoding="utf-8").splitlines()
     changed = [(before, after) for before, after in zip(old, new, strict=True) if before != after]

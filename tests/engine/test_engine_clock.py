@@ -136,7 +136,7 @@ def test_steps_within_the_time_of_a_stretch_are_its_steps(
 def test_two_stages_serve_a_batch_no_slower_than_twice_one_pass_of_half(sequences: int, context: int) -> None:
     """Half of the sequences are in each stage, so a token takes one pass of half the batch (even batches)."""
     of = served("llama-3.1-8b", "vllm:0.19.0", pp=2)
-    batch = DecodeBatch()
+    batch = DecodeBatch(windows_of(of.model))
     for number in range(2 * sequences):
         batch.join(number, float(context), 100)
     half = exact.step(of.kernels, exact.Batch(sequences, context)).total_s

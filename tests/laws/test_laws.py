@@ -78,7 +78,7 @@ def test_more_bandwidth_or_more_flops_is_never_slower(model: str, gpu: str, batc
     wider = with_memory(card, bandwidth_gb_per_s=card.datasheet.memory.bandwidth_gb_per_s * factor)
     before = seconds(real_model(model), Layout(), base, batch)
     for better in (wider, with_flops_times(card, factor)):
-        kernels = dataclasses.replace(base, gpu=better, _picked={})
+        kernels = dataclasses.replace(base, gpu=better)
         assert seconds(real_model(model), Layout(), kernels, batch) <= before * HAIR
 
 
@@ -110,13 +110,8 @@ def test_attention_of_a_longer_prompt_is_never_faster(name: str) -> None:
         assert fall >= 1 - 1e-9, f"{row.engine} {row.precision} {row.head_dim}: falls to {fall:.3f}"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the measured share of prefill attention, looked up at cached and new tokens together, rises "
-    "faster than the work between 128 and 512 tokens",
-)
 def test_less_cached_before_a_chunk_is_never_slower() -> None:
-    """54 new tokens after 70 cached ones against after 428: the step after 70 is 0.4 % longer."""
+    """54 new tokens after 70 cached ones against after 428."""
     times = [
         seconds(
             real_model("llama-3.1-8b"),

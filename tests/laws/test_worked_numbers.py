@@ -281,9 +281,9 @@ def flat_curves(decode_s: float, prefill_s: float, *, chunk: float = 1000.0) -> 
         grid=grid,
         body_s=np.where(grid < chunk / 2, decode_s, prefill_s),
         head_s=np.zeros_like(grid),
-        decode_floor_s=0.0,
-        decode_slope_s=0.0,
+        decode_s=np.zeros_like(grid),
         prompt_attention_s=0.0,
+        prompt_floor_s=0.0,
         host=HostTime(per_step_us=0.0, per_sequence_us=0.0, overlapped=False),
     )
 

@@ -179,7 +179,7 @@ def test_latent_messages_by_hand() -> None:
     assert found["dcp_outputs"].message_bytes == 16 * 131_072
     assert found["dcp_sums"].message_bytes == 16 * 512
     assert found["decode_mla"].bytes == 16 * 8000 * 1152 / 8
-    assert found["decode_mla"].q_heads == 128
+    assert found["decode_mla"].work.q_heads == 128
     assert "dcp_keys" not in found
     chunk = timed("deepseek-v3", layout, prompt(1000, prior=7000)).operations
     assert {o.operation.message_bytes for o in chunk if o.operation.name == "dcp_keys"} == {7000 * 1152}
@@ -226,7 +226,7 @@ def test_a_long_prompt_over_nodes_scales_as_published() -> None:
 def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
     """Closed form and simulator look up what `step` adds up, exchange included, in a decode step of a pipeline too."""
     from sizing.engine.batch import DecodeBatch
-    from sizing.engine.clock import step_clock
+    from sizing.engine.clock import step_clock, windows_of
     from sizing.replica.batching import decode_step_s
     from sizing.replica.timing import Timing
 
@@ -242,7 +242,7 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
         else:  # a full pipeline passes a microbatch on every half of a pass
             assert tabled == pytest.approx(exact, rel=0.06)
         clock = step_clock(load.kernels, most_tokens=512, most_rows=64)
-        batch = DecodeBatch()
+        batch = DecodeBatch(windows_of(load.kernels.shard.model))
         for number in range(16):
             batch.join(number, round(context), 100)
         if chosen.layout.pp == 1:
@@ -330,4 +330,4 @@ def test_cp_and_dcp_together_exchange_what_all_their_gpus_need() -> None:
     assert found["dcp_queries"].message_bytes == 65_536
     assert found["cp_queries"].message_bytes == found["cp_outputs"].message_bytes == 131_072
     assert found["cp_sums"].message_bytes == 64 * 8 * 4
-    assert found["decode_gqa"].q_heads == 8
+    assert found["decode_gqa"].work.q_heads == 8

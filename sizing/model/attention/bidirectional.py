@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sizing.model.attention import gqa
-from sizing.model.attention.terms import Cache, Matrix, Numeric, Work
+from sizing.model.attention.terms import Cache, Matrix, Numeric, Work, kv_heads_per_gpu
 from sizing.specs.model import BidirectionalAttention
 
 
@@ -38,7 +38,12 @@ def prefill(
         flops=gqa.attention_flops(mixer, tp, sequences * tokens * tokens),
         bytes=gqa.prefill_bytes(mixer, tp, kv_bytes, sequences, tokens, tokens),
         head_dim=mixer.head_dim,
+        q_heads=mixer.q_heads / tp,
+        kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
         prompt_tokens=tokens,
+        sequences=sequences,
+        new_tokens=tokens,
+        causal=False,
     )
 
 

@@ -79,6 +79,7 @@ def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, co
         q_heads=mixer.q_heads / tp,
         kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
         context_tokens=context_tokens,
+        sequences=sequences,
     )
 
 
@@ -91,7 +92,11 @@ def prefill(
         flops=attention_flops(mixer, tp, sequences * causal_pairs(tokens, prior_tokens)),
         bytes=prefill_bytes(mixer, tp, kv_bytes, sequences, tokens, tokens + prior_tokens),
         head_dim=mixer.head_dim,
+        q_heads=mixer.q_heads / tp,
+        kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
         prompt_tokens=tokens + prior_tokens,
+        sequences=sequences,
+        new_tokens=tokens,
     )
 
 

@@ -32,6 +32,8 @@ def decode(
         q_heads=mixer.q_heads / tp,
         kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
         context_tokens=np.minimum(context_tokens, mixer.window),
+        sequences=sequences,
+        window=mixer.window,
     )
 
 
@@ -51,7 +53,12 @@ def prefill(
         flops=gqa.attention_flops(mixer, tp, pairs),
         bytes=gqa.prefill_bytes(mixer, tp, kv_bytes, sequences, tokens, seen),
         head_dim=mixer.head_dim,
+        q_heads=mixer.q_heads / tp,
+        kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
         prompt_tokens=tokens + prior_tokens,
+        sequences=sequences,
+        new_tokens=tokens,
+        window=mixer.window,
     )
 
 

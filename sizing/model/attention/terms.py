@@ -63,7 +63,8 @@ class Work:
 
     `flops` and `bytes` are of the whole batch; `rule` names the efficiency that times it; `head_dim` and `q_heads`
     choose the measured row; `kv_heads` share them; `prompt_tokens` is the length that prefill efficiency depends on,
-    `context_tokens` the cached tokens that a decoding sequence reads.
+    `context_tokens` the cached tokens that a decoding sequence reads. `sequences` are those of the batch, each with `new_tokens` in
+    prefill; `window` is set where it cuts contexts short, and `causal` where a token sees none after it.
     """
 
     rule: str
@@ -74,6 +75,10 @@ class Work:
     kv_heads: int = 0
     prompt_tokens: Numeric = 0.0
     context_tokens: Numeric = 0.0
+    sequences: Numeric = 0.0
+    new_tokens: Numeric = 0.0
+    window: int = 0
+    causal: bool = True
 
 
 def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:

@@ -156,7 +156,7 @@ def of_steps(
         else:
             yield Assumption(label, f"{row.engine} {row.version}", "", "measured", row.source)
     if chosen.layout.gpus > sheet.island_gpus:
-        _, bytes_per_s, alpha_s = kernels.inter_node_link()
+        _, bytes_per_s, alpha_s = kernels.links.inter_node_link()
         each = f"{bytes_per_s / GIGA:.3g} GB/s per GPU, {alpha_s / MICRO:.3g} us a message"
         yield Assumption("network between a replica's nodes", each, "", "derived", kernels.assumptions.source)
     yield from _of_layout(question, chosen)

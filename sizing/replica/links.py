@@ -1,0 +1,122 @@
+"""What GPUs of a replica send each other, in seconds: over the link of a node, PCIe, or the network between nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sizing.model.attention.terms import Numeric
+from sizing.model.operations import Operation
+from sizing.replica import roofline
+from sizing.replica.rows import Rows
+from sizing.specs.errors import Fault, UntimedError
+from sizing.specs.gpu import Assumptions, DispatchWay, Gpu
+from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of a GPU, with the rows of its collectives; those of the `plain` library alone, where an engine uses no others."""
+
+    gpu: Gpu
+    assumptions: Assumptions
+    rows: Rows
+    plain: bool
+
+    def link(self, gpus: int) -> tuple[str, float, float]:
+        """(kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus` GPUs."""
+        sheet, assumed = self.gpu.datasheet, self.assumptions
+        if sheet.link is not None and gpus <= sheet.link.domain_gpus:
+            share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
+            return sheet.link.kind, share, assumed.link_alpha_us * MICRO
+        if gpus <= sheet.node.gpus:
+            size = np.log2(assumed.pcie.gpus)
+            most, alpha_us = (
+                float(np.interp(np.log2(gpus), size, of)) for of in (assumed.pcie.most_gb_per_s, assumed.pcie.alpha_us)
+            )
+            reached = min(most, assumed.link_efficiency * sheet.node.pcie_gb_per_s_per_direction)
+            return "PCIe", reached * GIGA, alpha_us * MICRO
+        return self.inter_node_link()
+
+    def inter_node_link(self) -> tuple[str, float, float]:
+        """(kind, bytes/s, alpha in s) of the network between nodes, for the share of one GPU."""
+        gbit = self.gpu.datasheet.node.inter_node_gbit_per_s_per_gpu
+        if gbit is None:
+            raise UntimedError(
+                Fault(
+                    f"{self.gpu.name}'s profile states no network between nodes",
+                    field="datasheet.node.inter_node_gbit_per_s_per_gpu",
+                )
+            )
+        share = self.assumptions.inter_node_efficiency * gbit * GIGA / BITS_PER_BYTE
+        return "network", share, self.assumptions.inter_node_alpha_us * MICRO
+
+    def spread(self, operation: Operation) -> tuple[int, int]:
+        """(GPUs per node, nodes) over which the group of `operation` is spread."""
+        if operation.gpus * operation.apart <= self.gpu.datasheet.island_gpus:
+            return operation.gpus, 1
+        within = max(1, self.gpu.datasheet.island_gpus // operation.apart)
+        return within, -(-operation.gpus // within)
+
+    def collective(self, operation: Operation) -> Numeric:
+        """Seconds of a collective: over the GPUs of each node, then over the network, each GPU with its share of the message."""
+        within, nodes = self.spread(operation)
+        busy_s: Numeric = self._island_collective(replace(operation, gpus=within)) if within > 1 else 0.0
+        if nodes > 1:
+            _, bytes_per_s, alpha_s = self.inter_node_link()
+            busy_s = busy_s + roofline.ring_s(
+                operation.message_bytes / within,
+                operation.rule,
+                nodes,
+                alpha_s=alpha_s * roofline.hops(operation.rule, nodes),
+                bytes_per_s=bytes_per_s,
+            )
+        return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
+
+    def dispatch_directly(self, operation: Operation) -> Numeric:
+        """Seconds in which each token goes straight to each of its experts; the other way where a step has too many tokens for that.
+
+        Engines hold the buffers of the direct way for some hundred tokens a GPU, and take the other way for more.
+        """
+        _, nodes = self.spread(operation)
+        sent, between = operation.fan_out, operation.fan_out * (nodes - 1) / nodes
+        directly = self._dispatched_s(operation, self.assumptions.dispatch.low_latency, sent - between, between)
+        return np.minimum(directly, self.dispatch_by_node(operation))
+
+    def dispatch_by_node(self, operation: Operation) -> Numeric:
+        """Seconds in which each token goes once to every node that has one of its experts, and on from there over the link."""
+        _, nodes = self.spread(operation)
+        between = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
+        copies = roofline.reached(operation.gpus, operation.fan_out)
+        return self._dispatched_s(operation, self.assumptions.dispatch.high_throughput, copies, between)
+
+    def _dispatched_s(self, operation: Operation, way: DispatchWay, here: float, between: float) -> Numeric:
+        """Seconds of `here` copies of a message over the link and `between` over the network at once."""
+        link = self.gpu.datasheet.link
+        share = way.link.get(self.gpu.architecture, way.link["any"])
+        pcie = self.gpu.datasheet.node.pcie_gb_per_s_per_direction
+        per_direction = link.gb_per_s_per_direction if link is not None else pcie
+        moved_s = here * operation.message_bytes / (share * per_direction * GIGA)
+        if not between:
+            return MICRO * way.alpha_us + moved_s
+        _, usual, _ = self.inter_node_link()
+        network = usual / self.assumptions.inter_node_efficiency * way.network
+        return MICRO * way.alpha_between_us + np.maximum(moved_s, between * operation.message_bytes / network)
+
+    def _island_collective(self, operation: Operation) -> Numeric:
+        link = self.gpu.datasheet.link
+        extent = operation.gpus * operation.apart
+        row = self.rows.collective(operation.rule, operation.gpus, self.plain)
+        if link is not None and extent <= link.domain_gpus and row is not None:
+            return roofline.measured_s(operation.message_bytes, row.kib, row.us)
+        _, bytes_per_s, alpha_s = self.link(extent)
+        return roofline.ring_s(
+            operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
+        )
+
+    def send(self, operation: Operation) -> Numeric:
+        """Seconds to hand a message to the next stage of a pipeline."""
+        crosses = operation.gpus * (operation.count + 1) > self.gpu.datasheet.island_gpus
+        _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
+        return roofline.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

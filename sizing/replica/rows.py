@@ -1,0 +1,179 @@
+"""Which measured kernel times an operation: the engine's own on this GPU, another engine's on this GPU, one borrowed.
+
+A GPU without measurements of an operation borrows the reference's of its architecture, at its own peaks, or the architecture's
+assumed set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sizing.catalog import profiles
+from sizing.catalog.shelf import only
+from sizing.model.operations import Routed
+from sizing.specs.errors import Fault, UntimedError
+from sizing.specs.experts import ExpertKernel
+from sizing.specs.gpu import AssumedEfficiency, CollectiveRow, EfficiencyRow, Gpu
+from sizing.specs.kernels import Chips, MeasuredKernels, Surface
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row chosen for an operation, and whether it was measured on this GPU or borrowed."""
+
+    row: Any
+    borrowed_from: str | None
+
+
+@dataclass
+class Rows:
+    """The rows and measured kernels that time one engine on one GPU; `picked` are those in use, by what was wanted."""
+
+    gpu: Gpu
+    borrowed: Callable[[str], AssumedEfficiency | None]
+    engine: str
+    picked: dict[tuple[Any, ...], Choice] = field(default_factory=dict)
+    unmeasured: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def choices(self) -> dict[tuple[str, str], Choice]:
+        """The rows in use, each by its operation and the precision that it was wanted for."""
+        return {
+            (memo[1], memo[2][0]) if memo[0] == "surface" else (memo[0], memo[1][0]): choice
+            for memo, choice in self.picked.items()
+        }
+
+    def choose(
+        self,
+        operation: str,
+        precisions: Iterable[str],
+        *,
+        distance: Callable[[Any], Any] = lambda row: 0.0,
+        accept: Callable[[Any], bool] = lambda row: True,
+        key: tuple[Any, ...] = (),
+    ) -> Choice:
+        """The row of the GPU, else of its architecture's set, in the first precision that has one; the least by `distance`.
+
+        Raises UntimedError where there is none.
+        """
+        wanted = tuple(precisions)
+        memo = (operation, wanted, *key)
+        if memo not in self.picked:
+            self.picked[memo] = self._search(operation, wanted, distance, accept)
+        return self.picked[memo]
+
+    def _search(
+        self,
+        operation: str,
+        precisions: tuple[str, ...],
+        distance: Callable[[Any], Any],
+        accept: Callable[[Any], bool],
+    ) -> Choice:
+        for rows, source in self._pools():
+            for precision in precisions:
+                found = [
+                    row
+                    for row in rows
+                    if row.operation == operation and getattr(row, "precision", precision) == precision and accept(row)
+                ]
+                if found:
+                    best = min(found, key=lambda row: (distance(row), self._engine_rank(row.engine)))
+                    return Choice(best, source)
+        first, *others = dict.fromkeys(precisions)
+        instead = f", nor in {' or '.join(others)} in its place" if others else ""
+        raise UntimedError(
+            Fault(
+                f"{self.gpu.name} ({self.gpu.architecture}) has no measured or assumed efficiency of {operation} in "
+                f"{first}{instead}",
+                field="efficiency",
+                allowed="another precision of weights or cache, or a row in a GPU profile of your own",
+            )
+        )
+
+    def surface(
+        self,
+        operation: str,
+        precisions: tuple[str, ...],
+        *,
+        fits: Callable[[Surface], Any] = lambda surface: 0,
+        key: tuple[Any, ...] = (),
+    ) -> Surface | None:
+        """The measured kernel of an operation, on this GPU, else on the reference of its architecture; of the engine before others'.
+
+        None where nothing was measured, or something on this GPU alone. The least of `fits` comes first.
+        """
+        memo = ("surface", operation, precisions, *key)
+        if memo not in self.picked and memo not in self.unmeasured:
+            rows = [row for row in profiles.surfaces(self.gpu.architecture) if row.operation == operation]
+            own = [row for row in rows if row.gpu == self.gpu.name]
+            if not own and any(row.operation == operation for row in self.gpu.efficiency):
+                rows = []
+            of = own or [row for row in rows if row.gpu == self.chips.reference]
+            found = [row for row in of if row.precision in precisions]
+            if not found:
+                self.unmeasured.add(memo)
+                return None
+            best = min(
+                found,
+                key=lambda row: (
+                    precisions.index(row.precision),
+                    self._engine_rank(row.engine),
+                    fits(row),
+                    -row.points,
+                ),
+            )
+            self.picked[memo] = Choice(best, None if best.gpu == self.gpu.name else best.gpu)
+        found_here = self.picked.get(memo)
+        return None if found_here is None else found_here.row
+
+    @property
+    def chips(self) -> Chips:
+        """What GPUs of this architecture are counted against."""
+        return only(MeasuredKernels).chips[self.gpu.architecture]
+
+    def _pools(self) -> Iterator[tuple[Iterable[EfficiencyRow], str | None]]:
+        """Yield the GPU's own rows, then those of its architecture's set, read only when the own ones lack something."""
+        yield self.gpu.efficiency, None
+        assumed = self.borrowed(self.gpu.architecture)
+        if assumed is not None:
+            yield assumed.efficiency, assumed.borrowed_from
+
+    def _engine_rank(self, engine: str) -> int:
+        return 0 if engine == self.engine else (1 if engine == "any" else 2)
+
+    def experts(self, wanted: tuple[str, ...], routed: Routed) -> ExpertKernel | None:
+        """The measured kernel of experts: on this GPU, else on others of its architecture, of the engine before others'."""
+        key = ("experts", wanted, routed.gated, routed.ranks > 1, routed.dispatch)
+        if key not in self.picked:
+            every = profiles.expert_kernels(self.gpu.architecture)
+            rows = [row for row in every if row.precision in wanted]
+            fitting = [row for row in rows if row.follows(routed.dispatch) and row.gated == routed.gated]
+            fitting = fitting or [row for row in rows if row.runs(routed.gated, routed.ranks)]
+            rows = fitting or [row for row in rows if row.runs(True, routed.ranks)]
+            if not rows:
+                return None
+            best = min(
+                rows,
+                key=lambda row: (wanted.index(row.precision), row.gpu != self.gpu.name, self._engine_rank(row.engine)),
+            )
+            self.picked[key] = Choice(best, None if best.gpu == self.gpu.name else best.gpu)
+        found: ExpertKernel = self.picked[key].row
+        return found
+
+    def collective(self, operation: str, gpus: int, plain: bool) -> CollectiveRow | None:
+        """The row of a collective over at least so many GPUs, of NCCL's own, `any`, where it is to be `plain`."""
+
+        def fits(row: Any) -> bool:
+            return row.gpus >= gpus and (row.engine == "any" or not plain)
+
+        if not any(row.operation == operation and fits(row) for row in self.gpu.efficiency):
+            return None
+        found: CollectiveRow = self.choose(
+            operation,
+            ("any",),
+            distance=lambda row: (row.gpus, row.engine == "any" and not plain),
+            accept=fits,
+            key=(gpus,),
+        ).row
+        return found

@@ -1,0 +1,243 @@
+"""Dense products and attention as measured: a form with the physics of the kernel, times a small grid of corrections.
+
+All forms are in microseconds, FLOP and bytes. Times of the tables are of repeated runs, with weights and caches that stay in the
+GPU's cache; in a model they do not, so that part of the fit is left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.catalog.shelf import only
+from sizing.model.attention.terms import Numeric, Work
+from sizing.specs.kernels import Forms, MeasuredKernels, Surface
+
+Array = NDArray[np.float64]
+
+TILE = 128  # rows and columns that a multiprocessor computes at a time
+FEWEST_ROWS = 16  # that the tensor cores compute
+SHORT_US, LONG_US = 30.0, 300.0  # products that keep their clock, and that lose it all
+QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each value
+SIXTEEN_BIT_BYTES = 2
+READ = {2: "...i,...j,ij->...", 3: "...i,...j,...k,ijk->..."}  # a table by its axes
+LEAST = 1e-3  # of anything whose logarithm is taken
+
+
+class Chip(NamedTuple):
+    """What a kernel is counted against: FLOP and bytes a microsecond at the peaks, multiprocessors, rate of long products in service."""
+
+    flops_per_us: float
+    bytes_per_us: float
+    multiprocessors: int
+    sustained: float
+
+
+class Product(NamedTuple):
+    """One dense product: rows, outputs, inputs, and bytes that it moves."""
+
+    rows: Numeric
+    outputs: float
+    inputs: float
+    bytes: Numeric
+
+
+def hats(knots: tuple[float, ...], value: Numeric) -> Array:
+    """Weights of the knots around log2 of a value, in a new last axis; those of the ends beyond them."""
+    along = np.asarray(knots)
+    at = np.clip(np.log2(np.maximum(np.asarray(value, dtype=float), LEAST)), along[0], along[-1])[..., np.newaxis]
+    rising = np.clip((at - along[:-1]) / np.diff(along), 0, 1)
+    ends = np.ones_like(at), np.zeros_like(at)
+    weights: Array = np.concatenate([ends[0], rising], axis=-1) - np.concatenate([rising, ends[1]], axis=-1)
+    return weights
+
+
+def softly_largest(p: float, *terms: Numeric) -> Numeric:
+    """The root of order p of the sum of powers: close to the largest term, more where several are large."""
+    most = np.maximum.reduce([np.asarray(term, dtype=float) for term in np.broadcast_arrays(*terms)])
+    most = np.maximum(most, LEAST * LEAST)
+    found: Array = most * sum((np.asarray(term) / most) ** p for term in terms) ** (1 / p)
+    return found
+
+
+def _fading(forms: Forms, value: Numeric, most: float) -> Numeric:
+    """One inside what was measured, falling to zero beyond."""
+    beyond = np.log2(np.maximum(np.asarray(value, dtype=float) / most, 1.0))
+    left: Array = np.clip(1 - beyond / forms.fading_octaves, 0, 1)
+    return left
+
+
+def _last_wave(waves: Numeric, counted: float) -> Numeric:
+    """How much longer all waves take because the last is partly empty, half of it on average; none where one holds everything."""
+    some = np.maximum(np.asarray(waves, dtype=float), LEAST)
+    more: Array = 1 + counted * np.clip(4 * (some - 1), 0, 1) / 2 / np.maximum(some, 1.0)
+    return more
+
+
+def _kept_clock(of: Surface, flops: Numeric, chip: Chip) -> Numeric:
+    """Share of the clock that a product keeps."""
+    long = np.log10(np.maximum(np.asarray(flops) / chip.flops_per_us / SHORT_US, 1.0))
+    return 1 / (1 + of.constants["thr"] * long)
+
+
+def sustained_us(compute_us: Numeric, rate: float) -> Numeric:
+    """Time of a product at the clock that it keeps in service, down to `rate` of the tables': long ones draw more power than the tables' short runs."""
+    long = np.clip(np.log10(np.maximum(compute_us, LEAST) / SHORT_US) / np.log10(LONG_US / SHORT_US), 0, 1)
+    taken: Array = compute_us * (1 + (1 / rate - 1) * long)
+    return taken
+
+
+def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | None = None) -> Numeric:
+    """Microseconds of a dense product, with the kernel that quantises its inputs.
+
+    Where another kernel does that on its way, the launch and the time that follows inputs are those of the `bare` product at 16 bit.
+    """
+    c, forms = of.constants, only(MeasuredKernels).forms
+    rows, outputs, inputs, moved = product
+    m = np.maximum(np.asarray(rows, dtype=float), LEAST)
+    padded = np.maximum(m, FEWEST_ROWS) + c["a"] * TILE / 2 * np.clip(m / TILE - 1, 0, 1)  # half a tile on average
+    flops = 2 * padded * outputs * inputs
+    waves = np.maximum(m / TILE, 1.0) * np.maximum(outputs / TILE, 1.0) / chip.multiprocessors
+    compute_us = flops / (chip.flops_per_us * c["ec"] * _kept_clock(of, flops, chip)) * _last_wave(waves, c["a"])
+    compute_us = sustained_us(compute_us * (1 + c["r"] / np.maximum(waves, 0.05)), chip.sustained)
+    filling = -np.expm1(-2 * waves / c["q"])  # few tiles do not fill the memory's bus
+    memory_us = moved / (chip.bytes_per_us * c["em"] * filling)
+    us = softly_largest(c["p"], compute_us, memory_us)
+    if bare is None:
+        us = us + c["t0"] + c["lat"] * inputs + c["cq"] * QUANTISE_BYTES * m * inputs / chip.bytes_per_us
+    else:
+        us = us + min(c["t0"], bare.constants["t0"]) + min(c["lat"], bare.constants["lat"]) * inputs
+    at = forms.products
+    fading = _fading(forms, m, at.most_rows) * _fading(forms, max(outputs, inputs), at.most_width)
+    along = [hats(at.widths, width) for width in (outputs, inputs)]
+    grid = np.asarray(of.grid).reshape(len(at.rows), len(at.widths), len(at.widths)) @ along[1] @ along[0]
+    corrected: Array = us * np.exp(fading * (hats(at.rows, m) @ grid))
+    return corrected
+
+
+def decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
+    """Microseconds of decode attention of one layer over caches that are not in the GPU's cache: linear between stated contexts."""
+    context = np.asarray(work.context_tokens, dtype=float)
+    stated = (tokens for tokens in only(MeasuredKernels).forms.contexts if not work.window or tokens < work.window)
+    knots = np.array([1.0, *stated, *([work.window] if work.window else [])])
+    number = np.clip(np.searchsorted(knots, context, side="right") - 1, 0, len(knots) - 2)
+    near, far = knots[number], knots[number + 1]
+    first_us, last_us = (_decode_us(of, chip, work, cached_bytes, at) for at in (near, far))
+    between: Array = first_us + (last_us - first_us) * (context - near) / (far - near)
+    return between
+
+
+def _decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float, context: Numeric) -> Numeric:
+    c, size = of.constants, work.head_dim / TILE
+    heads, kv_heads = float(work.q_heads), float(max(work.kv_heads, 1))
+    group = heads / kv_heads
+    batch = np.maximum(np.asarray(work.sequences, dtype=float), LEAST)
+    unsplit = "fa2" in of.kernel and (work.window > 0 or group <= 1)  # neither packs a group nor splits a context
+    blocks = batch * (heads if unsplit else kv_heads)
+    fewest = np.maximum(np.minimum(c["smax"], context / 64), 1.0)
+    split = np.ones_like(blocks * context) if unsplit else np.clip(chip.multiprocessors / blocks, 1.0, fewest)
+    filled = blocks * split / chip.multiprocessors
+    waves = np.maximum(1.0, filled * _last_wave(filled, c["a"]))
+    start_us = waves * c["tau"] * np.sqrt(size)
+    walk_us = waves * c["lam"] * (context / split) * size ** c["hx"] * (1 + c["kap"] * group)
+    partial = np.where(split > 1, 8 * split, 0.0)
+    moved = 2 * batch * kv_heads * work.head_dim * context * cached_bytes
+    moved = moved + c["qb"] * batch * heads * work.head_dim * (4 + partial)
+    memory_us = moved / (chip.bytes_per_us * c["e"] * (1 + (c["eh"] - 1) * np.log2(size)))
+    us = c["t0"] + softly_largest(c["p"], start_us, walk_us, memory_us) + c["red"] * np.log2(split)
+    us = us + c["r1"] * (context > TILE + 2) + c["wx"] * (work.window > 0)
+    corrected: Array = us * np.exp(_decode_correction(of, work.head_dim, work.window > 0, blocks, context, group))
+    return corrected
+
+
+def _decode_correction(
+    of: Surface, head_size: int, windowed: bool, blocks: Numeric, context: Numeric, group: float
+) -> Numeric:
+    at, sizes = only(MeasuredKernels).forms.decode, _of_size(of, head_size)
+    few_tokens, few_heads = hats(at.few_tokens, context), hats(at.few_heads, blocks)
+    groups, kinds = hats(at.group, group), np.array([float(windowed), float(not windowed)])
+    return _sum_of_tables(
+        of.grid,
+        (hats(at.heads, blocks), hats(at.tokens, context)),
+        (groups, few_tokens),
+        (sizes, few_tokens),
+        (groups, few_heads),
+        (kinds, few_heads),
+    )
+
+
+def prefill_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
+    """Microseconds of the attention of one layer to prompts, causal within the new tokens and whole over those before them."""
+    c, size, windowed = of.constants, work.head_dim / TILE, work.window > 0
+    heads, kv_heads = float(work.q_heads), float(max(work.kv_heads, 1))
+    batch = np.maximum(np.asarray(work.sequences, dtype=float), LEAST)
+    new = np.maximum(np.asarray(work.new_tokens, dtype=float), LEAST)
+    prior = np.asarray(work.prompt_tokens, dtype=float) - new
+    packed = of.variant == "pack"
+    each = kv_heads * np.maximum(new * heads / kv_heads / TILE, 1.0) if packed else heads * np.maximum(new / TILE, 1.0)
+    tiles = batch * each
+    keys = _keys(work, new, prior, c["ws"])
+    in_tile = 4 * work.head_dim * TILE * keys
+    flops = in_tile * tiles
+    share = c["ec"] * size ** (c["xh"] if work.head_dim <= TILE else -c["xh"] / 2) * _kept_clock(of, flops, chip)
+    compute_us = flops / (chip.flops_per_us * share)
+    longest = in_tile if windowed else 4 * work.head_dim * TILE * (prior + new + TILE)  # of the last, of all keys
+    longest_us = c["al"] * longest / (chip.flops_per_us / chip.multiprocessors * share)
+    compute_us = sustained_us(softly_largest(c["p2"], compute_us, longest_us), chip.sustained)
+    memory_us = batch * new * work.head_dim * (4 * heads + 2 * kv_heads * cached_bytes) / (chip.bytes_per_us * c["em"])
+    waves_us = np.maximum(1.0, tiles / chip.multiprocessors) * c["tau"] * size ** c["th"]
+    us = c["t0"] + softly_largest(c["p"], compute_us, memory_us, waves_us) + c["lat"] * np.minimum(new, 1024.0)
+    written = 2 * batch * new * work.head_dim * kv_heads * (SIXTEEN_BIT_BYTES + cached_bytes)
+    us = us + c["wx"] * windowed + written / (chip.bytes_per_us * c["ekv"])
+    corrected: Array = us * np.exp(_prefill_correction(of, work, batch, new))
+    return corrected
+
+
+def _keys(work: Work, new: Numeric, prior: Numeric, unmasked: float) -> Numeric:
+    """Keys of a query on average; under a window `unmasked` of those beyond it cost time too."""
+    keys = np.maximum(prior + (new + TILE) / 2 if work.causal else prior + new, TILE / 2)
+    if not work.window:
+        return keys
+    reach = work.window + TILE
+    growing = np.clip(reach - prior, 0.0, new)
+    inside = (growing * (prior + growing / 2) + (new - growing) * reach) / new + TILE / 4
+    inside = np.maximum(np.minimum(inside, keys), TILE / 2)
+    found: Array = inside + unmasked * (keys - inside)
+    return found
+
+
+def _prefill_correction(of: Surface, work: Work, batch: Numeric, new: Numeric) -> Numeric:
+    at, sizes = only(MeasuredKernels).forms.prefill, _of_size(of, work.head_dim)
+    rows, few_tokens = batch * work.q_heads, hats(at.few_tokens, new)
+    kinds = np.array([float(work.window > 0), float(work.window == 0)])
+    group = work.q_heads / max(work.kv_heads, 1)
+    return _sum_of_tables(
+        of.grid,
+        (hats(at.heads, rows), hats(at.tokens, new)),
+        (hats(at.group, group), few_tokens),
+        (sizes, few_tokens),
+        (hats(at.few_heads, batch * max(work.kv_heads, 1)), few_tokens),
+        (kinds, few_tokens),
+        (sizes, kinds, hats(only(MeasuredKernels).forms.pair_heads, rows)),
+    )
+
+
+def _of_size(of: Surface, head_size: int) -> Array:
+    """One for the measured head size that is nearest, zero for the others."""
+    nearest = np.argmin(np.abs(np.log2(np.asarray(of.head_sizes) / head_size)))
+    found: Array = np.eye(len(of.head_sizes))[nearest]
+    return found
+
+
+def _sum_of_tables(grid: tuple[float, ...], *axes: tuple[Array, ...]) -> Numeric:
+    """The sum of tables, one after another in `grid`, each read at the weights of its knots along two or three axes."""
+    start, values = 0, np.asarray(grid)
+    found: Numeric = 0.0
+    for along in axes:
+        shape = tuple(weights.shape[-1] for weights in along)
+        table = values[start : start + int(np.prod(shape))].reshape(shape)
+        found = found + np.einsum(READ[len(along)], *along, table)
+        start += table.size
+    return found
