@@ -3,7 +3,7 @@
     >>> import sizing
     >>> question = sizing.ask("chat", gpu="h100-sxm")
     >>> sizing.estimate(question).best.gpus
-    10
+    8
 
 `ask` makes a question of what the command line's options say, `ask_layout` one of a single layout; the other names of PUBLIC
 answer it. They print nothing, and what they return is data.

@@ -32,7 +32,7 @@ def compare(
     >>> from sizing import ask
     >>> found = compare(ask("chat", gpu=["h100-sxm", "h200-sxm"]), simulated=False)
     >>> [(outcome.question.space.gpu_types[0].id, outcome.best.gpus) for outcome in found]
-    [('h100-sxm', 10), ('h200-sxm', 8)]
+    [('h100-sxm', 8), ('h200-sxm', 8)]
     """
     data, by = data or load_data(), sort or question.rules.objective
     candidates = candidates_of(question)

@@ -33,7 +33,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     >>> from sizing import ask
     >>> outcome = estimate(ask("chat", gpu="h100-sxm"))
     >>> outcome.best.gpus, outcome.verified
-    (10, True)
+    (8, True)
     """
     data = data or load_data()
     whole = question.with_(pools=None)
