@@ -69,7 +69,7 @@ def deploy(
     >>> from sizing import ask, estimate
     >>> written = deploy(estimate(ask("chat", gpu="h100-sxm"), simulated=False), "vllm")
     >>> written.replicas, "--tensor-parallel-size 2" in written.text
-    (5, True)
+    (4, True)
     """
     check_target(target)
     check_tool(tool)
