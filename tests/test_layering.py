@@ -229,9 +229,10 @@ LAYOUT = ["-m", "llama-3.1-8b", "-g", "h100-sxm"]
 CHAT = ["chat", "-g", "h100-sxm", "--no-verify"]
 SIMULATOR, POOLS = "sizing.engine", "sizing.answers.pools"
 MONEY = ("sizing.planning.plan", "sizing.planning.bill")
+FLEETS = ("sizing.planning.fleet", "sizing.specs.api_prices")
 NOT_LOADED = {
-    "estimate": (["estimate", *CHAT], (SIMULATOR, POOLS, *MONEY, "sizing.evidence", "sizing.specs.facts")),
-    "compare": (["compare", *CHAT], (SIMULATOR, POOLS, *MONEY, "sizing.evidence", "sizing.specs.facts")),
+    "estimate": (["estimate", *CHAT], (SIMULATOR, POOLS, *MONEY, *FLEETS, "sizing.evidence", "sizing.specs.facts")),
+    "compare": (["compare", *CHAT], (SIMULATOR, POOLS, *MONEY, *FLEETS, "sizing.evidence", "sizing.specs.facts")),
     "sweep": (["sweep", *CHAT[:3], "--vary", "rps=1"], (SIMULATOR, POOLS, *MONEY, "sizing.evidence")),
     "plan": (["plan", *CHAT], (SIMULATOR, POOLS, "sizing.planning.bill", "sizing.evidence")),
     "cost": (["cost", *CHAT], (SIMULATOR, POOLS, "sizing.planning.plan", "sizing.evidence")),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, date, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.catalog.shelf import hyphenated, only
-from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
 from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import Gpu, Price
+
+if TYPE_CHECKING:  # an answer without an API's price does not load them
+    from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
 
 OLD_MONTHS = 6  # from which on a price is said to be old
 MONTHS = 12
@@ -125,9 +127,15 @@ class ApiOffer(NamedTuple):
     source: str
 
 
+def _api_prices() -> ApiPriceList:
+    from sizing.specs.api_prices import ApiPriceList
+
+    return only(ApiPriceList)
+
+
 def api_offers() -> tuple[ApiOffer, ...]:
     """All API prices known, by provider."""
-    known = only(ApiPriceList)
+    known = _api_prices()
     return tuple(
         ApiOffer(provider.name, model, known.date, f"{provider.page}, by {known.source}")
         for provider in known.providers
@@ -137,7 +145,7 @@ def api_offers() -> tuple[ApiOffer, ...]:
 
 def api_offer(provider: str, model: str, *, field: str) -> ApiOffer:
     """The price of a model at a provider. Raises InputError, naming `field`, for an unknown or ambiguous name."""
-    known = only(ApiPriceList)
+    known = _api_prices()
     found = next((each for each in known.providers if hyphenated(each.name) == hyphenated(provider)), None)
     if found is None:
         names = [each.name for each in known.providers]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sizing.planning.fleet import Tenant, rates_of, utilisation
 from sizing.planning.instances import Contracts, contracts
-from sizing.planning.provision import DAYS_PER_MONTH, HOURS_PER_MONTH, PlanAnswer, Provision
+from sizing.planning.provision import PlanAnswer, Provision
 from sizing.specs.demand import HOURS_OF_DAY, Scaling
-from sizing.specs.units import GIB, GIGA, SECONDS_PER_HOUR
+from sizing.specs.units import DAYS_PER_MONTH, GIB, GIGA, HOURS_PER_MONTH, SECONDS_PER_HOUR
 
 
 class Delay(NamedTuple):

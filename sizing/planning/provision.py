@@ -14,11 +14,8 @@ from sizing.planning.instances import Instances, instances
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, need_of, size_of
 from sizing.question.question import Question
-from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.gpu import GpuType
-
-DAYS_PER_MONTH = 365 / 12
-HOURS_PER_MONTH = HOURS_OF_DAY * DAYS_PER_MONTH
+from sizing.specs.units import HOURS_PER_MONTH
 
 Rented = Mapping[str, Instances]  # by id of the GPU type; empty without a provider
 

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from sizing.catalog import shelf, traces
 from sizing.catalog.files import expanded
 from sizing.planning.fleet import SHARED, Tenant
-from sizing.planning.provision import HOURS_PER_MONTH, PlanAnswer, Provision
+from sizing.planning.provision import PlanAnswer, Provision
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import ROUNDING, Fit, reserve_of
 from sizing.question import demand as demands
 from sizing.question.question import situation_of
 from sizing.specs.bands import Band, Bands, find, region
 from sizing.specs.demand import Demand
+from sizing.specs.units import HOURS_PER_MONTH
 from sizing.specs.values import replaced
 from sizing.specs.workload import Defaults, Workload
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
 from sizing.formats.view import Assumption
-from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.evidence import Evidence, evidence
@@ -25,6 +24,7 @@ from sizing.report.parts.pools import PoolShapes
 from sizing.report.parts.question import demand, inputs, limits
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
+from sizing.specs.units import HOURS_PER_MONTH
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")

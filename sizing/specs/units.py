@@ -23,6 +23,8 @@ MIB = 2**20
 GIB = 2**30
 SECONDS_PER_HOUR = 3600.0
 HOURS_PER_DAY = 24.0
+DAYS_PER_MONTH = 365 / 12
+HOURS_PER_MONTH = HOURS_PER_DAY * DAYS_PER_MONTH
 BITS_PER_BYTE = 8
 
 _DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}

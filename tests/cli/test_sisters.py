@@ -11,8 +11,8 @@ import pytest
 
 from sizing.catalog import shelf
 from sizing.cli.main import run
-from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.specs.bands import Corrections, Situation
+from sizing.specs.units import HOURS_PER_MONTH
 
 Capture = pytest.CaptureFixture[str]
 # Step times of the first are corrected as long as published runs are slower than the model says, those of the second are not.

@@ -10,7 +10,6 @@ from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
 from sizing.planning.growth import MONTHS_PER_YEAR
-from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.report import compare_record, estimate
 from sizing.report.compare_record import Compare
 from sizing.report.cost import CostReport
@@ -20,7 +19,7 @@ from sizing.report.estimate import Estimate
 from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.plan_record import PlanReport
-from sizing.specs.units import Statistics
+from sizing.specs.units import HOURS_PER_MONTH, Statistics
 
 
 class ChangedInput(NamedTuple):

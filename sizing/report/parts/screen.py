@@ -11,11 +11,11 @@ from typing import NamedTuple
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
-from sizing.planning.provision import HOURS_PER_MONTH
 from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import ErrorBand, Sure
+from sizing.specs.units import HOURS_PER_MONTH
 
 KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
