@@ -142,6 +142,9 @@ def _check(question: Question) -> None:
     if question.service.optimisations.kv_offload is not None:
         what = "the size of the cache in host memory is not part of the question, so no flag states it"
         raise InputError(what, field="--kv-offload", allowed="without it")
+    if question.service.serving.offload_backend == "prefetch":
+        what = "engines take the groups of layers whose weights are fetched ahead, and the question says their GiB"
+        raise InputError(what, field="--offload-backend", allowed="uva, or without it")
 
 
 def _check_node(pool: Pool) -> None:

@@ -133,6 +133,9 @@ def check_asked(workload: Workload, model: Model) -> None:
     if serving.enforce_eager and serving.cuda_graphs_gib is not None:
         eager = "contradicts --enforce-eager, which captures no graphs"
         faults.append(Fault(eager, field="serving.cuda_graphs_gib", allowed="one of them"))
+    if serving.offload_backend is not None and serving.cpu_offload_gb is None:
+        nothing = "has no weights to bring from host memory"
+        faults.append(Fault(nothing, field="serving.offload_backend", allowed="with --cpu-offload-gb"))
     if faults:
         raise InputError(faults)
 

@@ -214,6 +214,7 @@ SERVING_OPTIONS = (
     Field("prefix_caching", SWITCH, ("--enable-prefix-caching/--no-enable-prefix-caching", " /--disable-radix-cache"), "Prefix caching on or off: hybrid models keep more states with it. Default: the engine version's.", SERVING, "serving.prefix_caching"),
     Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
     Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
+    Field("offload_backend", TEXT, ("--offload-backend",), "How offloaded weights come: uva, read in every step, or prefetch, copied while other layers run.", SERVING, "serving.offload_backend"),
     Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
     Field("limit_mm_per_prompt", TEXT, ("--limit-mm-per-prompt",), "Images of a prompt, as vLLM reads it: '{\"image\": 0, \"video\": 0}' or image=2; none at all leaves the encoder out.", SERVING, "serving.limit_mm_per_prompt"),
     Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of recurrent states over that of tokens.", SERVING, "serving.mamba_full_memory_ratio"),

@@ -273,7 +273,8 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
         resolved = resolved.eager(len(service.model.layers))
     if serving.cpu_offload_gb is not None:
         bus = gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
-        resolved = resolved.waiting(serving.cpu_offload_gb * GIB / bus)
+        ahead = serving.offload_backend == "prefetch"
+        resolved = resolved.waiting(serving.cpu_offload_gb * GIB / bus, beside=ahead)
     given = {setting: value for name, setting in GIVEN.items() if (value := getattr(serving, name)) is not None}
     return resolved.model_copy(update=given) if given else resolved
 

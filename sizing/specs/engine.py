@@ -372,9 +372,12 @@ class EngineSettings(Spec):
         without = {"cuda_graphs": nothing, "full_decode_graph": False, "captured_prefill_tokens": 0}
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
 
-    def waiting(self, seconds: float) -> EngineSettings:
-        """The settings of an engine that waits so long in every step, for weights that come over a bus."""
-        longer = {"per_step_us": self.host.per_step_us + seconds / MICRO, "overlapped": False}
+    def waiting(self, seconds: float, *, beside: bool) -> EngineSettings:
+        """The settings of an engine that waits so long in every step, for weights that come over a bus.
+
+        They come `beside` the step's own work where the engine fetches them ahead, else before it.
+        """
+        longer = {"per_step_us": self.host.per_step_us + seconds / MICRO, "overlapped": beside and self.host.overlapped}
         return self.model_copy(update={"host": self.host.model_copy(update=longer)})
 
     def in_process(self) -> EngineSettings:

@@ -225,7 +225,8 @@ class Serving(Spec):
     `expert_imbalance` is the load of the busiest rank of experts over the mean, as measured; random routing where absent.
     `redundant_experts` are copies of popular experts that a layer holds besides (EPLB).
     `kv_cache_bytes` of a GPU are the cache whatever the memory fraction, `max_total_tokens` the most tokens in it;
-    `cpu_offload_gb` GiB of a GPU's weights stay in host memory; `pp_layers` are the layers of each pipeline stage;
+    `cpu_offload_gb` GiB of a GPU's weights stay in host memory, read in every step or, with `prefetch`, beside the layers before;
+    `pp_layers` are the layers of each pipeline stage;
     `language_model_only` leaves out the image encoder. `mamba_full_memory_ratio` is the memory of recurrent states over
     that of tokens where each has its own (SGLang), `max_mamba_cache_size` their number.
     """
@@ -250,6 +251,7 @@ class Serving(Spec):
     prefix_caching: Flag | None = None
     enforce_eager: Flag | None = None
     cpu_offload_gb: Annotated[float, Field(gt=0, le=10_000, strict=True)] | None = None
+    offload_backend: Annotated[Literal["uva", "prefetch"], AnyCase] | None = None
     pp_layers: Annotated[tuple[PositiveInt, ...], written(_whole_numbers)] | None = None
     language_model_only: Flag | None = None
     limit_mm_per_prompt: Annotated[ImageLimit, written(_image_limit)] | None = None

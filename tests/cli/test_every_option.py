@@ -64,7 +64,7 @@ VALUES = {
     "percentile": "95%", "ttft": "60ms", "itl": "9ms", "e2e": "700ms", "max_utilisation": "30%", "headroom": "80%",
     "set": "limits.itl=9ms", "price": "9", "provider": "lambda", "confidence": "70%",
     # engines' own
-    "kv_cache_bytes": "9GB", "max_total_tokens": "9000", "cpu_offload_gb": "9", "pp_layers": "20,12",
+    "kv_cache_bytes": "9GB", "max_total_tokens": "9000", "cpu_offload_gb": "9", "offload_backend": "prefetch", "pp_layers": "20,12",
     "limit_mm_per_prompt": "image=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
     # plans, ways to pay
     "spare": "1", "availability": "99.9%", "node_availability": "99%", "mtbf": "90d", "mttr": "8h", "failures": "node",
@@ -93,6 +93,7 @@ WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("isl_max", "osl_max", "max_model_len"), ("--memory-fraction", "35%")),
     "dp": ("--tp", "2"),
     "pp_layers": ("--pp", "2"),
+    "offload_backend": ("--cpu-offload-gb", "4"),
     "prefix_caching": ("--tp", "4"),
     **dict.fromkeys(("mamba_full_memory_ratio", "max_mamba_cache_size"), ("--engine", "sglang", "--tp", "4")),
     "availability": ("--node-availability", "99%"),

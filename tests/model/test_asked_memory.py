@@ -59,6 +59,15 @@ def test_offloaded_weights_leave_the_card_and_slow_each_step() -> None:
     assert waits_us == pytest.approx(4 * GIB / 64e9 * 1e6)
 
 
+def test_weights_that_are_fetched_ahead_come_beside_the_step() -> None:
+    ahead, before = (deployed(cpu_offload_gb=4.0, offload_backend=way) for way in ("prefetch", "uva"))
+    assert ahead.memory == before.memory
+    assert ahead.settings.host.per_step_us == before.settings.host.per_step_us
+    assert (ahead.settings.host.overlapped, before.settings.host.overlapped) == (True, False)
+    with pytest.raises(InputError, match="has no weights to bring"):
+        deployed(offload_backend="prefetch")
+
+
 def test_stages_hold_the_layers_that_they_are_given() -> None:
     asked = deployed(pp_layers="20,12")
     assert [sum(count for _, count in stage.layers) for stage in asked.replica.shard.stages] == [20, 12]

@@ -88,6 +88,7 @@ def _serving(question: Question, chosen: Replica) -> dict[str, float | str | Non
         "--kv-cache-memory-bytes": None if serving.kv_cache_bytes is None else f"{serving.kv_cache_bytes:.0f}",
         "--max-total-tokens": serving.max_total_tokens,
         "--cpu-offload-gb": serving.cpu_offload_gb,
+        "--offload-backend": serving.offload_backend,
         "--mamba-full-memory-ratio": serving.mamba_full_memory_ratio,
         "--max-mamba-cache-size": serving.max_mamba_cache_size,
         "--pp-layers": None if serving.pp_layers is None else ",".join(map(str, serving.pp_layers)),
