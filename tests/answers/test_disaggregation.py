@@ -18,6 +18,7 @@ from sizing.answers import pools as disaggregation
 from sizing.answers import pools as pooled
 from sizing.answers import verify
 from sizing.answers.answer import Answer
+from sizing.answers.sizes import RULES
 from sizing.catalog import shelf
 from sizing.cli.main import run
 from sizing.cli.options import with_values
@@ -359,7 +360,7 @@ def test_verified_pools_keep_the_limits() -> None:
 def test_large_pools_are_simulated_in_part_at_no_less_load() -> None:
     assert verify.part_of(4, 2) == (2, 1, 0.5)
     prefills, decodes, share = verify.part_of(70, 31)
-    assert prefills + decodes <= verify.MOST_REPLICAS
+    assert prefills + decodes <= RULES.most_replicas
     assert share / prefills >= 1 / 70 and share / decodes >= 1 / 31
 
 
