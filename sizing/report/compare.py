@@ -112,17 +112,21 @@ def sections(record: Compare) -> Iterator[Section]:
         yield Table(
             (*SCREEN[:8], *_limited(record), *SCREEN[8:]), served[:MOST_SHOWN], "/candidates", notes=notes, spare=SPARE
         )
-    lines = [demand_line(record.inputs, record.demand), Line(limits_in_words(record.inputs["limits"]), "Limits")]
+    lines = [
+        demand_line(record.inputs, record.demand),
+        Line(limits_in_words(record.inputs["limits"]), "Limits", spare=3),
+    ]
     failures = [_failure(c) for c in record.candidates if not c.feasible]
     yield Facts(
         (
             *lines,
-            *replica_lines(record.inputs),
-            *_notes(record, served[:MOST_SHOWN]),
-            *few("Refused", failures, "candidate", 1),
+            *(line._replace(spare=6) for line in replica_lines(record.inputs)),
+            *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
+            *(line._replace(spare=1) for line in few("Refused", failures, "candidate", 1)),
+            *rests_on(record.assumptions),
+            following(),
         )
     )
-    yield Facts((*rests_on(record.assumptions), following()))
 
 
 def _limited(record: Compare) -> Iterator[Quantity]:
