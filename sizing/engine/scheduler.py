@@ -23,6 +23,7 @@ from sizing.model.extras import cached_tokens
 RATIO_START, RATIO_FLOOR_SHARE, RATIO_STEPS = 0.7, 0.14, 600
 RETRACT_MARGIN_TOKENS = 20
 ROUNDING = 1e-9  # of a token: what sums of means may be off by
+MOST_LEFT = 4096  # requests that have ended and are still in the order of admission: so few are worth no search
 
 
 @dataclass(slots=True)
@@ -172,7 +173,7 @@ class Scheduler:
             self.seen -= 1
             self.pool.held_bytes += bytes_
             self.held[request] = bytes_
-            self.order.append(request)
+            self._in_order(request)
             if math.isnan(self.requests.admitted[request]):
                 self.requests.admitted[request] = self.now
             if self.handed and not self.requests.preemptions[request]:
@@ -451,6 +452,12 @@ class Scheduler:
             self._preempt(victim)
             untouched = False
         return untouched
+
+    def _in_order(self, request: int) -> None:
+        """Note a request as the last that was let in; those that have left are dropped when they are many."""
+        self.order.append(request)
+        if len(self.order) > 2 * len(self.held) + MOST_LEFT:
+            self.order = [each for each in self.order if each in self.held]
 
     def _victim(self) -> int | None:
         joined = self.batch.joined
