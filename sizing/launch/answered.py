@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Pool
@@ -22,6 +23,9 @@ AS_ASKED = (  # of a workload's serving: written where they are stated
     "kv_cache_bytes", "max_total_tokens", "enforce_eager", "cpu_offload_gb", "pp_layers", "language_model_only", "limit_mm_per_prompt",
     "mamba_full_memory_ratio", "max_mamba_cache_size",
 )  # fmt: skip
+
+
+MOST_NAME = 50  # of the 63 characters that a label may have
 
 
 class Checkpoints(NamedTuple):
@@ -67,7 +71,7 @@ def started(answer: Answer, question: Question, checkpoints: Checkpoints = Check
 
 
 def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpoints, *, separate: bool) -> Started:
-    replica = pool.replica
+    replica, service = pool.replica, question.service
     _check(question)
     _check_node(pool)
     model, precision = _checkpoint(pool, question, dialect, checkpoints.model)
@@ -76,8 +80,7 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
     if spoken is not None and extras is not None:
         spoken = spoken.model_copy(update={"tokens": extras.tokens})
     launched = Launched(
-        name=question.origin.workload_name
-        or question.service.model.name.rpartition("/")[2].lower().replace(".", "-").replace("_", "-"),
+        name=as_label(question.origin.workload_name or service.model.name.rpartition("/")[2]),
         model=model,
         gpu=replica.gpu_type.id,
         replicas=pool.count,
@@ -92,6 +95,12 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
     )
     args = write(dialect, terms_of(launched, dialect))
     return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args)
+
+
+def as_label(text: str) -> str:
+    """A name as Kubernetes and Compose take it: lower case letters, digits and hyphens, and room for a role after it."""
+    found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MOST_NAME].strip("-")
+    return found or "llm"
 
 
 def _serving(pool: Pool, question: Question) -> Serving:

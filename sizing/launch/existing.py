@@ -27,6 +27,7 @@ T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
 YAML = (".yaml", ".yml", ".json")
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
+RUNNERS = ("docker", "podman", "nerdctl")
 COMMAND = "the command line"  # the file of a command that is an argument itself
 
 
@@ -80,18 +81,23 @@ def existing(path: str, filled: Filled) -> list[Existing]:
 
     Raises InputError with what is wrong in it, and with what it does not say: each by the option that says it.
     """
-    if " " in path.strip() and any(_begins(shell.words(path, COMMAND), phrase) is not None for phrase in _phrases()):
-        asked = _Asked(COMMAND, filled, only(LaunchFacts))
-        return _of_script(path, asked)
+    if " " in path.strip() and _is_command(path):
+        return _of_script(path, _Asked(COMMAND, filled, only(LaunchFacts)))
     text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, only(LaunchFacts))
     if (
         not path.lower().endswith(YAML)
-        and any(phrase.split()[0] in text for phrase in _phrases())
+        and any(word in text for word in (*RUNNERS, *(phrase.split()[0] for phrase in _phrases())))
         and not _is_mapping(text, path)
     ):
         return _of_script(text, asked)
     own = _own(text, asked)
     return own if own is not None else _of_manifest(text, asked)
+
+
+def _is_command(text: str) -> bool:
+    words = shell.words(text, COMMAND)
+    runs = bool(words) and words[0].text.rpartition("/")[2] in RUNNERS
+    return runs or any(_begins(words, phrase) is not None for phrase in _phrases())
 
 
 def _is_mapping(text: str, file: str) -> bool:
@@ -139,19 +145,23 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
 
 def _of_script(text: str, asked: _Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
-    found = [
-        Container(
-            "deployment",
-            (),
-            command,
-            variables=dict(script.variables),
-            files=script.files,
-            lines={"command": command[0].line},
-        )
-        for command in script.commands
-        if any(_begins(command, phrase) is not None for phrase in _phrases())
-    ]
-    return _all_of(found, asked)
+    return _all_of([found for command in script.commands for found in _started(command, script)], asked)
+
+
+def _started(command: tuple[Word, ...], script: shell.ShellScript) -> Iterator[Container]:
+    """Yield what a command starts where that is an engine: by itself, or in a container of its image."""
+    found = Container("deployment", (), command, variables=dict(script.variables), files=script.files)
+    found.lines["command"] = command[0].line
+    if command[0].text.rpartition("/")[2] in RUNNERS:
+        images = (at for at, word in enumerate(command) if not word.text.startswith("-") and _image_of(word.text))
+        at = next(images, None)
+        if at is None:
+            return
+        found.image, found.words = command[at].text, command[at + 1 :]
+        found.lines["image"] = command[at].line
+        yield found
+    elif any(_begins(command, phrase) is not None for phrase in _phrases()):
+        yield found
 
 
 def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
@@ -182,7 +192,15 @@ def _all_of(found: Sequence[Container], asked: _Asked) -> list[Existing]:
             faults += error.faults
     if faults:
         raise InputError(dict.fromkeys(faults))
-    return read_
+    roles = {each.launched.role for each in read_}
+    return read_ if {"prefill", "decode"} <= roles else [_alone(each) for each in read_]
+
+
+def _alone(found: Existing) -> Existing:
+    """A deployment without a partner: one that only its name puts into a pool does all of a request."""
+    return (
+        found if "role" in found.lines else found._replace(launched=found.launched.model_copy(update={"role": "whole"}))
+    )
 
 
 # --- the engine of a command ------------------------------------------------------------------------------------------
@@ -212,13 +230,16 @@ def _engine(container: Container) -> tuple[str, int] | None:
         return _engine(container)
     if container.keyed:
         return "vllm", 0
-    own = (not container.words or container.words[0].text.startswith("-")) and container.image
+    own = not container.words or container.words[0].text.startswith("-")
+    imaged = _image_of(container.image) if own else None
+    return None if imaged is None else (imaged, 0)
+
+
+def _image_of(image: str) -> str | None:
+    """The engine of a container image, by its name; None for any other."""
     for name in SHELF.ids:
-        if own and any(
-            part in container.image.rpartition("/")[2] or part in container.image
-            for part in load(SHELF, name).spec.images
-        ):
-            return name, 0
+        if any(part in image for part in load(SHELF, name).spec.images):
+            return name
     return None
 
 

@@ -292,3 +292,36 @@ def test_what_is_set_is_of_the_demand(manifest: str) -> None:
     assert found("tokens.osl_max=9000") == ["max_model_len"]
     assert found("model=llama-3.1-8b") == ["model"]
     assert found("demand.requests_per_s=100", "limits.ttft=p95:20s") == ["demand"]
+
+
+CASES = [
+    (engine, model, layout)
+    for engine in ("vllm", "vllm:0.12.0", "sglang", "sglang:0.5.9", "tensorrt-llm", "tensorrt-llm:1.0")
+    for model, layouts in {
+        "llama-3.1-8b": ({"tp": 1}, {"tp": 2, "pp": 2}),
+        "qwen3-30b-a3b": ({"tp": 2, "ep": 2}, {"tp": 1, "dp": 4, "ep": 4}),
+        "qwen3-next-80b-a3b": ({"tp": 4},),
+    }.items()
+    for layout in layouts
+]
+
+
+@pytest.mark.parametrize(("engine", "model", "layout"), CASES)
+def test_what_is_read_back_predicts_the_same(engine: str, model: str, layout: dict[str, int], tmp_path: Path) -> None:
+    options = {"model": model, "isl": 1000, "osl": 200, "rps": 3, "itl": "100ms", "engine": engine, **layout}
+    question = sizing.ask(gpu="h100-sxm", **options)
+    best = sizing.estimate(question, simulated=False, relaxed=False).best
+    if best is None:
+        pytest.skip("the engine version does not take the layout")
+    path, demand = tmp_path / "k.yaml", tmp_path / "demand.yaml"
+    path.write_text(sizing.deploy(sizing.estimate(question, simulated=False, relaxed=False)).text, encoding="utf-8")
+    demand.write_text(
+        f"model: {model}\ntokens: {{isl: 1000, osl: 200}}\ndemand: {{requests_per_s: 3}}\nlimits: {{itl: 100ms}}\n"
+    )
+    (found,) = check(str(path), demand=str(demand), simulated=False)
+    assert found.passed and found.held is not None and found.held.answer is not None
+    again = found.held.answer.pool
+    assert again.replica.settings == best.pool.replica.settings
+    assert again.replica.memory == best.pool.replica.memory
+    assert (again.count, again.replica.layout) == (best.pool.count, best.pool.replica.layout)
+    assert again.closed_s("itl") == best.pool.closed_s("itl")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +16,9 @@ from sizing.answers.answer import Outcome
 from sizing.catalog import profiles
 from sizing.catalog.shelf import only
 from sizing.cli.main import run
-from sizing.launch.answered import Checkpoints
+from sizing.launch.answered import Checkpoints, as_label
 from sizing.launch.deploy import deploy
-from sizing.launch.existing import gpu_of_label
+from sizing.launch.existing import Filled, existing, gpu_of_label
 from sizing.launch.flags import dialect_of
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
@@ -137,3 +139,17 @@ def test_a_replica_over_nodes_is_refused() -> None:
 def test_a_library_user_is_told_that_there_is_no_answer() -> None:
     with pytest.raises(InputError, match="there is no answer to start"):
         deploy(estimated(gpus=2))
+
+
+@pytest.mark.parametrize("gpu", ["b300", "mi355x", "gb10"])
+def test_a_gpu_without_a_known_label_is_an_annotation(gpu: str, tmp_path: Path) -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu=gpu, isl=500, osl=100, rps=1)
+    path = tmp_path / "k.yaml"
+    path.write_text(deploy(sizing.estimate(question, simulated=False, relaxed=False)).text, encoding="utf-8")
+    (found,) = existing(str(path), Filled())
+    assert found.launched.gpu == gpu
+
+
+@pytest.mark.parametrize("name", ["My_Chat.v2", "x" * 90, "...", "données 1"])
+def test_names_are_those_that_kubernetes_takes(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?", as_label(name))

@@ -165,7 +165,6 @@ def only(found: list[Existing]) -> Existing:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_says_the_same(kind: str, tmp_path: Path) -> None:
-    role = "decode" if kind == "llm-d" else "whole"  # which llm-d calls its only pool
     found = only(existing(written(tmp_path, KINDS[kind]), Filled()))
     launched = found.launched
     assert (launched.model, launched.gpu, launched.replicas, launched.reserved_gpus) == (MODEL, "h100-sxm", 3, 4)
@@ -175,7 +174,7 @@ def test_every_kind_says_the_same(kind: str, tmp_path: Path) -> None:
         0.9,
         "fp8",
     )
-    assert launched.role == role
+    assert launched.role == "whole"  # llm-d calls its only pool decode
     version = "0.33.0" if kind in ("kserve", "llm-d", "dynamo") else "0.19.0"  # whose tags are not the engine's
     assert launched.serving.engine == f"vllm:{version}"
 
@@ -186,6 +185,18 @@ def test_flags_have_the_lines_on_which_they_stand(tmp_path: Path) -> None:
     place = next(number for number, line in enumerate(text.splitlines(), 1) if "--tensor-parallel-size" in line)
     assert lines["tp"] == lines["model"] == place
     assert lines["replicas"] == 6
+
+
+def test_pools_are_told_by_flags_or_by_names(tmp_path: Path) -> None:
+    decode = KINDS["llm-d"].partition("decode:\n")
+    text = decode[0] + "prefill:\n" + decode[2].replace("replicas: 3", "replicas: 1") + "decode:\n" + decode[2]
+    found = existing(written(tmp_path, text), Filled())
+    assert [(each.launched.role, each.launched.replicas) for each in found] == [("prefill", 1), ("decode", 3)]
+    line = f"vllm serve {MODEL} -tp 4 --kv-transfer-config "
+    config = '\'{"kv_connector": "NixlConnector", "kv_role": "%s"}\''
+    for role, ours in (("kv_consumer", "decode"), ("kv_both", "whole")):
+        one = only(existing(line + config % role, Filled(gpu="h100-sxm", replicas=1)))
+        assert one.launched.role == ours
 
 
 SCRIPT = """#!/usr/bin/env bash
@@ -205,6 +216,22 @@ def test_a_script_of_sglang_counts_as_sglang_does(tmp_path: Path) -> None:
     assert (layout.tp, layout.dp, layout.ep, layout.gpus) == (1, 8, 8, 8)
     assert found.launched.serving.max_num_seqs == 64  # of each of the eight ranks
     assert found.lines["tp"] == 5 and found.lines["memory_fraction"] == 6
+
+
+DOCKER = f"""\
+docker run -d --gpus all --ipc=host -p 8000:8000 -e HF_TOKEN=$HF_TOKEN \\
+    -v ~/.cache/huggingface:/root/.cache/huggingface \\
+    vllm/vllm-openai:v0.19.0 \\
+    --model {MODEL} --tensor-parallel-size 4 --max-model-len 16384
+"""
+
+
+@pytest.mark.parametrize("name", ["start.sh", "start"])
+def test_a_container_s_command_is_what_follows_its_image(name: str, tmp_path: Path) -> None:
+    found = only(existing(written(tmp_path, DOCKER, name), Filled(gpu="h100-sxm", replicas=2)))
+    assert (found.launched.model, layout_of(found.launched).tp) == (MODEL, 4)
+    assert found.launched.serving.engine == "vllm:0.19.0" and found.lines["tp"] == 4
+    assert only(existing(DOCKER, Filled(gpu="h100-sxm", replicas=2))).launched == found.launched
 
 
 def test_ranks_of_a_dense_model_are_replicas() -> None:
