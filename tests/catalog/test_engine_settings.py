@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -61,6 +62,7 @@ DEPLOYMENTS = [
     )
 ]
 DEPLOYMENTS += [on(gpu, 8, 1, "mla", sparse) for gpu in CARDS for sparse in ("indexed", "compressed")]
+DEPLOYMENTS += [replace(on("H100 SXM 80GB"), between_nodes=True)]
 
 
 def boundaries(engine: Engine) -> list[str]:
