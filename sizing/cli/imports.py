@@ -11,7 +11,7 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 from sizing.question.values import NUMBER, TEXT, WHOLE, Field
 
 if TYPE_CHECKING:
-    from sizing.catalog.imports.rows import StatedRun
+    from sizing.catalog.imports.run import RunSettings
 
 
 RAN = "What the files do not record"
@@ -33,7 +33,12 @@ IMPORT_OPTIONS = (
 )
 
 
-@takes((*IMPORT_OPTIONS, *FORMAT_OPTIONS))
+SECONDS = Field(
+    "seconds", NUMBER, ("--seconds",), "Seconds between two Prometheus scrapes, or before one since the start.", RAN
+)
+
+
+@takes((*IMPORT_OPTIONS, SECONDS, *FORMAT_OPTIONS))
 def command(
     files: Annotated[list[str], typer.Argument(help="Result files; the tool is recognised by content.")],
     out: Annotated[str | None, typer.Option("--out", "-o", help="Write the rows to this CSV.")] = None,
@@ -44,10 +49,12 @@ def command(
 ) -> None:
     """Read result files of benchmark tools into measured rows.
 
-    The rows are those that `llmsize validate` takes.
+    Prometheus scrapes of a running engine are taken too; of a start-up log the memory is shown beside its prediction. The rows
+    are those that `llmsize validate` takes.
 
     Exit codes: 0 all runs taken, 2 bad input: good rows are written all the same.
     """
+    from sizing.answers.logged import logged
     from sizing.catalog.imports.rows import csv_text, import_files
     from sizing.cli.output import chosen_format, complain, write, write_file
     from sizing.question.values import Part, check
@@ -56,16 +63,27 @@ def command(
     output = Part(lambda: chosen_format(values))
     target = Part(lambda: _target(out, files))
     stated = Part(lambda: _stated(values))
-    check(output, target, stated)
-    rows, faults = import_files(files, stated.value)
+    seconds = Part(lambda: _seconds(values))
+    check(output, target, stated, seconds)
+    rows, faults, facts = import_files(files, stated.value, seconds.value)
+    logs = [logged(each, stated.value) for each in facts]
     if target.value is not None and rows:
         write_file(target.value, "--out", csv_text(rows).encode())
-    if rows or output.value == "json":
-        write(document(record(rows, files)), output.value)
+    if rows or logs or output.value == "json":
+        write(document(record(rows, files, logs)), output.value)
     for fault in faults:
         complain(str(fault))
-    if faults and not (skip_bad and rows):
+    if faults and not (skip_bad and (rows or logs)):
         raise typer.Exit(2)
+
+
+def _seconds(values: dict[str, Any]) -> float | None:
+    from sizing.cli.reading import Reader
+
+    read = Reader(values, [])
+    found = read.number("seconds", "--seconds")
+    read.check()
+    return found
 
 
 def _target(out: str | None, files: list[str]) -> Path | None:
@@ -80,7 +98,7 @@ def _target(out: str | None, files: list[str]) -> Path | None:
     return found
 
 
-def _stated(values: dict[str, Any]) -> StatedRun:
+def _stated(values: dict[str, Any]) -> RunSettings:
     """What the options say of all runs. Raises InputError for names that are not known and for numbers out of range."""
     from sizing.catalog.imports.rows import stated
 

@@ -5,24 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from sizing.answers.logged import Logged
 from sizing.catalog.imports.rows import HEAD
-from sizing.formats.view import Document, Line, Prose, Quantity, Rows, Section, Table, in_words
+from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words
 from sizing.formats.words import milliseconds, number, plural
 
 Cell = str | float | None
 
 
+class LoggedMemory(NamedTuple):
+    """What a start-up log says, by fact, and the same as predicted for the settings that it prints; null where there is none."""
+
+    file: str
+    engine: str
+    facts: Mapping[str, Cell]
+    predicted: Mapping[str, float] | None
+    why_not: str | None
+
+
 class Imported(NamedTuple):
-    """The record of `llmsize import`: rows by the columns of measured rows, null where nothing is known."""
+    """The record of `llmsize import`: rows by the columns of measured rows, null where nothing is known; what logs say."""
 
     files: tuple[str, ...]
     rows: tuple[Mapping[str, Cell], ...]
+    logs: tuple[LoggedMemory, ...] = ()
     schema: str = "llmsize.import/1"
 
 
-def record(rows: Sequence[Mapping[str, Cell]], files: Sequence[str]) -> Imported:
-    """The record of imported rows."""
-    return Imported(tuple(files), tuple(rows))
+# Facts of a log that a prediction has too, with their titles.
+MEMORY = {
+    "weights_gib": "weights, GiB",
+    "activation_gib": "activation, GiB",
+    "non_torch_gib": "outside the allocator, GiB",
+    "graphs_gib": "CUDA graphs, GiB",
+    "kv_cache_gib": "KV cache, GiB",
+    "kv_cache_tokens": "KV cache, tokens",
+    "max_concurrency": "sequences of full length",
+}
+IN_PREDICTIONS = {"graphs_gib": "cuda_graphs_gib"}
+
+
+def record(rows: Sequence[Mapping[str, Cell]], files: Sequence[str], logs: Sequence[Logged]) -> Imported:
+    """The record of imported rows and of logs."""
+    return Imported(tuple(files), tuple(rows), tuple(map(_logged, logs)))
+
+
+def _logged(found: Logged) -> LoggedMemory:
+    stated = found.facts._asdict()
+    file, engine = stated.pop("file"), stated.pop("engine")
+    use = found.predicted
+    predicted = None if use is None else {name: float(getattr(use, IN_PREDICTIONS.get(name, name))) for name in MEMORY}
+    return LoggedMemory(file, engine, {name: value or None for name, value in stated.items()}, predicted, found.why_not)
 
 
 def document(record: Imported) -> Document[Imported]:
@@ -81,6 +114,9 @@ def sections(record: Imported) -> Iterator[Section]:
         for name in ("source", "model", "gpu")
         if len(values := {row[name] for row in record.rows}) == 1
     ]
+    yield from _logs(record.logs)
+    if not record.rows:
+        return
     title = ", ".join([plural(len(record.rows), "measured row"), *same])
     yield Table(COLUMNS, sorted(record.rows, key=_by_load), "/rows", title)
     notes: dict[str, list[str]] = {}
@@ -89,6 +125,31 @@ def sections(record: Imported) -> Iterator[Section]:
             if not note.startswith("rate="):
                 notes.setdefault(note.partition(":")[0], []).append(note)
     yield Prose(tuple(Line(f"{plural(len(found), 'row')}: {_in_short(found)}") for found in notes.values()))
+
+
+class _Fact(NamedTuple):
+    what: str
+    logged: float | None
+    predicted: float | None
+
+
+FACTS = (
+    in_words("what", "of one GPU"),
+    Quantity("logged", "log", number, shown="always"),
+    Quantity("predicted", "predicted", number),
+)
+
+
+def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
+    """Yield the memory of each log, beside its prediction, and the settings that it prints."""
+    for one in found:
+        said = {name: value for name in MEMORY if isinstance(value := one.facts.get(name), int | float)}
+        rows = [_Fact(MEMORY[name], value, (one.predicted or {}).get(name)) for name, value in said.items()]
+        yield Table(FACTS, rows, title=f"Start-up log of {one.engine}: {one.file}")
+        settings = [f"{name} {value}" for name, value in one.facts.items() if name not in MEMORY and value is not None]
+        lines = [Line(", ".join(settings), "Settings")] if settings else []
+        lines += [Line(one.why_not, "No prediction")] if one.why_not else []
+        yield Facts(tuple(lines))
 
 
 def _in_short(notes: Sequence[str]) -> str:

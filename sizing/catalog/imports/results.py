@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing.catalog.files import expanded, json_value, read_text
-from sizing.catalog.imports import guidellm, metric_objects, serving_scripts
+from sizing.catalog.imports import engine_logs, guidellm, metric_objects, scrapes, serving_scripts
 from sizing.catalog.imports.run import BenchmarkRun, MalformedRunError
 from sizing.specs.errors import Fault, InputError
 
@@ -16,16 +17,22 @@ MOST_BYTES = 256 * 2**20
 TOO_LARGE = "summaries are small; leave out the lists of single requests"
 ACCEPTED = (
     "JSON or CSV of genai-perf, AIPerf or guidellm; JSON of vllm bench serve, SGLang bench_serving, LLMPerf or "
-    "InferenceMAX"
+    "InferenceMAX; Prometheus metrics or a start-up log of vLLM or SGLang, a log of TensorRT-LLM"
 )
 SHOWN_KEYS = 6
 
 
+# How a log begins that is no JSON, though its first character might begin a list.
+LOG = re.compile(r"\[(?:\d{4}-\d\d|TensorRT-LLM\]|TRT-LLM\])")
+
+
 class Reading(NamedTuple):
-    """The runs of a file, and a fault for each one that cannot be taken."""
+    """The runs of a file, a fault for each one that cannot be taken, and what engines say of themselves."""
 
     runs: tuple[BenchmarkRun, ...]
     faults: tuple[Fault, ...]
+    scrapes: tuple[scrapes.Scrape, ...] = ()
+    facts: tuple[engine_logs.EngineFacts, ...] = ()
 
 
 def read_results(path: str) -> Reading:
@@ -36,9 +43,25 @@ def read_results(path: str) -> Reading:
     content = read_text(expanded(path), MOST_BYTES, TOO_LARGE)
     if not content.strip():
         raise InputError("is empty", file=path)
-    if content.lstrip()[0] in "{[":
+    start = content.lstrip()
+    if start[0] in "{[" and not LOG.match(start):
         return _taken(_objects(content, path), path)
+    try:
+        if scrapes.recognised(content):
+            return Reading((), (), scrapes=(scrapes.scrape(content, path),))
+        if engine_logs.engine_of(content):
+            return Reading((), (), facts=(engine_logs.facts(content, path),))
+    except MalformedRunError as error:
+        raise InputError(str(error), file=path) from None
     return _table(content, path)
+
+
+def read_scrapes(taken: Sequence[scrapes.Scrape], seconds: float | None) -> Reading:
+    """The runs of scrapes of one engine, in order."""
+    runs: list[BenchmarkRun] = []
+    faults: list[Fault] = []
+    _collect(lambda: scrapes.runs(taken, seconds), taken[-1].file, None, runs, faults)
+    return Reading(tuple(runs), tuple(faults))
 
 
 def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:

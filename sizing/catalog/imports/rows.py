@@ -6,11 +6,14 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, profiles
-from sizing.catalog.imports.results import read_results
-from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun
+from sizing.catalog.imports.engine_logs import EngineFacts
+from sizing.catalog.imports.results import read_results, read_scrapes
+from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun, RunSettings
+from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import BOUNDS, COLUMNS, checked_cells, read_number
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import KvPrecision, Precision
@@ -29,28 +32,16 @@ PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl",
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
 
 
-class StatedRun(NamedTuple):
-    """What the user states of all runs; empty or None where nothing is."""
+class Imports(NamedTuple):
+    """The rows of files by column, a fault for each run or file that gives none, and what start-up logs say."""
 
-    model: str = ""
-    engine: str = ""
-    engine_version: str = ""
-    gpu: str = ""
-    weight_precision: str = ""
-    kv_precision: str = ""
-    n_gpus: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    ep: int | None = None
-    attention_dp: int | None = None
-    isl: float | None = None
-    osl: float | None = None
-    concurrency: int | None = None
-    rate_per_s: float | None = None
+    rows: list[dict[str, str | float | None]]
+    faults: list[Fault]
+    facts: tuple[EngineFacts, ...]
 
 
-def stated(given: Mapping[str, Any]) -> StatedRun:
-    """What `given` says by the fields of `StatedRun`, names looked up in the catalogue.
+def stated(given: Mapping[str, Any]) -> RunSettings:
+    """What `given` says by the fields of `RunSettings`, names looked up in the catalogue.
 
     Raises InputError with every unknown name and number out of range.
     """
@@ -85,23 +76,44 @@ def stated(given: Mapping[str, Any]) -> StatedRun:
                 )
     if faults:
         raise InputError(faults)
-    return StatedRun(**values)
+    return RunSettings(**values)
 
 
-def import_files(files: Sequence[str], said: StatedRun) -> tuple[list[dict[str, str | float | None]], list[Fault]]:
-    """The rows of result files by column, and a fault for each run, or file, that gives none."""
+def import_files(files: Sequence[str], said: RunSettings, seconds: float | None = None) -> Imports:
+    """The rows of result files, and what engines say of themselves.
+
+    Scrapes of one engine are taken in order: what was served between each and the next. `seconds` lie between two, or since
+    the start of the engine.
+    """
     found: list[dict[str, str | float | None]] = []
     faults: list[Fault] = []
+    scrapes: list[Scrape] = []
+    facts: list[EngineFacts] = []
     for file in files:
         try:
             reading = read_results(file)
         except InputError as error:
             faults += error.faults
             continue
+        scrapes += reading.scrapes
+        facts += reading.facts
         cells, wrong = rows(reading.runs, said, file)
         found += [{name: _value(name, text) for name, text in row.items()} for row in cells]
         faults += (*reading.faults, *wrong)
-    return found, faults
+    for group in _of_engines(scrapes):
+        reading = read_scrapes(group, seconds)
+        cells, wrong = rows(reading.runs, said, group[-1].file)
+        found += [{name: _value(name, text) for name, text in row.items()} for row in cells]
+        faults += (*reading.faults, *wrong)
+    return Imports(found, faults, tuple(facts))
+
+
+def _of_engines(scrapes: Sequence[Scrape]) -> list[list[Scrape]]:
+    """Scrapes by engine and model, in their order."""
+    found: dict[tuple[str, str], list[Scrape]] = {}
+    for one in scrapes:
+        found.setdefault((one.engine, one.model), []).append(one)
+    return list(found.values())
 
 
 def csv_text(found: Sequence[Mapping[str, str | float | None]]) -> str:
@@ -125,7 +137,7 @@ RECORDED = ("engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "con
 LENGTHS = ("isl", "osl")  # which differ where what is said is not what was measured, to within COUNT_TOLERANCE
 
 
-def rows(runs: Sequence[BenchmarkRun], stated: StatedRun, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
+def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
     """A row of cells, by column, for each run of a file, and the faults of the runs that give none."""
     found: list[dict[str, str]] = []
     faults: list[Fault] = []
@@ -145,7 +157,7 @@ def rows(runs: Sequence[BenchmarkRun], stated: StatedRun, file: str) -> tuple[li
     return found, faults
 
 
-def _contradictions(run: BenchmarkRun, stated: StatedRun, file: str) -> Iterator[Fault]:
+def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterator[Fault]:
     for name in RECORDED:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and recorded != said:
@@ -161,9 +173,11 @@ def _absent(cells: dict[str, str]) -> list[str]:
     return [name for name in OPTIONS if name != "load" and not cells[name]] + ([] if cells["mode"] else ["load"])
 
 
-def _cells(run: BenchmarkRun, stated: StatedRun, id_: str) -> dict[str, str]:
+def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
     """The cells of a row; empty where neither the file nor the user says anything."""
-    values: dict[str, object] = {name: getattr(stated, name) or getattr(run, name, None) for name in StatedRun._fields}
+    values: dict[str, object] = {
+        name: getattr(stated, name) or getattr(run, name, None) for name in (one.name for one in fields(RunSettings))
+    }
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)

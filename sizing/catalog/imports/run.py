@@ -41,21 +41,19 @@ class LatencyFigures(NamedTuple):
         return LatencyFigures(mean, {percent: value * factor for percent, value in self.percentiles.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkRun:
-    """What a result file says of one run: a setting is empty or None where the file does not record it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How a run was made, as a file records it or the user states it; empty or None where nothing does.
 
-    `rate_per_s` is infinite where all requests were sent at once. `asked_osl` is the output length that was forced on the
-    engine. `line` is the line of a file with several runs.
+    `rate_per_s` is infinite where all requests were sent at once.
     """
 
-    tool: str
-    line: int | None = None
     model: str = ""
     engine: str = ""
     engine_version: str = ""
     gpu: str = ""
     weight_precision: str = ""
+    kv_precision: str = ""
     n_gpus: int | None = None
     tp: int | None = None
     pp: int | None = None
@@ -63,9 +61,19 @@ class BenchmarkRun:
     attention_dp: int | None = None
     isl: float | None = None
     osl: float | None = None
-    asked_osl: float | None = None
     concurrency: int | None = None
     rate_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkRun(RunSettings):
+    """What a result file says of one run. `asked_osl` is the output length that was forced on the engine; `line` is the line of a
+    file with several runs.
+    """
+
+    tool: str
+    line: int | None = None
+    asked_osl: float | None = None
     requests: int | None = None
     failed: int = 0
     ttft: LatencyFigures = field(default_factory=LatencyFigures)

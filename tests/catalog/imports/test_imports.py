@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ from hypothesis import strategies as st
 from places import SHARED
 
 from sizing.catalog.imports.results import read_results
-from sizing.catalog.imports.rows import HEAD, StatedRun, csv_text, import_files
+from sizing.catalog.imports.rows import HEAD, csv_text, import_files
+from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
 from sizing.specs.errors import InputError
 
 # One run: TTFT 50 ms, then 31 gaps of 10 ms, so OSL 32 and E2E 360 ms; 40 requests in 4 s, 4 in flight.
 TTFT_MS, ITL_MS, E2E_MS, ISL, OSL, IN_FLIGHT = 50.0, 10.0, 360.0, 128, 32, 4
 REQUESTS, SECONDS = 40, 4.0
-STATED = StatedRun(model="llama-3.1-8b", gpu="h100-sxm", engine="vllm", weight_precision="bf16", tp=1)
+STATED = RunSettings(model="llama-3.1-8b", gpu="h100-sxm", engine="vllm", weight_precision="bf16", tp=1)
 
 VLLM = {
     "backend": "openai-chat", "model_id": "m", "request_rate": "inf", "max_concurrency": IN_FLIGHT, "duration": SECONDS,
@@ -123,7 +125,7 @@ def written(tmp_path: Path, content: Any, name: str = "result.json") -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_run_means_the_same_in_every_form(tmp_path: Path, form: str) -> None:
-    (row,), faults = import_files([written(tmp_path, FORMS[form])], STATED)
+    (row,), faults, _ = import_files([written(tmp_path, FORMS[form])], STATED)
     assert faults == []
     figures = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s", "isl", "osl", "ttft_p99_ms")
     assert [row[name] for name in figures] == pytest.approx([50, 10, 360, 10, 320, 128, 32, 60])
@@ -132,7 +134,7 @@ def test_one_run_means_the_same_in_every_form(tmp_path: Path, form: str) -> None
 
 def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({**VLLM, "max_concurrency": in_flight}) for in_flight in (4, 8, 16))
-    rows, faults = import_files([written(tmp_path, lines)], STATED)
+    rows, faults, _ = import_files([written(tmp_path, lines)], STATED)
     assert ([row["concurrency"] for row in rows], faults) == ([4, 8, 16], [])
 
 
@@ -141,7 +143,7 @@ def test_lists_of_single_requests_give_percentiles(tmp_path: Path) -> None:
     gaps = [[0.010] * 3, [0.020] * 7, [0.012] * 4]
     summary = {key: value for key, value in VLLM.items() if "tpot" not in key}
     detailed = {**summary, "completed": 3, "ttfts": [0.05, 0.08, 0.06], "itls": gaps}
-    (row,), _ = import_files([written(tmp_path, detailed)], STATED)
+    (row,), _, _ = import_files([written(tmp_path, detailed)], STATED)
     assert row["itl_ms"] == pytest.approx(14.0)
     assert row["itl_p50_ms"] == pytest.approx(12.0)
     assert row["e2e_p50_ms"] == pytest.approx(108.0)
@@ -163,7 +165,7 @@ def test_records_of_single_requests_are_one_run(tmp_path: Path) -> None:
 
     records = [request(0, 500, 11, "warmup"), request(0, 40, 11), request(100, 60, 21)]
     file = written(tmp_path, "\n".join(map(json.dumps, records)))
-    (row,), _ = import_files([file], STATED._replace(concurrency=2))
+    (row,), _, _ = import_files([file], replace(STATED, concurrency=2))
     assert (row["num_requests"], row["osl"], row["ttft_ms"]) == (2, 16, 50)
     assert row["req_per_s"] == pytest.approx(2 / 0.36)
 
@@ -175,7 +177,7 @@ def test_lengths_of_another_tokenizer_give_way_to_the_length_that_was_forced(tmp
         "extra_inputs": {"min_tokens": 25, "ignore_eos": True},
     }
     run = {**GENAI_PERF, "input_config": {**GENAI_PERF["input_config"], **forced}}
-    (row,), _ = import_files([written(tmp_path, run)], STATED)
+    (row,), _, _ = import_files([written(tmp_path, run)], STATED)
     assert row["osl"] == 25
     assert row["itl_ms"] == pytest.approx((E2E_MS - TTFT_MS) / 24)
     assert row["output_tok_per_s"] == pytest.approx(25 * REQUESTS / SECONDS)
@@ -192,7 +194,7 @@ def test_a_csv_export_reads_as_its_json(tmp_path: Path) -> None:
         "Input Sequence Length,128.00,1,2,3,4,5,6,7,8\n"
         "\nMetric,Value\nOutput Token Throughput (per sec),320.00\nRequest Throughput (per sec),10.00\n"
     )
-    (row,), faults = import_files([written(tmp_path, table, "result.csv")], STATED._replace(concurrency=4))
+    (row,), faults, _ = import_files([written(tmp_path, table, "result.csv")], replace(STATED, concurrency=4))
     assert faults == []
     assert [row[name] for name in ("ttft_ms", "ttft_p99_ms", "e2e_ms", "req_per_s")] == [1050, 1060, 1360, 10]
 
@@ -200,33 +202,35 @@ def test_a_csv_export_reads_as_its_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (StatedRun(), "model, engine, gpu, tp, weight_precision"),
-        (STATED._replace(gpu=""), "--gpu"),
-        (STATED._replace(tp=None), "--tp"),
+        (RunSettings(), "model, engine, gpu, tp, weight_precision"),
+        (replace(STATED, gpu=""), "--gpu"),
+        (replace(STATED, tp=None), "--tp"),
     ],
 )
-def test_what_a_file_does_not_record_is_asked_for_in_one_line(tmp_path: Path, stated: StatedRun, expected: str) -> None:
+def test_what_a_file_does_not_record_is_asked_for_in_one_line(
+    tmp_path: Path, stated: RunSettings, expected: str
+) -> None:
     unnamed = {**VLLM, "model_id": ""}
-    rows, faults = import_files([written(tmp_path, unnamed)], stated)
+    rows, faults, _ = import_files([written(tmp_path, unnamed)], stated)
     assert rows == []
     assert [expected in str(fault) for fault in faults] == [True]
 
 
 def test_a_statement_against_the_file_is_refused(tmp_path: Path) -> None:
-    rows, (fault,) = import_files([written(tmp_path, AGGREGATE)], STATED._replace(weight_precision="fp8"))
+    rows, (fault,), _ = import_files([written(tmp_path, AGGREGATE)], replace(STATED, weight_precision="fp8"))
     assert rows == []
     assert "the file records bf16, --precision says fp8" in str(fault)
 
 
 def test_lengths_that_were_not_measured_are_refused(tmp_path: Path) -> None:
-    rows, (fault,) = import_files([written(tmp_path, VLLM)], STATED._replace(isl=500))
+    rows, (fault,), _ = import_files([written(tmp_path, VLLM)], replace(STATED, isl=500))
     assert rows == []
     assert "the file records a mean of 128, --isl says 500" in str(fault)
 
 
 def test_latencies_that_a_file_leaves_out_are_named(tmp_path: Path) -> None:
     run = {key: value for key, value in VLLM.items() if "ttft" not in key and "tpot" not in key}
-    (row,), _ = import_files([written(tmp_path, run)], STATED)
+    (row,), _, _ = import_files([written(tmp_path, run)], STATED)
     assert "does not state: TTFT, ITL, E2E" in str(row["notes"])
 
 
@@ -235,7 +239,7 @@ def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
         written(tmp_path, {**SGLANG, "accept_length": 2.4}, "drafts.json"),
         written(tmp_path, {**AGGREGATE, "spec_decoding": "mtp"}, "mtp.json"),
     ]
-    rows, _ = import_files(files, STATED)
+    rows, _, _ = import_files(files, STATED)
     assert [str(row["notes"]).count("speculative decoding") for row in rows] == [1, 1]
 
 
@@ -258,19 +262,19 @@ def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_taken_is_named_with_its_reason(tmp_path: Path, content: str, words: str) -> None:
-    rows, faults = import_files([written(tmp_path, content)], STATED)
+    rows, faults, _ = import_files([written(tmp_path, content)], STATED)
     assert rows == []
     assert any(words in str(fault) for fault in faults), faults
 
 
 def test_good_runs_are_kept_beside_bad_ones(tmp_path: Path) -> None:
     lines = f"{json.dumps(VLLM)}\n{json.dumps({**VLLM, 'completed': 0})}\n{json.dumps(SGLANG)}\n"
-    rows, (fault,) = import_files([written(tmp_path, lines)], STATED)
+    rows, (fault,), _ = import_files([written(tmp_path, lines)], STATED)
     assert (len(rows), fault.line) == (2, 2)
 
 
 def test_rows_go_round_through_the_file_of_measured_rows(tmp_path: Path) -> None:
-    rows, _ = import_files([written(tmp_path, FORMS[form], f"{form}.json") for form in FORMS], STATED)
+    rows, _, _ = import_files([written(tmp_path, FORMS[form], f"{form}.json") for form in FORMS], STATED)
     path = tmp_path / "measured.csv"
     path.write_text(csv_text(rows))
     assert [row.measured()["e2e_ms"] for row in load_measured(path)] == pytest.approx([E2E_MS] * len(FORMS))
@@ -280,7 +284,7 @@ def test_rows_go_round_through_the_file_of_measured_rows(tmp_path: Path) -> None
 @pytest.mark.skipif(not (SHARED / "formats").is_dir(), reason="samples are not here")
 def test_every_sample_gives_rows_or_a_reason() -> None:
     for file in sorted((SHARED / "formats").iterdir()):
-        rows, faults = import_files([str(file)], STATED)
+        rows, faults, _ = import_files([str(file)], STATED)
         assert rows or faults, file.name
         for row in rows:
             assert all(not isinstance(value, float) or value >= 0 for value in row.values()), file.name
@@ -314,7 +318,7 @@ def test_mutated_results_give_rows_or_faults(tmp_path_factory: pytest.TempPathFa
             break
     path = tmp_path_factory.mktemp("mutated") / "result.json"
     path.write_text(json.dumps(entry))
-    rows, faults = import_files([str(path)], STATED)
+    rows, faults, _ = import_files([str(path)], STATED)
     assert rows or faults
     for row in rows:
         assert all(not isinstance(value, float) or 0 <= value < float("inf") for value in row.values())

@@ -1,0 +1,48 @@
+"""What a start-up log says of a GPU's memory, beside what is predicted for the settings that it prints."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sizing.answers.deployment import memory
+from sizing.catalog.imports.engine_logs import EngineFacts
+from sizing.catalog.imports.run import RunSettings
+from sizing.model.memory import MemoryUse
+from sizing.question.ask import ask_layout
+from sizing.specs.errors import InputError
+
+# Settings of a log, and the options that state them; what the user states comes first.
+OPTIONS = {"tp": "tp", "pp": "pp", "memory_fraction": "memory_fraction", "max_model_len": "max_model_len", "max_num_seqs": "max_num_seqs",
+           "max_num_batched_tokens": "max_num_batched_tokens", "kv_precision": "kv_precision"}  # fmt: skip
+NEEDED = {"model": "--model", "gpu": "--gpu"}
+
+
+class Logged(NamedTuple):
+    """The facts of a log, the memory predicted for them, and why there is none."""
+
+    facts: EngineFacts
+    predicted: MemoryUse | None
+    why_not: str | None
+
+
+def logged(facts: EngineFacts, said: RunSettings) -> Logged:
+    """A log beside its prediction; what neither log nor user says is asked for by its option."""
+    names = {"model": said.model or facts.model, "gpu": said.gpu}
+    absent = [option for name, option in NEEDED.items() if not names[name]]
+    if absent:
+        return Logged(facts, None, f"a prediction needs {' and '.join(absent)}")
+    version = said.engine_version or facts.engine_version
+    options = {
+        **names,
+        "engine": f"{facts.engine}:{version}" if version else facts.engine,
+        "precision": said.weight_precision or None,
+        "dp": said.attention_dp,
+        "ep": said.ep,
+        **{option: getattr(said, name, None) or getattr(facts, name) or None for name, option in OPTIONS.items()},
+    }
+    try:
+        return Logged(
+            facts, memory(ask_layout(**{name: value for name, value in options.items() if value is not None})), None
+        )
+    except InputError as error:
+        return Logged(facts, None, "; ".join(map(str, error.faults)))

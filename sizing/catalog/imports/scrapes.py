@@ -1,0 +1,217 @@
+"""Prometheus metrics of a running vLLM or SGLang, in the text format that `/metrics` gives.
+
+Counters and histograms count from the start of the engine: one scrape gives averages since then, two of one engine what
+happened between them. Names: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from sizing.catalog.imports.run import PERCENTS, BenchmarkRun, LatencyFigures, MalformedRunError
+from sizing.specs.units import MILLI
+
+SAMPLE = re.compile(r"(?P<name>(?:vllm|sglang):\w+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+(?P<at_ms>-?\d+))?\s*")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+ENGINES = ("vllm", "sglang")
+# Spellings of one figure, the best first. A gap between tokens is that of requests where a version counts it, else of all tokens.
+TTFT, E2E = ("time_to_first_token_seconds",), ("e2e_request_latency_seconds",)
+ITL = ("request_time_per_output_token_seconds", "inter_token_latency_seconds", "time_per_output_token_seconds")
+PROMPTS, OUTPUTS = ("prompt_tokens_total", "prompt_tokens"), ("generation_tokens_total", "generation_tokens")
+REQUESTS = ("request_success_total", "num_requests_total", "request_success")
+RUNNING, WAITING = ("num_requests_running", "num_running_reqs"), ("num_requests_waiting", "num_queue_reqs")
+CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
+HITS, QUERIES = (
+    ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
+    ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
+)
+DRAFTED = ("spec_decode_num_accepted_tokens_total", "spec_accept_length")
+MOST_OVER = 1.2  # requests in flight over those of a row, which are whole: what `run` takes for one load
+
+
+class Scrape(NamedTuple):
+    """The samples of one scrape, summed over the ranks of an engine: counters and gauges by name, histograms by name and bound."""
+
+    file: str
+    engine: str
+    model: str
+    values: Mapping[str, float]
+    buckets: Mapping[str, Mapping[float, float]]
+    at_s: float | None
+
+    def first(self, names: Sequence[str]) -> float | None:
+        """The value of the first spelling that there is."""
+        return next((self.values[name] for name in names if name in self.values), None)
+
+
+def recognised(content: str) -> bool:
+    """Whether a text is metrics of an engine: comments and samples, one of them of vLLM or SGLang."""
+    lines = [line for line in content.splitlines() if line.strip()]
+    shaped = all(line.startswith("#") or re.match(r"[A-Za-z_:][\w:]*(\{.*\})?\s+\S+", line) for line in lines[:200])
+    return shaped and any(line.startswith(tuple(f"{name}:" for name in ENGINES)) for line in lines)
+
+
+def scrape(content: str, file: str) -> Scrape:
+    """The samples of a text. Raises MalformedRunError for metrics of several models, and for a value that is none."""
+    values: dict[str, float] = {}
+    buckets: dict[str, dict[float, float]] = {}
+    models, engines, at_s = set(), set(), None
+    for line in content.splitlines():
+        sample = SAMPLE.fullmatch(line.strip())
+        if sample is None:
+            continue
+        labels = dict(LABEL.findall(sample["labels"] or ""))
+        engine, _, name = sample["name"].partition(":")
+        value = _number(sample["value"], name)
+        engines.add(engine)
+        models.add(labels.get("model_name", ""))
+        at_s = int(sample["at_ms"]) * MILLI if sample["at_ms"] else at_s
+        if name.endswith("_bucket"):
+            bound = _number(labels.get("le", "+Inf"), "le")
+            of = buckets.setdefault(name.removesuffix("_bucket"), {})
+            of[bound] = of.get(bound, 0.0) + value
+        elif math.isfinite(value):
+            values[name] = values.get(name, 0.0) + value
+    models.discard("")
+    if len(models) > 1 or len(engines) > 1:
+        raise MalformedRunError(f"holds metrics of several services: {', '.join(sorted(models or engines))}")
+    return Scrape(file, engines.pop() if engines else "", models.pop() if models else "", values, buckets, at_s)
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise MalformedRunError(f"{name} is no number: {text[:40]!r}") from None
+    if value < 0:
+        raise MalformedRunError(f"{name} is below zero: {text[:40]}")
+    return value
+
+
+def runs(scrapes: Sequence[Scrape], seconds: float | None) -> list[BenchmarkRun]:
+    """One run of a single scrape, averages since the start; of more of one engine what was between each and the next.
+
+    `seconds` are those since the start or between two scrapes, where the samples do not say when they were taken. Raises
+    MalformedRunError where nothing was served, and for scrapes that are not of one engine in order.
+    """
+    if len(scrapes) == 1:
+        return [_run(scrapes[0], seconds, "since the engine's start")]
+    return [_run(_between(a, b), _seconds(a, b, seconds), "between two scrapes") for a, b in pairwise(scrapes)]
+
+
+def _seconds(before: Scrape, after: Scrape, stated: float | None) -> float | None:
+    if before.at_s is not None and after.at_s is not None and after.at_s > before.at_s:
+        return after.at_s - before.at_s
+    return stated
+
+
+def _between(before: Scrape, after: Scrape) -> Scrape:
+    """What was counted between two scrapes; gauges are the mean of both."""
+    gauges = {*RUNNING, *WAITING, *CACHE_USE}
+    values = {
+        name: (value + before.values.get(name, value)) / 2 if name in gauges else value - before.values.get(name, 0.0)
+        for name, value in after.values.items()
+    }
+    buckets = {
+        name: {bound: count - before.buckets.get(name, {}).get(bound, 0.0) for bound, count in of.items()}
+        for name, of in after.buckets.items()
+    }
+    counted = [
+        value for name, value in values.items() if name not in gauges and name.endswith(("_total", "_count", "_sum"))
+    ]
+    if (before.engine, before.model) != (after.engine, after.model) or min(counted, default=0.0) < 0:
+        raise MalformedRunError(f"does not follow {before.file}: its counters are lower, or of another service")
+    return after._replace(values=values, buckets=buckets)
+
+
+def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
+    e2e, ttft = _spread(found, E2E), _spread(found, TTFT)
+    requests = next((count for name in E2E if (count := found.values.get(f"{name}_count"))), None) or found.first(
+        REQUESTS
+    )
+    if not requests:
+        raise MalformedRunError(f"no request was served {when}")
+    isl, osl = (
+        total / requests if (total := _tokens(found, kind)) is not None else None for kind in ("prompt", "generation")
+    )
+    in_flight, per_s = _load(found, e2e.mean, requests, seconds)
+    now = f"{found.first(RUNNING) or 0:,.0f} running and {found.first(WAITING) or 0:,.0f} waiting as it was taken"
+    cache = found.first(CACHE_USE)
+    notes = [
+        f"a running service {when}",
+        now + (f", {cache:.0%} of the cache in use" if cache is not None and cache <= 1 else ""),
+    ]
+    hits, queries = found.first(HITS), found.first(QUERIES)
+    if hits and queries:
+        notes.append(f"prefix caching: {min(1.0, hits / queries):.0%} of prompt tokens were found")
+    if found.first(DRAFTED):
+        notes.append("speculative decoding: drafts were accepted")
+    if f"{ITL[0]}_count" not in found.values:
+        notes.append("ITL is the mean of all gaps between tokens, long answers count more")
+    if seconds is None:
+        notes.append("requests/s by Little's law, from requests in flight as it was taken")
+    return BenchmarkRun(
+        f"{found.engine} metrics",
+        model=found.model,
+        engine=found.engine,
+        isl=isl,
+        osl=osl,
+        concurrency=None if in_flight is None else max(1, round(in_flight), math.ceil(in_flight / MOST_OVER)),
+        requests=round(requests),
+        ttft=ttft,
+        itl=_spread(found, ITL),
+        e2e=e2e,
+        req_per_s=per_s,
+        output_tok_per_s=None if per_s is None or osl is None else per_s * osl,
+        notes=tuple(notes),
+    )
+
+
+def _load(
+    found: Scrape, e2e_ms: float | None, requests: float, seconds: float | None
+) -> tuple[float | None, float | None]:
+    """(requests in flight on average, requests/s); each None where it is not known."""
+    if seconds is not None:
+        per_s = requests / seconds
+        return (None if e2e_ms is None else per_s * e2e_ms * MILLI), per_s
+    in_flight = found.first(RUNNING)
+    if not in_flight or not e2e_ms:
+        return None, None
+    in_flight += found.first(WAITING) or 0.0
+    return in_flight, in_flight / (e2e_ms * MILLI)
+
+
+def _tokens(found: Scrape, kind: str) -> float | None:
+    """Tokens of the requests that ended; where they are not counted, of all."""
+    of_ended = found.values.get(f"request_{kind}_tokens_sum")
+    return of_ended if of_ended is not None else found.first(PROMPTS if kind == "prompt" else OUTPUTS)
+
+
+def _spread(found: Scrape, names: Iterable[str]) -> LatencyFigures:
+    """Mean and percentiles of a histogram of seconds, in ms; percentiles beyond its last bound are not known."""
+    for name in names:
+        count, total = found.values.get(f"{name}_count"), found.values.get(f"{name}_sum")
+        if count and total is not None:
+            return LatencyFigures(total / count / MILLI, _percentiles(found.buckets.get(name, {})))
+    return LatencyFigures()
+
+
+def _percentiles(buckets: Mapping[float, float]) -> dict[float, float]:
+    """Percentiles in ms, evenly spread within a bucket."""
+    bounds = sorted(buckets)
+    total = buckets[bounds[-1]] if bounds else 0.0
+    found: dict[float, float] = {}
+    for percent in PERCENTS if total > 0 else ():
+        wanted, low, below = percent / 100 * total, 0.0, 0.0
+        for bound in bounds:
+            if buckets[bound] >= wanted:
+                if math.isfinite(bound):
+                    within = (wanted - below) / max(buckets[bound] - below, 1e-12)
+                    found[percent] = (low + (bound - low) * min(1.0, max(0.0, within))) / MILLI
+                break
+            low, below = bound, buckets[bound]
+    return {percent: value for percent, value in found.items() if value > 0}

@@ -1,0 +1,263 @@
+"""What running engines say of themselves: Prometheus scrapes become rows, start-up logs facts beside a prediction."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sizing.answers.logged import logged
+from sizing.catalog.imports.engine_logs import LINES, EngineFacts
+from sizing.catalog.imports.rows import Imports, csv_text, import_files
+from sizing.catalog.imports.run import RunSettings
+from sizing.catalog.measured import load_measured
+from sizing.cli.main import run
+
+STATED = RunSettings(gpu="h100-sxm", weight_precision="bf16", tp=1)
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+# 600 requests of 1,000 prompt and 200 output tokens: TTFT 100 ms, 20 ms a token, so E2E 4.08 s; in 60 s 40.8 in flight.
+REQUESTS, ISL, OSL, TTFT_S, ITL_S, SECONDS = 600, 1000, 200, 0.1, 0.02, 60.0
+E2E_S = TTFT_S + (OSL - 1) * ITL_S
+
+
+def metrics(times: float = 1.0, engine: str = "vllm", at_s: float | None = None, ranks: int = 1, more: str = "") -> str:
+    """The text of /metrics after `times` as many requests, over so many ranks."""
+    new = engine == "vllm"
+    names = {
+        "ttft": "time_to_first_token_seconds",
+        "itl": "request_time_per_output_token_seconds" if new else "inter_token_latency_seconds",
+        "e2e": "e2e_request_latency_seconds",
+    }
+    stamp = "" if at_s is None else f" {at_s * 1e3:.0f}"
+    lines = [
+        "# HELP python_info Python platform information",
+        "# TYPE python_info gauge",
+        'python_info{version="3.12"} 1.0',
+    ]
+    for rank in range(ranks):
+        labels = f'engine="{rank}",model_name="{MODEL}"'
+        n = REQUESTS * times / ranks
+        gaps = n if new else n * (OSL - 1)
+        counted = {
+            ("num_requests_running" if new else "num_running_reqs"): 40 / ranks,
+            ("num_requests_waiting" if new else "num_queue_reqs"): 2 / ranks,
+            "prompt_tokens_total": n * ISL,
+            "generation_tokens_total": n * OSL,
+            ("request_success_total" if new else "num_requests_total"): n,
+        }
+        for name, (count, mean) in {"ttft": (n, TTFT_S), "itl": (gaps, ITL_S), "e2e": (n, E2E_S)}.items():
+            counted |= {f"{names[name]}_count": count, f"{names[name]}_sum": count * mean}
+            for bound, share in ((mean / 2, 0.0), (mean, 0.5), (mean * 2, 1.0), (math.inf, 1.0)):
+                le = "+Inf" if math.isinf(bound) else repr(bound)
+                lines.append(f'{engine}:{names[name]}_bucket{{{labels},le="{le}"}} {count * share}{stamp}')
+        lines += [f"{engine}:{name}{{{labels}}} {value}{stamp}" for name, value in counted.items()]
+    return "\n".join([*lines, more]) + "\n"
+
+
+def imported(tmp_path: Path, *texts: str, seconds: float | None = None, said: RunSettings = STATED) -> Imports:
+    files = []
+    for number, text in enumerate(texts):
+        path = tmp_path / f"engine{number}.txt"
+        path.write_text(text, encoding="utf-8")
+        files.append(str(path))
+    return import_files(files, said, seconds)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_scrape_since_the_start_is_the_average_load(tmp_path: Path, engine: str, ranks: int) -> None:
+    found = imported(tmp_path, metrics(engine=engine, ranks=ranks), seconds=SECONDS)
+    assert found.faults == []
+    (row,) = found.rows
+    assert (row["engine"], row["model"], row["mode"]) == (engine, MODEL, "closed_loop")
+    assert (row["isl"], row["osl"], row["num_requests"]) == (ISL, OSL, REQUESTS)
+    assert row["concurrency"] == round(REQUESTS / SECONDS * E2E_S)  # Little's law
+    assert row["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
+    for name, seconds in (("ttft", TTFT_S), ("itl", ITL_S), ("e2e", E2E_S)):
+        assert row[f"{name}_ms"] == pytest.approx(seconds * 1e3)
+        assert row[f"{name}_p50_ms"] == pytest.approx(seconds * 1e3)  # half lie below the mean, which is a bound
+        assert row[f"{name}_p99_ms"] == pytest.approx(seconds * 1e3 * (1 + 0.49 / 0.5))
+
+
+def test_two_scrapes_are_what_lies_between_them(tmp_path: Path) -> None:
+    (row,) = imported(tmp_path, metrics(3.0), metrics(4.0), seconds=SECONDS).rows
+    assert row["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
+    assert (row["num_requests"], row["concurrency"]) == (REQUESTS, 41)
+    (stamped,) = imported(tmp_path, metrics(3.0, at_s=1000), metrics(4.0, at_s=1000 + SECONDS)).rows
+    assert stamped["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
+
+
+def test_without_a_time_the_rate_follows_from_requests_in_flight(tmp_path: Path) -> None:
+    (row,) = imported(tmp_path, metrics()).rows
+    assert (row["concurrency"], row["req_per_s"]) == (42, pytest.approx(42 / E2E_S))
+    assert "Little's law" in str(row["notes"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ((metrics(0.0),), "no request was served"),
+        ((metrics(4.0), metrics(3.0)), "its counters are lower"),
+        ((metrics() + 'vllm:num_requests_running{model_name="other"} 1\n',), "several services"),
+        ((metrics() + f'vllm:num_requests_running{{model_name="{MODEL}"}} many\n',), "is no number: 'many'"),
+        ((metrics() + f'vllm:prompt_tokens_total{{model_name="{MODEL}"}} -5\n',), "below zero"),
+    ],
+)
+def test_scrapes_that_say_nothing_are_refused_with_the_reason(
+    tmp_path: Path, texts: tuple[str, ...], says: str
+) -> None:
+    found = imported(tmp_path, *texts, seconds=SECONDS)
+    assert found.rows == []
+    assert any(says in str(fault) for fault in found.faults), found.faults
+
+
+def test_what_a_scrape_does_not_say_is_asked_for_by_name(tmp_path: Path) -> None:
+    (fault,) = imported(tmp_path, metrics(), said=RunSettings()).faults
+    assert "--gpu, --tp, --precision" in str(fault)
+
+
+def test_drafts_and_prefixes_found_in_cache_are_told(tmp_path: Path) -> None:
+    more = "\n".join(
+        f"vllm:{name} {value}"
+        for name, value in {
+            "prefix_cache_hits_total": 30,
+            "prefix_cache_queries_total": 100,
+            "spec_decode_num_accepted_tokens_total": 5,
+        }.items()
+    )
+    (row,) = imported(tmp_path, metrics(more=more)).rows
+    assert "prefix caching: 30%" in str(row["notes"]) and "speculative decoding" in str(row["notes"])
+
+
+def test_a_running_service_is_sized_anew_from_its_scrapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "metrics.txt", tmp_path / "rows.csv"
+    path.write_text(metrics(), encoding="utf-8")
+    words = ["-g", "h100-sxm", "--tp", "1", "--precision", "bf16", "--seconds", "60", "-o", str(out)]
+    assert run(["import", str(path), *words]) == 0
+    capsys.readouterr()
+    assert (
+        run(["estimate", "--from", str(out), "--rps", "100", "--closed-loop", "--max-utilisation", "100%", "--json"])
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found["deployment"]["gpus"] == 10  # 100 requests/s, 10 of one GPU
+
+
+def test_rows_of_scrapes_go_round_through_the_file(tmp_path: Path) -> None:
+    found = imported(tmp_path, metrics(), seconds=SECONDS)
+    path = tmp_path / "rows.csv"
+    path.write_text(csv_text(found.rows), encoding="utf-8")
+    (row,) = load_measured(path)
+    assert (row.ttft_ms, row.concurrency) == (pytest.approx(TTFT_S * 1e3), 41)
+
+
+# --- start-up logs -------------------------------------------------------------------------------------------------------
+
+LOGS = {
+    "vllm": (  # figures of a published log: llm-d-planner's accuracy report, Llama-3.1-8B on an H100 under vLLM 0.19.0
+        "INFO 07-15 10:00:05 [core.py:69] Initializing a V1 LLM engine (v0.19.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', "
+        "max_seq_len=8192, tensor_parallel_size=1, pipeline_parallel_size=1, kv_cache_dtype=auto\n"
+        "INFO 07-15 10:00:05 [arg_utils.py:9] non-default args: {'gpu_memory_utilization': 0.95}\n"
+        "INFO 07-15 10:00:15 [gpu_model_runner.py:1801] Model loading took 14.99 GiB and 3.2 seconds\n"
+        "INFO 07-15 10:00:30 [gpu_worker.py:232] Available KV cache memory: 58.11 GiB\n"
+        "INFO 07-15 10:00:30 [kv_cache_utils.py:716] GPU KV cache size: 476,000 tokens\n"
+        "INFO 07-15 10:00:30 [kv_cache_utils.py:720] Maximum concurrency for 8,192 tokens per request: 58.11x\n"
+        "INFO 07-15 10:00:51 [gpu_model_runner.py:2326] Graph capturing finished in 21 secs, took 0.9 GiB\n",
+        {"engine_version": "0.19.0", "weights_gib": 14.99, "kv_cache_gib": 58.11, "kv_cache_tokens": 476000, "max_concurrency": 58.11,
+         "graphs_gib": 0.9, "max_model_len": 8192, "tp": 1, "memory_fraction": 0.95, "kv_precision": ""},
+    ),
+    "vllm of 0.6": (
+        "INFO Initializing an LLM engine (v0.6.6) with config: model='a/b', tensor_parallel_size=2\n"
+        "INFO Memory profiling takes 1.36 seconds the current vLLM instance can use total_gpu_memory (79.19GiB) x gpu_memory_utilization "
+        "(0.90) = 71.27GiB model weights take 14.99GiB; non_torch_memory takes 0.16GiB; PyTorch activation peak memory takes 1.23GiB; "
+        "the rest of the memory reserved for KV Cache is 54.88GiB.\n",
+        {"weights_gib": 14.99, "non_torch_gib": 0.16, "activation_gib": 1.23, "kv_cache_gib": 54.88, "memory_fraction": 0.9, "tp": 2},
+    ),
+    "sglang": (
+        "[2025-07-15 10:00:00] server_args=ServerArgs(model_path='a/b', mem_fraction_static=0.88, tp_size=4, kv_cache_dtype='auto')\n"
+        "[2025-07-15 10:00:15] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=63.59 GB, mem usage=15.08 GB.\n"
+        "[2025-07-15 10:00:15] KV Cache is allocated. #tokens: 435211, K size: 26.56 GB, V size: 26.56 GB\n"
+        "[2025-07-15 10:00:25] Capture cuda graph end. Time elapsed: 7.82 s. mem usage=0.28 GB. avail mem=9.37 GB.\n"
+        "[2025-07-15 10:00:25] max_total_num_tokens=435211, chunked_prefill_size=8192, max_running_requests=2048, context_len=131072\n",
+        {"weights_gib": 15.08, "kv_cache_gib": 53.12, "kv_cache_tokens": 435211, "graphs_gib": 0.28, "tp": 4, "memory_fraction": 0.88,
+         "max_num_batched_tokens": 8192, "max_num_seqs": 2048, "max_model_len": 131072},
+    ),
+    "tensorrt-llm": (  # the log of its own documents
+        "[TensorRT-LLM] TensorRT-LLM version: 0.14.0\n"
+        "[TensorRT-LLM][INFO] Memory usage when calculating max tokens in paged kv cache: total: 79.10 GiB, available: 70.48 GiB\n"
+        "[TensorRT-LLM][INFO] Number of blocks in KV cache primary pool: 4060\n"
+        "[TensorRT-LLM][INFO] Allocated 63.44 GiB for max tokens in paged KV cache (259840).\n",
+        {"engine_version": "0.14.0", "kv_cache_gib": 63.44, "kv_cache_tokens": 259840},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_start_up_log_gives_its_facts(tmp_path: Path, name: str) -> None:
+    text, expected = LOGS[name]
+    found = imported(tmp_path, text)
+    assert (found.rows, found.faults) == ([], [])
+    (facts,) = found.facts
+    assert facts.engine == name.partition(" ")[0]
+    assert {key: getattr(facts, key) for key in expected} == pytest.approx(expected)
+
+
+def test_a_log_stands_beside_its_prediction(tmp_path: Path) -> None:
+    (facts,) = imported(tmp_path, LOGS["vllm"][0]).facts
+    found = logged(facts, STATED)
+    assert found.predicted is not None
+    assert found.predicted.weights_gib == pytest.approx(14.99, abs=0.01)
+    assert found.predicted.kv_cache_tokens == pytest.approx(476000, rel=0.03)
+    assert found.predicted.max_concurrency == pytest.approx(58.11, rel=0.03)
+
+
+def test_what_a_log_does_not_say_is_asked_for_by_name() -> None:
+    assert logged(EngineFacts("x.log", "tensorrt-llm"), RunSettings()).why_not == "a prediction needs --model and --gpu"
+    assert logged(EngineFacts("x.log", "vllm", model=MODEL), RunSettings()).why_not == "a prediction needs --gpu"
+
+
+def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    (fault,) = imported(tmp_path, LOGS["vllm"][0].splitlines()[0]).faults
+    assert "ends before it says what its memory holds" in str(fault)
+
+
+def test_import_shows_a_log_and_exits_with_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(LOGS["vllm"][0], encoding="utf-8")
+    assert run(["import", str(path), "-g", "h100-sxm"]) == 0
+    assert "KV cache, tokens" in capsys.readouterr().out
+    assert run(["import", str(path), "-g", "h100-sxm", "--json"]) == 0
+    (log,) = json.loads(capsys.readouterr().out)["logs"]
+    assert log["facts"]["kv_cache_tokens"] == 476000 and log["predicted"]["weights_gib"] > 14
+
+
+def test_every_fact_of_a_line_is_a_field() -> None:
+    assert {name for lines in LINES.values() for name in lines} <= set(EngineFacts._fields)
+
+
+TEXTS = st.sampled_from([metrics(), metrics(engine="sglang"), *(text for text, _ in LOGS.values())])
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.data())
+def test_mutated_scrapes_and_logs_give_figures_or_faults(
+    tmp_path_factory: pytest.TempPathFactory, text: str, data: st.DataObject
+) -> None:
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 30)))
+        put = data.draw(st.sampled_from(["", "NaN", "inf", "-1", "1e400", "{", '"', "\n", "9" * 20, " 0 ", "x"]))
+        text = text[:start] + put + text[end:]
+    path = tmp_path_factory.mktemp("mutated") / "engine.txt"
+    path.write_text(text, encoding="utf-8")
+    found = import_files([str(path)], replace(STATED, model="llama-3.1-8b", engine=""), 60.0)
+    assert found.rows or found.faults or found.facts
+    for row in found.rows:
+        assert all(not isinstance(value, float) or 0 <= value < math.inf for value in row.values())
+    for facts in found.facts:
+        assert all(not isinstance(value, float) or 0 <= value < math.inf for value in facts)
