@@ -82,7 +82,7 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
     shapes = dict.fromkeys(_shape(row) for row in taken)
     if len(shapes) > 1:
         first = {shape: next(row for row in taken if _shape(row) == shape) for shape in list(shapes)[:MOST_LISTED]}
-        listed = [f"{shape.model} {row.isl:g}/{row.osl:g}" for shape, row in first.items()]
+        listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in first.values()]
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
         raise InputError(
             f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}",
@@ -133,7 +133,7 @@ def _rounded(tokens: float) -> float:
 
 
 def _shape(row: MeasuredRow) -> _Shape:
-    return _Shape(row.model, _rounded(row.isl), _rounded(row.osl))
+    return _Shape(model_key(row.model), _rounded(row.isl), _rounded(row.osl))
 
 
 def _mean(rows: Sequence[MeasuredRow], name: str) -> float:

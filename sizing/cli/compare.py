@@ -49,6 +49,10 @@ def command(
         ),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
+    ] = None,
     **values: Any,
 ) -> None:
     """Compare GPU types and weight precisions for one demand.
@@ -70,6 +74,11 @@ def command(
     from sizing.report.compare import document
     from sizing.report.compare_record import record
 
+    if measured is not None:
+        from sizing.cli.measured import compare_from
+
+        compare_from(measured, workload, {**values, "replace": replace, "jobs": jobs}, sort)
+        return
     if replace is not None:  # whose GPUs say what the demand is
         values = without_settings(values, OF_DEMAND)
     asked = ask(workload, {**values, "sort": sort, "replace": replace})

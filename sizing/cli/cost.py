@@ -35,6 +35,10 @@ def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
     ] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
+    ] = None,
     **values: Any,
 ) -> None:
     """Compare the cost of own servers, rented GPUs and an API.
@@ -56,6 +60,13 @@ def command(
         Part(lambda: _picture(values)),
         Part(lambda: ways_of(values)),
     )
+    if measured is not None:
+        from sizing.cli.measured import cost_from
+        from sizing.question.values import check
+
+        check(output, plot, ways)
+        cost_from(measured, workload, values, ways.value)
+        return
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
     check_rules(of_kind(asked, rows=False), WORKLOAD_OPTIONS, values)
     check_gpu(asked)

@@ -1,41 +1,78 @@
-"""`llmsize estimate --from`: the GPUs that a demand needs by measured rows."""
+"""`--from`: answers of several commands by measured rows in place of predictions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS
 from sizing.question.values import QUESTION_OPTIONS
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from sizing.answers.measured import Measured
+    from sizing.answers.measured_size import MeasuredSize
     from sizing.catalog.shelf import Found
+    from sizing.planning.bill import Ways
+    from sizing.planning.rules import ProvisionRules
+    from sizing.question.ask import MeasuredQuestion
+    from sizing.report.measured import MeasuredAnswer
     from sizing.specs.workload import Workload
 
 # What filters the rows, and what is asked of them; the rest says how a replica would be predicted.
 TAKEN = ("model", "gpu", "precision", "tp", "pp", "isl", "osl", "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
          "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
          "requests_per_user", "active_hours", "peak_to_mean", "percentile")  # fmt: skip
+RESERVED = (
+    "spare",
+    "availability",
+    "node_availability",
+    "mtbf",
+    "mttr",
+    "failures",
+    "maintenance",
+    "growth",
+    "start",
+    "until",
+)
+PAID = ("own", "cloud", "api", "split", "provider")
 RESULT_ENDINGS = (".json", ".jsonl")
 COUNTED = re.compile(r"\d+x")
 NO_EFFECT = "has no effect with --from: measured rows say what a replica serves"
 
 
-def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) -> None:
-    """Size by the rows of `file`, and print the answer. Exits with 1 where no measured load keeps the limits."""
+class ByRows(NamedTuple):
+    """What rows answer: the measured layouts that do, fewest GPUs first, and the record of `estimate --from`."""
+
+    measured: Measured
+    question: MeasuredQuestion
+    sizes: tuple[MeasuredSize, ...]
+    answer: MeasuredAnswer
+    format: str
+
+
+def by_rows(
+    file: str, workload: str | None, values: Mapping[str, Any], taken: Iterable[str] = (), *, whole: bool = False
+) -> ByRows:
+    """Size by the rows of `file` for any command; `taken` are its own options that mean something here.
+
+    `whole` lists every measured layout. Raises InputError with all faults, options without a meaning among them.
+    """
     from sizing.answers.measured_size import measured_sizes
     from sizing.catalog import workloads
-    from sizing.cli.output import chosen_format, complain, print_text, write
+    from sizing.cli.output import chosen_format
     from sizing.question.ask import measured_question
     from sizing.question.values import Part, check, options_of
-    from sizing.report.measured import document, record
+    from sizing.report.measured import record
 
+    values = {
+        field.name: values.get(field.name, False if field.type is bool else None) for field in QUESTION_OPTIONS
+    } | dict(values)
     output = Part(lambda: chosen_format(values))
-    idle = Part(lambda: _check_idle(values))
+    idle = Part(lambda: _check_idle(values, {*TAKEN, *taken}))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
     rows = Part(lambda: _rows(file, values, found.value))
     check(output, idle, found, rows)
@@ -43,24 +80,115 @@ def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) ->
     stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": _of_clients(values)})
     question = measured_question(found.value, stated)
     sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
-    answer = record(measured, question, sizes, short, closed=closed)
+    return ByRows(
+        measured, question, sizes, record(measured, question, sizes, short, closed=closed, whole=whole), output.value
+    )
+
+
+def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) -> None:
+    """Size by the rows of `file`, and print the answer. Exits with 1 where no measured load keeps the limits."""
+    from sizing.cli.output import complain, print_text, write
+    from sizing.report.measured import document
+
+    found = by_rows(file, workload, values)
     if not values["quiet"]:
-        write(document(answer), output.value)
-    elif answer.deployment is not None:
-        print_text(str(answer.deployment.gpus))
+        write(document(found.answer), found.format)
+    elif found.answer.deployment is not None:
+        print_text(str(found.answer.deployment.gpus))
+    else:
+        complain(f"infeasible: {found.answer.limiting}")
+    _end(found)
+
+
+def compare_from(file: str, workload: str | None, values: Mapping[str, Any], sort: str | None) -> None:
+    """Every measured layout side by side, by GPUs or by cost. Exits with 1 where none keeps the limits."""
+    from sizing.cli.output import write
+    from sizing.report.measured import by_cost, document
+
+    if sort not in (None, "gpus", "cost"):
+        raise InputError(Fault(f"{sort!r} is no order of measured layouts", field="--sort", allowed="gpus, cost"))
+    found = by_rows(file, workload, values, whole=True)
+    write(document(by_cost(found.answer) if sort == "cost" else found.answer), found.format)
+    _end(found)
+
+
+def plan_from(file: str, workload: str | None, values: Mapping[str, Any], rules: ProvisionRules) -> None:
+    """Add reserves and growth to what the rows answer. Exits with 1 where no measured load keeps the limits."""
+    from sizing.cli.output import complain, print_text, write
+    from sizing.report.measured import document, planned
+
+    found = by_rows(file, workload, values, RESERVED)
+    answer = planned(found.answer, _fleets(found, rules))
+    if not values["quiet"]:
+        write(document(answer), found.format)
+    elif answer.plan is not None:
+        print_text(str(answer.plan.gpus))
     else:
         complain(f"infeasible: {answer.limiting}")
-    if not answer.feasible:
+    _end(found)
+
+
+def cost_from(file: str, workload: str | None, values: Mapping[str, Any], ways: Ways) -> None:
+    """Price what the rows answer in every way. Exits with 1 where no measured load keeps the limits."""
+    from sizing.cli.output import write
+    from sizing.report.measured import document, priced
+
+    found = by_rows(file, workload, values, PAID)
+    write(document(priced(found.answer, _bill(found, ways))), found.format)
+    _end(found)
+
+
+def report_from(
+    file: str, workload: str | None, values: Mapping[str, Any], rules: ProvisionRules | None, ways: Ways | None
+) -> tuple[str, bool]:
+    """The page of what the rows answer, with a plan and its cost where they are asked for, and whether there is an answer."""
+    from sizing.report.measured import html, planned, priced
+
+    found = by_rows(file, workload, values, (*RESERVED, *PAID), whole=True)
+    answer = found.answer
+    if rules is not None:
+        answer = planned(answer, _fleets(found, rules))
+    if ways is not None:
+        answer = priced(answer, _bill(found, ways))
+    return html(answer), answer.feasible
+
+
+def is_rows(text: str | None) -> bool:
+    """Whether the value of a plan's `--from` is a file of rows, and not the day that it begins."""
+    return text is not None and ("/" in text or text.lower().endswith((".csv", *RESULT_ENDINGS)))
+
+
+def _fleets(found: ByRows, rules: ProvisionRules) -> Any:
+    from sizing.planning.by_rows import fleets
+
+    return fleets(found.sizes, found.question, rules)
+
+
+def _bill(found: ByRows, ways: Ways) -> Any:
+    from sizing.planning.by_rows import bill
+
+    return bill(found.sizes, found.measured, found.question, ways) if found.sizes else ()
+
+
+def _end(found: ByRows) -> None:
+    if not found.answer.feasible:
         raise typer.Exit(1)
 
 
-def _check_idle(values: Mapping[str, Any]) -> None:
+def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
     from sizing.question.rules import is_given
 
-    own = {"no_verify": "--no-verify", "explain": "--explain", "verbose": "--verbose"}
-    flags = {field.name: field.flags[0] for field in QUESTION_OPTIONS} | own
+    own = {
+        "no_verify": "--no-verify",
+        "explain": "--explain",
+        "verbose": "--verbose",
+        "jobs": "--jobs",
+        "replace": "--replace",
+    }
+    every = (*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS)
+    flags = {field.name: field.flags[0] for field in every} | own
     faults = [
-        Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in TAKEN and is_given(values.get(name))
+        Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in taken and is_given(values.get(name))
     ]
     if faults:
         raise InputError(faults)

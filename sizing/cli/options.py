@@ -82,7 +82,7 @@ PLAN_OPTIONS = (
     Field("failures", TEXT, ("--failures",), "What fails together: replica (each by itself, the default) or node (all replicas on it).", RESERVES),
     Field("maintenance", bool, ("--maintenance",), "Keep the size with one node out of service, on top of spare replicas.", RESERVES),
     Field("growth", TEXT, ("--growth",), "Growth of the demand a month: 5%.", GROWTH),
-    Field("start", TEXT, ("--from",), "Day of the plan, 2026-12 or 2026-12-31; today by default.", GROWTH),
+    Field("start", TEXT, ("--from",), "Day of the plan, 2026-12 or 2026-12-31, today by default; or a CSV of measured rows to size from.", GROWTH),
     Field("until", TEXT, ("--until",), "Month up to which the demand grows: 2027-12.", GROWTH),
     Field("cloud", TEXT, ("--cloud",), "Provider whose on-demand price counts (aws, gcp, azure, lambda ...), in whole instances; with a profile they follow the load.", CLOUD),
     Field("min_replicas", WHOLE, ("--min-replicas",), "Replicas of each workload that stay up at all hours, 1 by default.", CLOUD),

@@ -68,10 +68,19 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
+    from sizing.cli.measured import is_rows
     from sizing.cli.output import chosen_format, complain, print_text, write, write_picture
     from sizing.question.values import Part
 
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
+    if is_rows(values["start"]):
+        from sizing.cli.measured import plan_from
+        from sizing.question.values import check
+
+        rules = Part(lambda: rows_rules(values))
+        check(output, files, rules)
+        plan_from(values["start"], workload, {**values, "start": None}, rules.value)
+        return
     asked = ask(workload, values, output, files)
     plot, seed = files.value
     found = planned(asked, seed, simulated=not values["no_verify"])
@@ -158,6 +167,16 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
         rules=rules_of(stated, only(Scaling)),
         moves=tuple(_moves([each.name for each in workloads], workload if found is None else found, values, stated)),
     )
+
+
+def rows_rules(values: Mapping[str, Any]) -> ProvisionRules:
+    """The rules of a plan by measured rows, which grows from today. Raises InputError with their faults."""
+    from sizing.catalog.shelf import only
+    from sizing.planning.rules import rules_of
+    from sizing.specs.demand import Scaling
+
+    absent = {option.name: None for option in RULE_OPTIONS}
+    return rules_of(_rules(_own_rules({**absent, **values, "start": None, "cloud": None}), None), only(Scaling))
 
 
 def _complete(fleet: FoundFleet | None) -> None:

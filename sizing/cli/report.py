@@ -13,7 +13,7 @@ from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.question.rules import is_given
-from sizing.question.values import LISTED, WORKLOAD_OPTIONS, Part
+from sizing.question.values import LISTED, WORKLOAD_OPTIONS, Part, check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def command(
     from datetime import date
 
     from sizing.answers.brief import brief
-    from sizing.cli.output import complain, print_text, write_file
+    from sizing.cli.measured import is_rows
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered
     from sizing.question.ask import question_of
@@ -69,7 +69,19 @@ def command(
     from sizing.report.page.record import record
 
     target, simulated = Part(lambda: _target(output)), not values["no_verify"]
-    ways, planning = Part(lambda: _ways(values)), Part(lambda: _planning(workload, values))
+    ways = Part(lambda: _ways(values))
+    planning = Part(lambda: None if is_rows(values["start"]) else _planning(workload, values))
+    if is_rows(values["start"]):
+        from sizing.cli.measured import report_from
+        from sizing.cli.plan import rows_rules
+
+        rules = Part(lambda: rows_rules(values) if _plans({**values, "start": None}) else None)
+        check(target, ways, rules)
+        page, feasible = report_from(values["start"], workload, {**values, "start": None}, rules.value, ways.value)
+        _give(page, target.value, output)
+        if not feasible:
+            raise typer.Exit(1)
+        return
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), target, ways, planning)
     question = to_size(asked, values)
     cost = plan = None
@@ -85,12 +97,7 @@ def command(
         plan = planned(planning.value, None, simulated=simulated)
     found = brief(question, load_data(), simulated=simulated, each=partial(ordered, jobs=cores()), watch=Bar)
     document = record(found, _command(workload, output or STDOUT, values), date.today(), plan=plan, cost=cost)
-    page = html(document)
-    if target.value is None:
-        print_text(page.removesuffix("\n"))
-    else:
-        write_file(target.value, "--output", page.encode())
-        complain(f"wrote {output}, {len(page.encode()):,} bytes")
+    _give(html(document), target.value, output)
     if not document.estimate.feasible:
         raise typer.Exit(1)
 
@@ -100,9 +107,24 @@ def _ways(values: Mapping[str, Any]) -> Ways | None:
     return ways_of(values) if any(is_given(values[option.name]) for option in PAID_OPTIONS) else None
 
 
+def _plans(values: Mapping[str, Any]) -> bool:
+    return any(is_given(values[option.name]) for option in RULE_OPTIONS)
+
+
+def _give(page: str, target: Path | None, output: str | None) -> None:
+    """Write a page to its file, or print it."""
+    from sizing.cli.output import complain, print_text, write_file
+
+    if target is None:
+        print_text(page.removesuffix("\n"))
+    else:
+        write_file(target, "--output", page.encode())
+        complain(f"wrote {output}, {len(page.encode()):,} bytes")
+
+
 def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion | None:
     """The question of a plan; None where no rule of one is given."""
-    if not any(is_given(values[option.name]) for option in RULE_OPTIONS):
+    if not _plans(values):
         return None
     from sizing.cli.plan import ask
 

@@ -190,7 +190,7 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     if not feasible:
         nearest = min(priced, key=lambda each: each.shortfall)
         helps = suggestions(nearest.outcome, data, simulated=simulated)
-    split = _split(ways)
+    split = split_of(ways)
     sized, too_small = _each(feasible, partial(_deployed, split, len(feasible) > 1))
     if too_small and not sized:
         raise InputError(fault for _, error in too_small for fault in error.faults)
@@ -228,7 +228,7 @@ def _usd_per_1k(deployed: Deployed) -> float:
     return deployed.options[0].usd_per_1k_requests.at_load if deployed.options else 0.0
 
 
-def _split(ways: Ways) -> Split:
+def split_of(ways: Ways) -> Split:
     """The split between input and output: as stated, else by the API's prices, else by time."""
     if ways.split is not None:
         return ways.split
@@ -300,12 +300,13 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     mark = f" ({usage.gpu})" if several else ""
     options = tuple(
         option._replace(name=option.name + mark)
-        for option in _options(priced.prices, usage, best.pool.replica.gpu_type.gpu)
+        for option in options_of_type(priced.prices, usage, best.pool.replica.gpu_type.gpu)
     )
     return Deployed(priced, best, usage, options, _band(best, question))
 
 
-def _options(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
+def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:
+    """Yield the ways to pay for a usage of one type of GPU."""
     if prices.own is not None:
         yield own(usage, prices.own, gpu)
     for rental in prices.rentals:

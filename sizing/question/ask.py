@@ -14,7 +14,7 @@ from sizing.catalog.models import FoundModel
 from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.extras import NOTHING
-from sizing.question.demand import AT_ONCE
+from sizing.question.demand import AT_ONCE, Demanded
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
@@ -57,7 +57,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.units import parse_share
-from sizing.specs.workload import Serving, Target, Workload
+from sizing.specs.workload import Planning, Serving, Target, Workload
 
 Check = Callable[[Workload], Fault | None]
 
@@ -289,6 +289,8 @@ class MeasuredQuestion(NamedTuple):
     headroom: float
     workload_name: str | None
     gpu_types: tuple[GpuType, ...]
+    demanded: Demanded | None
+    planning: Planning
 
 
 def measured_question(workload: Found[Workload] | None, options: Options, *parts: Part[Any]) -> MeasuredQuestion:
@@ -302,10 +304,14 @@ def measured_question(workload: Found[Workload] | None, options: Options, *parts
 
     def asked() -> MeasuredQuestion:
         stated = names.workload.value
-        target = target_of(stated, data.defaults, demand_of(stated, data.defaults))
-        headroom = stated.planning.headroom
+        demanded, headroom = demand_of(stated, data.defaults), stated.planning.headroom
         return MeasuredQuestion(
-            target, data.defaults.headroom if headroom is None else headroom, names.name, gpu_types.value
+            target_of(stated, data.defaults, demanded),
+            data.defaults.headroom if headroom is None else headroom,
+            names.name,
+            gpu_types.value,
+            demanded,
+            stated.planning,
         )
 
     question = Part(asked, names.layers.by_field)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sizing.answers.load_curve import Statistic
 from sizing.answers.measured import Measured, gpu_key
 from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
+from sizing.formats.page import Chapter, PageTable, page_table, render
 from sizing.formats.view import (
     Document,
     Facts,
@@ -21,8 +22,11 @@ from sizing.formats.view import (
     labelled,
     rows_of,
 )
-from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
 from sizing.model.architecture import Layout
+from sizing.planning.by_rows import MeasuredFleet
+from sizing.planning.growth import Growing
+from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
 from sizing.report.parts.question import LimitInMs
 from sizing.specs.units import MILLI
@@ -57,8 +61,39 @@ class MeasuredLoad(NamedTuple):
     binds: str
 
 
+class MeasuredReserve(NamedTuple):
+    """The GPUs of a plan: replicas of the peak, in reserve for failures and maintenance, and in all; growth where it was asked for."""
+
+    gpu: str
+    layout: str
+    base_replicas: int
+    reserve_replicas: int
+    replicas: int
+    gpus: int
+    nodes: int
+    usd_per_hour: float | None
+    growth: Growing | None
+
+
+class MeasuredWay(NamedTuple):
+    """A way to pay for the replicas as measured; $ by the load of a year, `load` says which."""
+
+    name: str
+    units: int | None
+    gpus: int | None
+    load: str
+    utilisation_at_load: float | None
+    usd_per_year: float
+    usd_per_1k_requests: float
+    usd_per_million_tokens: float
+    source: str
+
+
 class MeasuredAnswer(NamedTuple):
-    """The record of `llmsize estimate --from`. `latency` has the statistics that the rows state, in ms."""
+    """The record of `--from` of every command. `latency` has the statistics that the rows state, in ms.
+
+    `plan` is that of the layout with the fewest GPUs with its reserve, `ways` are those to pay; null and empty unless asked for.
+    """
 
     inputs: Mapping[str, Any]
     feasible: bool
@@ -68,6 +103,8 @@ class MeasuredAnswer(NamedTuple):
     alternatives: tuple[MeasuredDeployment, ...]
     limiting: str | None
     sources: tuple[str, ...]
+    plan: MeasuredReserve | None = None
+    ways: tuple[MeasuredWay, ...] = ()
     schema: str = "llmsize.measured/1"
 
 
@@ -78,8 +115,9 @@ def record(
     short: Sequence[Short],
     *,
     closed: bool,
+    whole: bool = False,
 ) -> MeasuredAnswer:
-    """The record of the sizes that measured layouts give; `short` are those that keep the limits at no load."""
+    """The record of the sizes that measured layouts give, all of them if `whole`; `short` are those that keep the limits at no load."""
     target = question.target
     limits = {
         f"{name}_ms": None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
@@ -100,10 +138,66 @@ def record(
         deployment=deployments[0] if deployments else None,
         load=None if best is None else _load(best),
         latency={} if best is None else _latency(best.load.latencies_s),
-        alternatives=tuple(deployments[1 : MOST_OTHERS + 1]),
+        alternatives=tuple(deployments[1 : None if whole else MOST_OTHERS + 1]),
         limiting=None if best is not None else _limiting(short, measured),
         sources=measured.sources,
     )
+
+
+def by_cost(answer: MeasuredAnswer) -> MeasuredAnswer:
+    """The same with the other layouts by what they cost an hour, those without a price last."""
+    known = sorted(answer.alternatives, key=lambda each: (each.usd_per_hour is None, each.usd_per_hour or 0.0))
+    return answer._replace(alternatives=tuple(known))
+
+
+def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> MeasuredAnswer:
+    """The same with the plan of the layout that takes the fewest GPUs with its reserve."""
+    if not fleets:
+        return answer
+    best = fleets[0]
+    line, size = best.of.line, best.size
+    return answer._replace(
+        plan=MeasuredReserve(
+            line.gpu,
+            str(line.layout or Layout()),
+            size.base,
+            size.reserve.replicas,
+            size.replicas,
+            size.gpus,
+            size.nodes,
+            best.usd_per_hour,
+            best.growth,
+        )
+    )
+
+
+def priced(answer: MeasuredAnswer, options: Sequence[CostOption]) -> MeasuredAnswer:
+    """The same with ways to pay."""
+    return answer._replace(
+        ways=tuple(
+            MeasuredWay(
+                each.name,
+                each.units,
+                each.gpus,
+                each.load,
+                each.utilisation_at_load,
+                each.usd_per_year,
+                each.usd_per_1k_requests.at_load,
+                each.usd_per_million_tokens.total.at_load,
+                each.source,
+            )
+            for each in options
+        )
+    )
+
+
+def html(answer: MeasuredAnswer) -> str:
+    """The page of an answer by measurements."""
+    found = [page_table(each) if isinstance(each, Table) else each for each in sections(answer)]
+    title = f"{answer.inputs['model']}, sized from measurements"
+    about = f"{plural(answer.inputs['rows'], 'row')} of {answer.inputs['file']}: {', '.join(answer.sources)}"
+    shown = tuple(each for each in found if isinstance(each, Prose | Facts | PageTable))
+    return render(title, about, (Chapter("answer", "Answer", shown),), answer)
 
 
 def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeployment:
@@ -223,6 +317,41 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     )
     if answer.alternatives:
         yield Table(COLUMNS, answer.alternatives, "/alternatives", "Other measured layouts")
+    if answer.plan is not None:
+        yield Facts(tuple(_plan(answer.plan)), "With reserves and growth")
+    if answer.ways:
+        title = f"Ways to pay, {LOADS[answer.ways[0].load]}"
+        yield Table(WAYS, answer.ways, "/ways", title)
+
+
+LOADS = {
+    "mean_load": "at the mean load of a year",
+    "stated_demand": "at the stated demand around the clock",
+    "as_sized": "at what the replicas serve around the clock",
+}
+WAYS = (
+    in_words("name", "way to pay"),
+    Quantity("gpus", "GPUs", number),
+    Quantity("utilisation_at_load", "use", percent),
+    Quantity("usd_per_year", "$ a year", money),
+    Quantity("usd_per_1k_requests", "$/1k requests", rounded_usd),
+    Quantity("usd_per_million_tokens", "$/M tokens", rounded_usd),
+)
+
+
+def _plan(plan: MeasuredReserve) -> Iterator[Line]:
+    """Yield the GPUs of a plan, and its growth."""
+    price = "" if plan.usd_per_hour is None else f", {money(plan.usd_per_hour)}/h"
+    layout = f"{plural(plan.replicas, 'replica')} x {plan.layout}"
+    yield Line(f"{plan.gpus:,} x {plan.gpu} = {layout} on {plural(plan.nodes, 'node')}{price}", "Plan")
+    yield Line(
+        f"{plural(plan.base_replicas, 'replica')} for the peak, {plan.reserve_replicas:,} in reserve", "Replicas"
+    )
+    growth = plan.growth
+    for when, month in () if growth is None else (("At the end", growth.at_date), ("Next node", growth.next_node)):
+        if month is not None:
+            what = f"{month.month}: {month.times:.2f} times today's demand, {month.gpus:,} GPUs on {plural(month.nodes, 'node')}"
+            yield Line(what, when)
 
 
 def _figures(answer: MeasuredAnswer) -> Iterator[_LatencyRow]:

@@ -124,3 +124,94 @@ def test_good_runs_are_written_and_a_bad_file_ends_with_2(tmp_path: Path, capsys
     assert len(out.read_text().splitlines()) == 2
     assert "is not valid JSON" in capsys.readouterr().err
     assert run([*words, "--skip-bad"]) == 0
+
+
+# --- the same rows in other commands -----------------------------------------------------------------------------------
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert run([*words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_every_command_counts_the_replicas_of_estimate(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--from", course, "--ttft", "300ms", *LIMITED)
+    for command in ("estimate", "compare", "plan", "cost"):
+        assert said(capsys, command, *asked)["deployment"]["gpus"] == 39, command
+
+
+def test_a_plan_adds_its_reserve_and_grows_from_today(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("plan", "--from", course, "--ttft", "300ms", *LIMITED)
+    plan = said(capsys, *asked, "--spare", "2", "--growth", "5%", "--until", "2032-12")["plan"]
+    assert (plan["base_replicas"], plan["reserve_replicas"], plan["gpus"], plan["nodes"]) == (39, 2, 41, 6)
+    assert plan["growth"]["at_date"]["gpus"] > 41
+    assert plan["growth"]["at_date"]["gpus"] == pytest.approx(
+        plan["growth"]["at_date"]["times"] * 200 / 41.56 * 8 + 2, abs=2
+    )
+
+
+def test_a_bill_is_that_of_the_servers_that_hold_the_replicas(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("cost", "--from", course, "--ttft", "300ms", *LIMITED, "--own", "hgx-h100", "--api", "1.0,3.0")
+    own, api = said(capsys, *asked)["ways"]
+    assert (own["units"], own["gpus"]) == (5, 40)
+    # An API's $1 and $3 a million are $2.60 a thousand requests of 2,000 and 200 tokens.
+    assert api["usd_per_1k_requests"] == pytest.approx(2.60)
+    assert api["usd_per_year"] == pytest.approx(200 * 31_536 * 2.60)
+
+
+def test_a_page_of_measurements_holds_its_answer(
+    course: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    words = [
+        "report",
+        "--from",
+        course,
+        "--ttft",
+        "300ms",
+        *LIMITED,
+        "--spare",
+        "1",
+        "--cloud",
+        "lambda",
+        "-o",
+        str(page),
+    ]
+    assert run(words) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "39 x H100 SXM" in text and "in reserve" in text and "Lambda" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("compare", ["--replace", "8xh100-sxm"]), ("compare", ["--engine", "vllm"]), ("plan", ["--uncertain"]),
+        ("plan", ["--move", "a=b"]), ("cost", ["--engine", "vllm"]), ("report", ["--no-verify", "-o", "-"]), ("plan", ["--cloud", "aws"]),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_with_rows_is_refused(
+    course: str, capsys: pytest.CaptureFixture[str], command: str, option: list[str]
+) -> None:
+    words = option if "-o" in option or command != "report" else [*option, "-o", "-"]
+    assert run([command, "--from", course, "--rps", "10", *words]) == 2
+    assert f"{option[0]}: has no effect with --from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compare", "plan", "cost"])
+def test_limits_that_no_row_keeps_are_infeasible_everywhere(
+    course: str, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run([command, "--from", course, "--rps", "10", "--ttft", "1ms"]) == 1
+    assert "Not feasible" in capsys.readouterr().out
+
+
+def test_two_spellings_of_a_model_are_one(course: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(course).read_text(encoding="utf-8").splitlines()
+    mixed = tmp_path / "mixed.csv"
+    name = "meta-llama/Meta-Llama-3-8B-Instruct"
+    mixed.write_text(
+        "\n".join([*text[:4], *(line.replace(name, "llama-3-8b") for line in text[4:])]) + "\n", encoding="utf-8"
+    )
+    assert "llama-3-8b" in mixed.read_text(encoding="utf-8")
+    assert said(capsys, "estimate", "--from", str(mixed), "--rps", "10")["deployment"]["gpus"] > 0

@@ -1,0 +1,149 @@
+"""Reserves, growth and money of replicas as they were measured: what a plan and a bill take from rows in place of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sizing.answers.measured import Measured, gpu_key
+from sizing.answers.measured_size import MeasuredSize
+from sizing.planning.bill import Ways, options_of_type, prices_of, split_of
+from sizing.planning.growth import Growing, growing
+from sizing.planning.offers import CostOption, api
+from sizing.planning.rules import ProvisionRules
+from sizing.planning.size import Fit, Need, Size, UnreachableError, size_of
+from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Split, Usage
+from sizing.question.ask import MeasuredQuestion
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.gpu import GpuType
+
+
+class MeasuredFleet(NamedTuple):
+    """A measured layout with its reserve, and its growth; `usd_per_hour` of all GPUs at the price to plan with."""
+
+    of: MeasuredSize
+    gpu_type: GpuType
+    need: Need
+    size: Size
+    growth: Growing | None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """$ an hour of all GPUs; None without a price."""
+        price = self.gpu_type.usd_per_gpu_hour
+        return None if price is None else price * self.size.gpus
+
+
+def type_of(size: MeasuredSize, question: MeasuredQuestion) -> GpuType:
+    """The GPU type of a measured layout. Raises InputError where it has no profile, which says what a server holds."""
+    known = next((found for found in question.gpu_types if found.id == gpu_key(size.line.gpu)), None)
+    if known is None:
+        what = f"{size.line.gpu} has no profile, so nothing says how many a server holds, nor what they cost"
+        raise InputError(Fault(what, field="--from", allowed="rows of a GPU that llmsize gpus shows"))
+    return known
+
+
+def need_of(size: MeasuredSize, question: MeasuredQuestion, gpu_type: GpuType) -> Need:
+    """The need of a measured layout: its demand, and the most that one replica serves as measured."""
+    target, fit = question.target, Fit(size.line.gpus or 1, gpu_type.gpu.datasheet.node.gpus)
+    demand = size.requests_per_s if target.population is not None or target.amount is None else target.amount
+    headroom = 0.0 if target.population is not None else question.headroom  # users are counted with it already
+    found = Need(demand, size.most, headroom, fit, size.replicas, size.by_flight)
+    if found.replicas() == size.replicas:
+        return found
+    return replace(found, per_replica=demand * (1 + headroom) / size.replicas)
+
+
+def fleets(
+    sizes: Sequence[MeasuredSize], question: MeasuredQuestion, rules: ProvisionRules
+) -> tuple[MeasuredFleet, ...]:
+    """Every measured layout with its reserve, fewest GPUs first. Raises InputError where no reserve reaches the availability."""
+    found: list[MeasuredFleet] = []
+    faults: list[Fault] = []
+    for size in sizes:
+        gpu_type = type_of(size, question)
+        need = need_of(size, question, gpu_type)
+        try:
+            planned = size_of(need, rules)
+        except UnreachableError as error:
+            faults.append(Fault(str(error), field="--availability"))
+            continue
+        found.append(MeasuredFleet(size, gpu_type, need, planned, _growth(need, rules)))
+    if not found and faults:
+        raise InputError(faults)
+    return tuple(sorted(found, key=lambda each: each.size.gpus))
+
+
+def _growth(need: Need, rules: ProvisionRules) -> Growing | None:
+    if rules.growth_per_month is None:
+        return None
+
+    def size(times: float) -> tuple[int, int, int]:
+        grown = size_of(replace(need, base=need.replicas(times)), rules)
+        return grown.replicas, grown.gpus, grown.nodes
+
+    return growing(rules.growth_per_month, rules.start, rules.until, size)
+
+
+def bill(
+    sizes: Sequence[MeasuredSize], measured: Measured, question: MeasuredQuestion, ways: Ways
+) -> tuple[CostOption, ...]:
+    """Every way to pay for each GPU type's first measured layout, the cheapest a year first.
+
+    Raises InputError for ways that no type has prices of.
+    """
+    split = split_of(ways)
+    found: list[CostOption] = []
+    faults: list[Fault] = []
+    taken: dict[str, MeasuredSize] = {}
+    for size in sizes:
+        taken.setdefault(type_of(size, question).id, size)
+    for size in taken.values():
+        gpu_type = type_of(size, question)
+        usage = usage_of(size, measured, question, split)
+        try:
+            options = options_of_type(prices_of(ways, gpu_type), usage, gpu_type.gpu)
+            mark = f" ({usage.gpu})" if len(taken) > 1 else ""
+            found += [option._replace(name=option.name + mark) for option in options]
+        except InputError as error:
+            faults += error.faults
+        if ways.api is not None and size is next(iter(taken.values())):
+            found.append(api(usage, ways.api))
+    if not found:
+        raise InputError(faults)
+    return tuple(sorted(found, key=lambda option: option.usd_per_year))
+
+
+def usage_of(size: MeasuredSize, measured: Measured, question: MeasuredQuestion, split: Split) -> Usage:
+    """The usage of a measured layout; prefill's share of a request is that of TTFT in E2E, as measured."""
+    per_s = size.most if not size.by_flight else size.load.requests_per_s
+    kind, load_per_s, sized_per_s = _load(size, question)
+    share = _input_share(size) if split == BY_TIME else 0.0
+    return Usage(
+        size.line.gpu, measured.isl, measured.osl, size.replicas, size.line.gpus or 1, per_s, kind, load_per_s,
+        max(1.0, sized_per_s / load_per_s), split, ByLoad(share, share),
+    )  # fmt: skip
+
+
+def _load(size: MeasuredSize, question: MeasuredQuestion) -> tuple[LoadKind, float, float]:
+    """The load of a year, and the rate that is sized for, in requests/s."""
+    if question.demanded is None:
+        return "as_sized", size.requests_per_s, size.requests_per_s
+    found = question.demanded.at_rate(size.requests_per_s, question.planning)
+    assert found.busy_per_s is not None and found.peak_per_s is not None
+    sized_per_s = found.peak_per_s * (1 + question.headroom)
+    if found.mean_per_s is None:
+        return "stated_demand", found.busy_per_s, sized_per_s
+    return "mean_load", found.mean_per_s, sized_per_s
+
+
+def _input_share(size: MeasuredSize) -> float:
+    """Prefill's share of a request's time at the load. Raises InputError where the rows state no TTFT or E2E."""
+    ttft, e2e = (size.load.latencies_s.get((name, "mean")) for name in ("ttft", "e2e"))
+    if ttft is None or e2e is None:
+        what = "the rows state no mean TTFT and E2E, by which input and output would share the cost"
+        raise InputError(
+            Fault(what, field="--split", allowed="the price of an output token over that of an input token")
+        )
+    return ttft / e2e
