@@ -473,7 +473,6 @@ def profile(calibrated: Calibrated, on: Found[Gpu]) -> str:
     in_catalogue = on.path.parent == GPUS.path
     extension = GpuExtension(
         extends=on.id if in_catalogue else str(resolved(on.path)),
-        name=f"{on.spec.name}, own runs",
         own_runs=calibrated.own,
     )
     stated = extension.model_dump(mode="json", exclude_none=True)

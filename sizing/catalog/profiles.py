@@ -107,7 +107,7 @@ def _profile(name_or_path: str) -> Found[Gpu]:
         raise InputError(
             [fault if fault.file else replace(fault, file=at[0], line=at[1], field=at[2]) for fault in error.faults]
         ) from None
-    more = {"name": stated.name, "aliases": (), "extends": stated.extends, "own_runs": stated.own_runs}
+    more = {"aliases": (), "extends": stated.extends, "own_runs": stated.own_runs}
     return Found(base.spec.model_copy(update=more), path.stem, path)
 
 

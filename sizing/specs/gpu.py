@@ -447,4 +447,6 @@ class GpuType:
     @property
     def name(self) -> str:
         """What to call the type, with its id where the name alone does not tell it from another."""
-        return f"{self.gpu.name} ({self.id})" if self.shares_name else self.gpu.name
+        if self.shares_name:
+            return f"{self.gpu.name} ({self.id})"
+        return self.gpu.name if self.gpu.own_runs is None else f"{self.gpu.name}, own runs"

@@ -58,5 +58,4 @@ class GpuExtension(Spec):
     """A profile that is another one, by name or path, with own runs."""
 
     extends: Text
-    name: Text
     own_runs: OwnRuns

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from places import DATA
 
 import sizing
 from sizing.answers.estimate import estimate
 from sizing.calibration.own_runs import FACTORS, Calibrated, Runs, calibrate, profile, told
-from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
 from sizing.engine.batch import DecodeBatch
-from sizing.engine.clock import step_clock
-from sizing.evidence.predict import Result, predict_rows, situation_of
+from sizing.engine.clock import step_clock, windows_of
+from sizing.evidence.predict import Result, predict, predict_rows, situation_of
 from sizing.evidence.rows import resolve
 from sizing.replica.step import Batch, step
 from sizing.report.parts.bands import Predicted, bounds
@@ -29,14 +28,36 @@ from sizing.specs.calibration import Calibration
 from sizing.specs.errors import InputError
 from sizing.specs.own_runs import OwnRuns
 
-# Runs of the simulator with factors of their own (their ids say nothing): compute x 0.8, bandwidth x 0.9, 400 us a step, 15 us a
-# sequence; three at one length and two at another, of one layout. The others are of other lengths, loads and a second layout.
-POINTS, OTHERS = DATA / "own_points.csv", DATA / "own_others.csv"
+# Runs of the simulator on a machine of its own: three at one length and two at another, of one layout; others of other lengths,
+# loads and a second layout. What is measured is simulated anew, so that no test depends on constants of now.
+MACHINE = OwnRuns(
+    engine="vllm", engine_version="0.19.0", compute=0.8, bandwidth=0.9, step_us=400.0, sequence_us=15.0, points=1, settings="x",
+    source="x", date="x",
+)  # fmt: skip
+POINTS = ((1, 1000, 500, 1), (1, 1000, 500, 16), (1, 1000, 500, 64), (1, 6000, 500, 2), (1, 6000, 500, 16))
+OTHERS = ((1, 2000, 1000, 4), (1, 2000, 1000, 32), (2, 1000, 500, 32), (2, 6000, 500, 8))
+
+
+@cache
+def runs_of(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
+    """Rows of (tp, ISL, OSL, in flight) as the machine serves them."""
+    rows = []
+    for number, (tp, isl, osl, in_flight) in enumerate(shapes):
+        row = MeasuredRow(
+            id=f"p{number}", engine="vllm", engine_version="0.19.0", model="llama-3.1-8b", gpu="h100-sxm", isl=isl, osl=osl,
+            mode="closed_loop", tp=tp, n_gpus=tp, weight_precision="bf16", concurrency=in_flight, num_requests=10 * in_flight,
+            length_ratio_min=0.8, ttft_ms=1.0, itl_ms=1.0, req_per_s=1.0,
+        )  # fmt: skip
+        case = resolve(row)
+        gpu = case.replica.gpu_type.gpu.model_copy(update={"own_runs": MACHINE})
+        deployed = replace(case.deployed, kernels=replace(case.deployed.kernels, gpu=gpu))
+        rows.append(replace(row, **predict(replace(case, deployed=deployed)).values))
+    return tuple(rows)
 
 
 @pytest.fixture(scope="module")
 def found() -> Calibrated:
-    return calibrate(load_measured(POINTS), load_gpu("h100-sxm"), "vllm", "own_points.csv")
+    return calibrate(runs_of(*POINTS), load_gpu("h100-sxm"), "vllm", "own_points.csv")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +74,7 @@ def errors(results: tuple[Result, ...], metric: str) -> float:
 
 
 def test_five_points_of_one_layout_explain_other_lengths_loads_and_layouts(mine: Path) -> None:
-    rows = load_measured(OTHERS)
+    rows = runs_of(*OTHERS)
     before, after = predict_rows(rows, 1), predict_rows(rows, 1, gpu=load_gpu(str(mine)))
     for metric, most in (("ttft_ms", 0.06), ("itl_ms", 0.03), ("req_per_s", 0.03)):
         assert errors(after, metric) < most
@@ -76,7 +97,7 @@ def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(foun
 
 
 def test_runs_like_the_base_profile_leave_it(found: Calibrated) -> None:
-    cases = [resolve(row) for row in load_measured(POINTS)]
+    cases = [resolve(row) for row in runs_of(*POINTS)]
     runs = Runs(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
     base = np.exp(runs.simulated(np.zeros(4)))
     values = iter(base)
@@ -107,7 +128,7 @@ def refused(rows: list[MeasuredRow], gpu: str = "h100-sxm", engine: str | None =
 
 
 def test_what_runs_cannot_tell_is_refused(mine: Path) -> None:
-    rows = list(load_measured(POINTS))
+    rows = list(runs_of(*POINTS))
     assert "one load and one length" in refused([rows[1], replace(rows[1], id="again")])
     assert "not H200" in refused(rows, "h200-sxm")
     assert "no row can be fitted: a run of vllm" in refused(rows, engine="sglang")
@@ -116,7 +137,7 @@ def test_what_runs_cannot_tell_is_refused(mine: Path) -> None:
 
 
 def test_a_row_that_cannot_be_fitted_is_set_aside_with_its_reason() -> None:
-    rows = [*load_measured(POINTS), replace(load_measured(POINTS)[0], id="other", gpu="h200-sxm")]
+    rows = [*runs_of(*POINTS), replace(runs_of(*POINTS)[0], id="other", gpu="h200-sxm")]
     found = calibrate(rows, load_gpu("h100-sxm"), None, "x")
     assert [one.id for one in found.aside] == ["other"]
     assert found.own.points == 5
@@ -152,7 +173,7 @@ def test_a_profile_of_an_unknown_base_is_told_by_line(mine: Path, tmp_path: Path
 
 
 def test_rows_of_another_gpu_are_skipped_with_the_reason(mine: Path) -> None:
-    row = replace(load_measured(OTHERS)[0], gpu="H200-SXM-141GB")
+    row = replace(runs_of(*OTHERS)[0], gpu="H200-SXM-141GB")
     (result,) = predict_rows([row], 1, gpu=load_gpu(str(mine)))
     assert result.skipped is not None and "is not H100" in result.skipped
 
@@ -161,7 +182,7 @@ def test_rows_of_another_gpu_are_skipped_with_the_reason(mine: Path) -> None:
 @pytest.mark.parametrize("step_us", [300.0, -200.0, -1e5])
 def test_the_simulators_clock_and_the_exact_step_add_the_same(engine: str, step_us: float) -> None:
     name, version = engine.split(":")
-    row = replace(load_measured(POINTS)[1], engine=name, engine_version=version)
+    row = replace(runs_of(*POINTS)[1], engine=name, engine_version=version)
     case = resolve(row)
     own = OwnRuns(
         engine=name,
@@ -176,7 +197,7 @@ def test_the_simulators_clock_and_the_exact_step_add_the_same(engine: str, step_
     gpu = case.replica.gpu_type.gpu.model_copy(update={"own_runs": own})
     kernels = replace(case.deployed.kernels, gpu=gpu)
     clock = step_clock(kernels, most_tokens=64, most_rows=64)
-    batch = DecodeBatch()
+    batch = DecodeBatch(windows_of(kernels.shard.model))
     for number in range(16):
         batch.join(number, 1000.0, 100)
     exact = step(kernels, Batch(decode_sequences=16.0, decode_context_tokens=1000.0)).total_s
@@ -192,11 +213,11 @@ def test_the_file_is_what_was_fitted(mine: Path, found: Calibrated) -> None:
         getattr(found.own, name) for name in FACTORS
     )
     assert own.source == "own_points.csv" and own.engine_version == "0.19.0" and own.date
-    assert gpu.spec.datasheet == load_gpu("h100-sxm").spec.datasheet
+    base = load_gpu("h100-sxm").spec
+    # Measured kernels are found by the GPU's name, which stays.
+    assert (gpu.spec.datasheet, gpu.spec.name) == (base.datasheet, base.name)
 
 
 def test_situations_of_rows_carry_the_bands_of_their_profile(mine: Path) -> None:
-    (result,) = predict_rows(load_measured(OTHERS)[:1], 1, gpu=load_gpu(str(mine)))
+    (result,) = predict_rows(runs_of(*OTHERS)[:1], 1, gpu=load_gpu(str(mine)))
     assert situation_of(result).own
-    with POINTS.open(encoding="utf-8") as file:
-        assert len(list(csv.DictReader(file))) == 5
