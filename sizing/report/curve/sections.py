@@ -231,7 +231,7 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
     for origin, label in (("measured", "Pareto, measured"), ("predicted", "Pareto set")):
         found = [(line, point) for line, point in _points(record, "pareto") if line.origin == origin]
         words = [
-            f"{number(point.requests_per_s_per_8_gpus)} at {milliseconds(point.x_ms)} "
+            f"{number(point.requests_per_s_per_8_gpus)} {PER_8} at {milliseconds(point.x_ms)} "
             f"({shape(line)}{_on(line, record)}, {point.concurrency:,} in flight)"
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
