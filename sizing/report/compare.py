@@ -124,9 +124,16 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures, "candidate", 1)),
             *rests_on(record.assumptions),
-            following(),
+            following(*_helped(record)),
         )
     )
+
+
+def _helped(record: Compare) -> Iterator[str]:
+    """Yield the command that says what would help, where no candidate serves the demand."""
+    nearest = next((c.gpu_id for c in record.candidates if c.gpu_id is not None), None)
+    if record.best is None and nearest is not None:
+        yield f"llmsize estimate -g {nearest}: what would help; --verbose: the rest"
 
 
 def _limited(record: Compare) -> Iterator[Quantity]:

@@ -46,6 +46,10 @@ if TYPE_CHECKING:  # what sizes pools, or replays a trace, is loaded where they 
 
 
 NEXT = f"{DERIVED}; llmsize report: a page"
+UNMET, NO_ROOM = (
+    "Infeasible: no layout meets the demand within the limits",
+    "Infeasible: no layout has room for the model",
+)
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
 TIMES_FROM = 2.0  # of a limit, from which on a miss is said as so many times the limit
 
@@ -317,7 +321,7 @@ def answer(record: Estimate) -> Facts:
     if not (d and load and cost):
         return Facts(
             (screen.verdict(_shortfall(record.limiting), good=False),),
-            "Infeasible: no layout meets the demand within the limits",
+            NO_ROOM if record.limiting.limit == "memory" else UNMET,
         )
     several = len(record.inputs["gpus_considered"])
     first = f", the {screen.OBJECTIVES[record.inputs['objective']]} of {several} GPU types" if several > 1 else ""
@@ -370,7 +374,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if found.gpus_as_predicted is not None:
         other = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         yield Line(
-            f"By the prediction alone {found.gpus_as_predicted:,}{other} would do, in less than half of these runs"
+            f"By the prediction alone {found.gpus_as_predicted:,}{other} do, in less than half of published runs like it"
         )
 
 

@@ -217,21 +217,22 @@ def _problems(plan: Plan) -> Iterator[str]:
     if plan.unreachable is not None:
         yield plan.unreachable
     elif plan.fleet is None:
-        yield from (_problem(answer) for answer in plan.answers if answer.outcome.confirmed is None)
+        several = len(plan.answers) > 1
+        yield from (_problem(each, several=several) for each in plan.answers if each.outcome.confirmed is None)
     elif plan.gpus_over_budget:
         gpus, over = plan.fleet.gpus, plan.gpus_over_budget
         yield f"the plan takes {gpus:,} GPUs, {over:,} more than the budget of {gpus - over:,}"
 
 
-def _problem(answer: PlanAnswer) -> str:
-    return f"{answer.workload.name}: {unmet(answer.outcome).detail}"
+def _problem(answer: PlanAnswer, *, several: bool = True) -> str:
+    return f"{answer.workload.name}: " * several + unmet(answer.outcome).detail
 
 
 def _suggestions(plan: Plan) -> Iterator[str]:
     if plan.unreachable is not None:
         yield "a lower --availability, or better nodes"
     for name, change in plan.suggestions:
-        yield f"{name}: {suggested(change)}"
+        yield f"{name}: " * (len(plan.answers) > 1) + suggested(change)
 
 
 def _mean_per_s(tenant: Tenant) -> float | None:
