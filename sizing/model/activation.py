@@ -42,7 +42,8 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
         EXPANDED_BYTES * expanded / layout.tp,
     )
     dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
-    return max(
+    beside = rank_tokens * rule.per_hidden_bytes * model.hidden_size * (model.streams - 1)
+    return beside + max(
         dense,
         max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
     )

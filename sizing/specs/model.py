@@ -279,7 +279,8 @@ class Model:
     (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
     which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
     is silent. `rotary_values` are those of the tables of rotary embeddings. `pooled`: it serves a vector or scores of a whole
-    prompt in place of tokens, and has no output head; an `encoder` can do nothing else.
+    prompt in place of tokens, and has no output head; an `encoder` can do nothing else. `streams` are those of the hidden state,
+    which hyper-connections keep in parallel (DeepSeek-V4).
     """
 
     name: str
@@ -299,6 +300,7 @@ class Model:
     pooled: bool = False
     encoder: bool = False
     rotary_values: int = 0
+    streams: int = 1
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

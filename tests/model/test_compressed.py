@@ -67,3 +67,11 @@ def test_a_sparse_cache_is_8_bit_where_the_engine_says_so(engine: str, gpu: str,
     """DeepSeek-V3.2, 61 layers: 512 values in 8 bit, 4 scales and 64 rotary values, or 576 in 16 bit; 132 bytes of the index."""
     held = deployed("deepseek-ai/DeepSeek-V3.2", engine, gpu=gpu, max_model_len=8_192).memory
     assert held.kv_bytes_per_token == 61 * (per_layer + 132)
+
+
+def test_hyper_connections_keep_four_hidden_states_of_every_token() -> None:
+    """Three streams of 7,168 values beside the first, at 4 bytes of state and residual, and the workspace of six experts."""
+    used = deployed(PRO, "vllm:0.24.0", max_num_batched_tokens=8_192).memory
+    streams = 8_192 * 3 * 7_168 * 4
+    experts = 8_192 * 2 * (6 * (7_168 + 7_168) + 7_168)
+    assert used.activation_gib == pytest.approx((streams + experts) / 2**30, rel=1e-6)

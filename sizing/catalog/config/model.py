@@ -340,6 +340,7 @@ def read_model(
         parallel_blocks=_parallel(fields),
         extra_parameters=tower.parameters + other_parameters(fields, len(layers)),
         vision_parameters=tower.parameters,
+        streams=fields.optional_integer("hc_mult", least=1) or 1,
         vision=tower.vision,
         mtp=read_mtp(
             fields,
