@@ -255,6 +255,22 @@ def _of_stdin(stream: TextIO, most_bytes: int) -> bytes:
     return stream.read(most_bytes + 1).encode() if buffer is None else bytes(buffer.read(most_bytes + 1))
 
 
+def _pipe(path: Path) -> tuple[Path, int, int] | None:
+    """A pipe, told from another that comes later under its name; None for what is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return (path, found.st_dev, found.st_ino) if stat.S_ISFIFO(found.st_mode) else None
+
+
+@cache
+def _of_pipe(path: Path, device: int, number: int, most_bytes: int) -> bytes:
+    """What came through a pipe, which can be read only once, where several ask for it."""
+    with open_bytes(path) as stream:
+        return stream.read(most_bytes + 1)
+
+
 def read_yaml(path: Path | str) -> DataFile:
     """Read one YAML file into plain data.
 
@@ -318,6 +334,8 @@ def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no
     try:
         if str(path) == STDIN and sys.stdin is not None:
             content = _of_stdin(sys.stdin, most_bytes)
+        elif (pipe := _pipe(Path(path))) is not None:
+            content = _of_pipe(*pipe, most_bytes)
         else:
             with open_bytes(Path(path)) as stream:
                 content = stream.read(most_bytes + 1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
 from sizing.question.values import DEMAND, QUESTION_OPTIONS, TEXT, Field
+from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
@@ -21,10 +23,24 @@ TRACE_OPTIONS = (
 )  # fmt: skip
 
 
-@takes((*QUESTION_OPTIONS, *TRACE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS))
+LINES = "jsonl"
+LINE_FORMATS = (
+    FORMAT_OPTIONS[0]._replace(
+        help="table, json, csv or markdown; jsonl is one line, and one for each of several workloads."
+    ),
+    *FORMAT_OPTIONS[1:],
+)
+OPTIONS = (*QUESTION_OPTIONS, *TRACE_OPTIONS, *LINE_FORMATS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS)
+
+
+@takes(OPTIONS)
 def command(
     workload: Annotated[
         str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
+    ] = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Argument(help="More workloads, with --format jsonl: a line of JSON each, in their order."),
     ] = None,
     measured: Annotated[
         str | None,
@@ -37,18 +53,22 @@ def command(
     Exit codes: 0 feasible (with --disaggregate from separate pools), 1 infeasible, 2 bad input.
     """
     from sizing.answers.estimate import estimate
-    from sizing.cli.output import chosen_format, complain, print_text, write
+    from sizing.cli.output import FORMATS, chosen_format, complain, print_text, write
+    from sizing.formats.tables import json_line
     from sizing.question.ask import question_of
     from sizing.question.question import load_data
     from sizing.question.values import Part, check, options_of
     from sizing.report.estimate import document, record, shortest
 
+    if workload is not None and others:
+        _several((workload, *others), {**values, "from": measured})
+        return
     if measured is not None:
         from sizing.cli.measured import estimate_from
 
         estimate_from(measured, workload, values)
         return
-    output = Part(lambda: chosen_format(values))
+    output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
     minute = Part(lambda: _busiest(values))
     if minute.faults:
         check(output, minute)
@@ -63,12 +83,46 @@ def command(
     found = record(outcome, explained=values["explain"], minute=minute.value)
     pools = found.disaggregated
     feasible = found.feasible if pools is None else pools.feasible
-    if not values["quiet"]:
+    if output.value == LINES:
+        print_text(json_line(found))
+    elif not values["quiet"]:
         write(document(found), output.value)
     elif feasible:
         print_text(shortest(found))
     else:
         complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
+    if not feasible:
+        raise typer.Exit(1)
+
+
+def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Write the estimate of each workload as a line of JSON; all are read before the first is answered."""
+    from sizing.answers.estimate import estimate
+    from sizing.cli.options import with_settings_of
+    from sizing.cli.output import FORMATS, chosen_format, print_text
+    from sizing.formats.tables import json_line
+    from sizing.question.ask import question_of
+    from sizing.question.question import load_data
+    from sizing.question.values import Part, check, options_of
+    from sizing.report.estimate import record
+
+    def asked(name: str) -> Question:
+        own = with_settings_of(name, OPTIONS, values)
+        return to_size(question_of(name, options_of(QUESTION_OPTIONS, own), pooled=True), own)
+
+    faults = [Fault("is of one workload", field=f"--{name}") for name in ("from", "trace", "quiet") if values[name]]
+    if not faults and chosen_format(values, (*FORMATS, LINES)) != LINES:
+        faults = [Fault("several workloads are a line of JSON each", field="--format", allowed=LINES)]
+    questions = [Part(partial(asked, name)) for name in names]
+    if faults:
+        raise InputError(faults)
+    check(*questions)
+    feasible = True
+    for question in questions:
+        outcome = estimate(question.value, load_data(), simulated=not values["no_verify"])
+        found = record(outcome, explained=values["explain"])
+        feasible &= found.feasible if found.disaggregated is None else found.disaggregated.feasible
+        print_text(json_line(found))
     if not feasible:
         raise typer.Exit(1)
 

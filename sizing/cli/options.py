@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -197,20 +197,19 @@ def settings() -> Configuration:
     return configuration(SETTINGS, folder, os.environ)
 
 
-def _configured(options: Sequence[Field], values: dict[str, Any]) -> dict[str, Any]:
-    """Values with the settings below them. The workload is read where settings could stand below what it says."""
-    from sizing.question.configuration import with_settings
+def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with the settings below a workload, which is read where settings could stand below what it says."""
+    from sizing.question.configuration import with_settings, without_settings
     from sizing.question.values import Part
 
     found = settings()
     if not found.stated:
-        return values
+        return dict(values)
     from sizing.catalog.workloads import load_workload
 
-    name = values.get("workload")
     workload = Part(lambda: None if name is None else load_workload(name).spec)
     read = None if workload.faults else workload.value
-    return with_settings(options, values, found, read, named=name is not None)
+    return with_settings(options, without_settings(values), found, read, named=name is not None)
 
 
 def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -225,7 +224,7 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
         def configured(**given: Any) -> None:
             from sizing.question.configuration import located
 
-            values = _configured(options, given)
+            values = with_settings_of(given.get("workload"), options, given)
             try:
                 command(**values)
             except InputError as error:

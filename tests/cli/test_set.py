@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +123,36 @@ def test_a_fault_on_standard_input_has_its_line(
     assert "standard input:3: modus: unknown key" in refused(capsys, "estimate", "-", "-g", "h100-sxm")
     monkeypatch.setattr("sys.stdin", Written(""))
     assert "standard input: is empty" in refused(capsys, "estimate", "-", "-g", "h100-sxm")
+
+
+def test_several_workloads_are_lines_in_their_order(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ("-g", "h100-sxm", "--no-verify", "--format", "jsonl")
+    monkeypatch.setenv("LLMSIZE_RPS", "3")  # none of these, which say their own demand
+    assert run(["estimate", "rag", "chat", "agentic", *plain]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["inputs"]["workload"] for line in lines] == ["rag", "chat", "agentic"]
+    assert {line["schema"] for line in lines} == {"llmsize.estimate/1"}
+    assert lines[2]["inputs"]["demand"]["kind"] == "concurrency"
+    assert run(["estimate", "chat", *plain]) == 0
+    assert json.loads(capsys.readouterr().out) == lines[1]
+
+
+def test_several_workloads_fail_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("estimate", "rag", "chat", "-g", "h100-sxm", "--no-verify")
+    assert "--format: several workloads are a line of JSON each; allowed: jsonl" in refused(capsys, *asked)
+    assert "--quiet: is of one workload" in refused(capsys, *asked, "-q")
+    assert "unknown workload 'chta'" in refused(capsys, "estimate", "rag", "chta", "--format", "jsonl")
+    assert run([*asked, "--gpus", "1", "--format", "jsonl"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_read_once_where_settings_ask_what_it_says(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = f"{sys.executable} -m sizing estimate <(cat {CHAT}) -g h100-sxm --no-verify -q"
+    env = {**os.environ, "LLMSIZE_ITL": "9ms", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", line], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run([*ESTIMATE, "-q"]) == 0
+    assert done.stdout == capfd.readouterr().out

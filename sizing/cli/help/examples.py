@@ -16,6 +16,7 @@ EXAMPLES = {
         "llmsize estimate -m llama-3.1-70b -g h100-sxm,h200-sxm --isl 2000 --osl 200 \\\n"
         "    --rps 50 --ttft p95:500ms --itl 30ms",
         "llmsize estimate service.yaml -g h100-sxm --gpus 8   # exit code 1 if not enough",
+        "llmsize estimate chat rag agentic -g h100-sxm --format jsonl",
     ),
     "init": ("llmsize init", "llmsize init --answers answers.txt -o service.yaml"),
     "compare": (
