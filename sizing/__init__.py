@@ -68,6 +68,7 @@ PUBLIC = {
     "Ways": "planning.bill",
     "deploy": "launch.deploy",
     "check": "launch.check",
+    "shown": "report.notebook",
     "InputError": "specs.errors",
 }  # names of the package, each loaded where it is first used
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from places import ROOT
@@ -39,7 +41,8 @@ def test_every_function_has_an_example_that_holds(name: str) -> None:
 
 
 def test_no_name_loads_the_command_line() -> None:
-    code = "import sys, sizing; [getattr(sizing, n) for n in sizing.PUBLIC]; sizing.ask('chat', gpu='h100-sxm')"
+    asked = "[getattr(sizing, n) for n in sizing.PUBLIC if n != 'shown']"  # which writes what the command line prints
+    code = f"import sys, sizing; {asked}; sizing.ask('chat', gpu='h100-sxm')"
     code += "; print(*[m for m in ('typer', 'rich', 'matplotlib', 'jinja2', 'sizing.report', 'sizing.cli') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
 
@@ -161,3 +164,62 @@ def test_wrong_values_are_named_by_their_fields(made: Callable[[], object], fiel
     with pytest.raises(sizing.InputError) as caught:
         made()
     assert [fault.field for fault in caught.value.faults] == fields
+
+
+def test_a_result_is_shown_as_the_command_line_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    from sizing.cli.main import run
+
+    found = sizing.shown(sizing.estimate(sizing.ask("chat", gpu="h100-sxm", rps=2), simulated=False))
+    for arguments, text in (
+        (("--json",), found.to_json()),
+        (("--format", "markdown"), found._repr_markdown_()),
+        ((), str(found)),
+    ):
+        assert run(["estimate", "chat", "-g", "h100-sxm", "--rps", "2", "--no-verify", *arguments]) == 0
+        assert capsys.readouterr().out.rstrip("\n") == text.rstrip("\n")
+    assert json.loads(found.to_json()) == found.to_dict()
+    assert found.record.feasible
+
+
+def test_plans_bills_and_runs_are_shown() -> None:
+    question = sizing.ask("chat", gpu="h100-sxm", rps=2)
+    plan = sizing.shown(sizing.plan(question, sizing.plan_rules(spare=1), simulated=False))
+    bill = sizing.shown(sizing.cost(question, sizing.Ways(clouds=(("lambda", "on-demand"),)), simulated=False))
+    driven = sizing.scenario(question, sizing.Driving(requests=20))
+    runs = sizing.shown(sizing.simulate(driven), driven)
+    schemas = [each.to_dict()["schema"] for each in (plan, bill, runs)]
+    assert schemas == ["llmsize.plan/1", "llmsize.cost/1", "llmsize.simulation/1"]
+    with pytest.raises(sizing.InputError, match="int is no result that can be shown"):
+        sizing.shown(5)  # type: ignore[arg-type]
+
+
+def test_rows_are_a_data_frame_where_pandas_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sizing.shown(sizing.estimate(sizing.ask("chat", gpu="h100-sxm", rps=2), simulated=False))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(sizing.InputError, match="pandas is not installed; allowed: pip install pandas"):
+        found.to_dataframe()
+    made: list[tuple[list[list[object]], list[str]]] = []
+    stand_in = SimpleNamespace(DataFrame=lambda rows, columns: made.append((rows, columns)))
+    monkeypatch.setitem(sys.modules, "pandas", stand_in)
+    found.to_dataframe()
+    ((rows, columns),) = made
+    assert "gpus" in columns
+    assert {len(row) for row in rows} == {len(columns)}
+
+
+def test_nothing_but_what_is_asked_for_reaches_the_network() -> None:
+    """A socket that anything opens fails the command; the hub alone, which `hub:` names, is asked for."""
+    code = """
+import socket, sys
+def refused(*arguments, **keywords):
+    raise AssertionError("a socket was opened")
+socket.socket = socket.create_connection = socket.getaddrinfo = refused
+from sizing.cli.main import run
+for line in ("estimate chat -g h100-sxm -q", "memory -m llama-3.1-8b -g l40s", "gpus", "config", "schema workload", "explain ttft",
+             "simulate -m llama-3.1-8b -g h100-sxm --isl 100 --osl 10 --rps 2 --requests 20", "models no/such-model"):
+    run(line.split())
+print("done", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "a socket was opened" not in done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1] == "done"

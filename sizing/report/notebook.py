@@ -1,0 +1,83 @@
+"""A result of the library as the command line writes it: as a table in a notebook, a data frame, JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from sizing.answers.answer import Outcome
+from sizing.answers.simulate import Runs, Scenario
+from sizing.formats.tables import as_json, as_markdown
+from sizing.formats.text import render
+from sizing.formats.view import Document, plain
+from sizing.planning.bill import Bill
+from sizing.planning.plan import Plan
+from sizing.specs.errors import Fault, InputError
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A result as its document: a notebook shows its table, `print` its text, and programs take its record."""
+
+    document: Document[Any]
+
+    @property
+    def record(self) -> Any:
+        """The record that JSON is written of, a named tuple."""
+        return self.document.record
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record in plain types, equal to `--json`."""
+        found: dict[str, Any] = plain(self.record)
+        return found
+
+    def to_json(self) -> str:
+        """The text of `--json`."""
+        return as_json(self.document)
+
+    def to_dataframe(self) -> Any:
+        """The rows of `--format csv` as a pandas.DataFrame. Raises InputError where pandas is not installed."""
+        try:
+            pandas = import_module("pandas")  # of whoever calls; nothing here needs it
+        except ImportError:
+            raise InputError(Fault("pandas is not installed", allowed="pip install pandas")) from None
+        rows = self.document.rows(self.record)
+        return pandas.DataFrame([list(row) for row in rows.rows], columns=list(rows.columns))
+
+    def _repr_markdown_(self) -> str:
+        return as_markdown(self.document)
+
+    def __str__(self) -> str:
+        return render(self.document)
+
+    __repr__ = __str__
+
+
+def shown(result: Outcome | Runs | Plan | Bill, scenario: Scenario | None = None) -> Shown:
+    """A result of `estimate`, `simulate` (with its scenario), `plan` or `cost`, ready to be shown.
+
+    Raises InputError for another result, and for runs without their scenario.
+
+    >>> from sizing import ask, estimate
+    >>> shown(estimate(ask("chat", gpu="h100-sxm", rps=2), simulated=False)).to_dict()["deployment"]["gpus"]
+    2
+    """
+    if isinstance(result, Outcome):
+        from sizing.report import estimate
+
+        return Shown(estimate.document(estimate.record(result)))
+    if isinstance(result, Runs) and scenario is not None:
+        from sizing.report import simulate
+
+        return Shown(simulate.document(simulate.record(scenario, result)))
+    if isinstance(result, Plan):
+        from sizing.report import plan, plan_record
+
+        return Shown(plan.document(plan_record.record(result, title=None, is_fleet=False)))
+    if isinstance(result, Bill):
+        from sizing.report import cost
+
+        return Shown(cost.document(cost.record(result)))
+    what = f"{type(result).__name__} is no result that can be shown"
+    raise InputError(Fault(what, allowed="of estimate, plan and cost; of simulate with its scenario"))
