@@ -31,6 +31,7 @@ NAMED = {
     },
     "import": "imports:command",
     **{name: f"listings:{name}" for name in ("gpus", "models", "engines", "workloads", "prices")},
+    "mcp": "mcp:command",
     "schema": "schema:command",
     "config": "config:command",
     "completion": "help.completion:command",

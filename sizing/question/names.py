@@ -382,7 +382,10 @@ def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Foun
         return _of_provider(options.provider, options.price, considered)
     if not isinstance(options.price, str):
         return PriceRule(checked_price(options.price))
-    parts = [Part(partial(_price_of, item, considered, look_up)) for item in comma_separated(options.price)]
+    waits = "price" in options.configured  # a setting is for whatever is asked
+    parts = [
+        Part(partial(_price_of, item, considered, look_up, waits=waits)) for item in comma_separated(options.price)
+    ]
     check(*parts)
     by_id: dict[str, float] = {}
     for id_, price in (part.value for part in parts):
@@ -402,8 +405,8 @@ def _of_provider(text: str, price: float | str | None, considered: Gpus) -> Pric
     return rule
 
 
-def _price_of(item: str, considered: Gpus, look_up: Callable[[str], Found[Gpu]]) -> tuple[str, float]:
-    """The id of a GPU type and its price from `h100-sxm=2.5`."""
+def _price_of(item: str, considered: Gpus, look_up: Callable[[str], Found[Gpu]], *, waits: bool) -> tuple[str, float]:
+    """The id of a GPU type and its price from `h100-sxm=2.5`; one that is not considered is a fault unless it `waits`."""
     name, equals, text = (part.strip() for part in item.partition("="))
     try:
         price = parse_number(text)
@@ -415,7 +418,7 @@ def _price_of(item: str, considered: Gpus, look_up: Callable[[str], Found[Gpu]])
     except InputError as error:
         raise InputError([replace(fault, field="--price") for fault in error.faults]) from None
     ids = [each.id for each in considered.value]
-    if found.id not in ids:
+    if found.id not in ids and not waits:
         raise InputError(
             Fault(f"{found.id} is none of the GPU types asked for", field="--price", allowed=", ".join(ids))
         )

@@ -121,6 +121,8 @@ def test_a_setting_without_effect_waits(project: Path, answer: Answer, capsys: p
     """An option without effect is refused; a setting is for every command, and not each has a use for it."""
     (project / "llmsize.yaml").write_text("ttft: 1s\nprefix_hit: 50%\nseed: 3\ngpu: h100-sxm\nrequests_per_user: 4\n")
     assert answer(*ESTIMATE, "--mode", "offline")["mode"] == "offline"
+    (project / "llmsize.yaml").write_text("price: h100-sxm=2.5,h200-sxm=3\ngpu: h100-sxm\nturns: 3\n")
+    assert answer(*ESTIMATE, "--isl-max", "9000")["gpu_ids"] == ["h100-sxm"]
     for command in (("memory", "-m", "llama-3.1-8b"), ("step", "-m", "llama-3.1-8b", "--prefill", "64")):
         assert run(list(command)) == 0, capsys.readouterr().err
     assert "has no meaning for offline work" in refused(capsys, *ESTIMATE, "--mode", "offline", "--itl", "9ms")

@@ -110,7 +110,7 @@ def _subjects(name: str) -> Iterator[str]:
         from sizing.report.schemas import names
 
         yield from names()
-    elif name not in ("memory", "step", "roofline", "validate", "import", "config"):
+    elif name not in ("memory", "step", "roofline", "validate", "import", "config", "mcp", "init"):
         yield from _names("workload")
         if name in ("plan", "workloads"):
             yield from _names("fleet")

@@ -7,7 +7,7 @@ GROUPS = {
     "Understand an answer": ("explain", "memory", "step", "roofline", "whatif", "import", "validate", "calibrate"),
     "Plan and pay": ("plan", "cost", "report"),
     "Deploy and check": ("deploy", "check"),
-    "What is known": ("gpus", "models", "engines", "workloads", "prices", "schema", "config", "completion"),
+    "What is known": ("gpus", "models", "engines", "workloads", "prices", "schema", "config", "mcp", "completion"),
 }
 
 EXAMPLES = {
@@ -90,6 +90,7 @@ EXAMPLES = {
     "engines": ("llmsize engines", "llmsize engines vllm"),
     "workloads": ("llmsize workloads", "llmsize workloads chat --yaml > service.yaml"),
     "prices": ("llmsize prices", "llmsize prices h100-sxm", "llmsize prices deepseek"),
+    "mcp": ("llmsize mcp   # as command and arguments of an agent's configuration",),
     "schema": ("llmsize schema workload > workload.json", "llmsize schema estimate"),
     "config": ("llmsize config", "llmsize config --all", "LLMSIZE_GPU=h100-sxm llmsize config --json"),
     "completion": (
