@@ -345,6 +345,9 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     parts = [screen.kept(_is_limited(record), record.simulation is not None)]
     if is_demanded(record.inputs):
         parts.append(screen.used(load.headroom, d.gpus))
+        budget = record.inputs["gpu_budget"]
+        if budget is not None and budget > d.gpus:
+            parts.append(f"{budget - d.gpus:,} of {budget:,} to spare")
     if d.nodes_per_replica > 1:
         parts.append(f"a replica over {d.nodes_per_replica} nodes")
     if d.replicas == 1:
