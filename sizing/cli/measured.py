@@ -184,6 +184,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
         "verbose": "--verbose",
         "jobs": "--jobs",
         "replace": "--replace",
+        "trace": "--trace",
     }
     every = (*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS)
     flags = {field.name: field.flags[0] for field in every} | own

@@ -84,3 +84,9 @@ def test_a_size_is_that_of_the_rate_where_nothing_is_replayed(tmp_path: Path, ca
     assert traced["deployment"] == stated["deployment"]
     for name in ("ttft_ms", "itl_ms", "e2e_ms"):
         assert traced["latency"][name]["p95"] == pytest.approx(stated["latency"][name]["p95"], rel=1e-6)
+
+
+def test_measured_rows_take_no_trace(tmp_path: Path, capsys: Capture) -> None:
+    trace = written(tmp_path / "even.csv", np.arange(0, 70, 1.0))
+    assert run([*ASKED, "--trace", trace, "--from", trace]) == 2
+    assert "--trace: has no effect with --from" in capsys.readouterr().err
