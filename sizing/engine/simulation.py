@@ -412,8 +412,8 @@ class _Measured(NamedTuple):
             return _where(self.first - self.arrival, self.done)
         if name == "e2e":
             return _where(self.end - self.arrival, self.done)
-        after_first = self.end - self.first
-        after_first /= np.maximum(self.osl - 1, 1)
+        after_first, tokens = self.end - self.first, self.osl - 1
+        after_first /= np.maximum(tokens, 1, out=tokens)
         return _where(after_first, self.done & self.decodes)
 
     @property
