@@ -25,9 +25,10 @@ from sizing.calibration.fit import Constant, Observed, Values, group_of, observe
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
-from sizing.catalog.profiles import expert_kernels
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import InputError
+from sizing.specs.experts import ExpertKernel
+from sizing.specs.kernels import Surface
 from sizing.specs.units import parse_version
 
 PARTS_OF_ADDRESS = 5  # scheme, nothing, host, owner, repository
@@ -77,16 +78,31 @@ def main() -> None:
 
 
 def kernels_left_out() -> Table:
-    """Errors of the measured kernels of experts on whole shapes left out: medians over tables, by architecture and engine."""
-    table = Table("architecture", "engine", "tables", "rows", "median, %", "p90, %", title="experts, shapes left out")
-    for architecture in sorted({found.spec.architecture for found in map(profiles.load_gpu, profiles.GPUS.ids)}):
-        kernels = expert_kernels(architecture)
-        for engine in sorted({kernel.engine for kernel in kernels}):
-            own = [kernel for kernel in kernels if kernel.engine == engine]
-            errors = [100 * np.median([getattr(one, name) for one in own]) for name in ("median_error", "p90_error")]
-            rows = f"{sum(kernel.points for kernel in own):,}"
-            table.add_row(architecture, engine, str(len(own)), rows, *(f"{error:.0f}" for error in errors))
+    """Errors of the measured kernels on whole shapes left out, over the rows of all tables of an operation, by architecture and engine."""
+    table = Table(
+        "operation", "architecture", "engine", "tables", "rows", "median, %", "p90, %", title="kernels, shapes left out"
+    )
+    found: dict[tuple[str, str, str], list[ExpertKernel | Surface]] = defaultdict(list)
+    for architecture in sorted({gpu.spec.architecture for gpu in map(profiles.load_gpu, profiles.GPUS.ids)}):
+        kernels_of: tuple[ExpertKernel | Surface, ...] = profiles.expert_kernels(architecture)
+        for kernel in (*kernels_of, *profiles.surfaces(architecture)):
+            for key in ((kernel.operation, architecture, kernel.engine), (kernel.operation, "all", "all")):
+                found[key].append(kernel)
+    for key, kernels in sorted(found.items()):
+        rows = [kernel.points for kernel in kernels]
+        errors = [
+            100 * _weighted_median([getattr(kernel, name) for kernel in kernels], rows)
+            for name in ("median_error", "p90_error")
+        ]
+        table.add_row(*key, str(len(kernels)), f"{sum(rows):,}", *(f"{error:.1f}" for error in errors))
     return table
+
+
+def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The value that half of the weight lies below."""
+    order = np.argsort(values)
+    reached = np.cumsum(np.asarray(weights, dtype=float)[order])
+    return float(np.asarray(values)[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 Place = tuple[str, str, int]  # engine, setting, number of the row

@@ -298,7 +298,7 @@ def windows_of(model: Model) -> tuple[float, ...]:
         window = getattr(kind.mixer, "window", 0) or getattr(kind.mixer, "index_topk", 0)
         if window:
             found.add(float(window))
-        if getattr(kind.mixer, "kv_heads", 0):
+        if getattr(kind.mixer, "kv_heads", 0) or getattr(kind.mixer, "kv_lora_rank", 0):
             found.update(corner for corner in corners() if corner < model.max_position)
     return tuple(sorted(found))
 

@@ -391,7 +391,9 @@ def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) 
         if mixer is not None:
             work = pick(mixer.kind).decode(mixer, heads_over, shard.plan.kv_bytes, sequences / ranks, context_tokens)
             flops = work.flops * shard.extras.verified
-            found.append(_attention(f"decode_{mixer.kind}", replace(work, flops=flops), count))
+            found.append(
+                _attention(f"decode_{mixer.kind}", replace(work, flops=flops, queries=shard.extras.verified), count)
+            )
     return tuple(found)
 
 

@@ -17,7 +17,7 @@ from sizing.model.architecture import Layout, Shard
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
-from sizing.replica import experts, roofline, surfaces
+from sizing.replica import experts, roofline, states, surfaces
 from sizing.replica.links import Links
 from sizing.replica.replica import Replica
 from sizing.replica.rows import Choice, Rows
@@ -87,6 +87,11 @@ class Kernels:
             "decode_attention": self._decode_attention,
             "mla_decode": self._mla_decode,
             "prefill_attention": self._prefill_attention,
+            "mla_prefill": self._mla_prefill,
+            "scan_gdn": self._recurrent,
+            "scan_kda": self._recurrent,
+            "state_gdn": self._recurrent,
+            "state_kda": self._recurrent,
             "send": self.links.send,
             "low_latency": self.links.dispatch_directly,
             "high_throughput": self.links.dispatch_by_node,
@@ -143,7 +148,7 @@ class Kernels:
         """The precision in which `operation` multiplies."""
         if operation.rule == "moe":
             return self.plan.product_of("expert")
-        if operation.rule in ("prefill_attention", "decode_attention", "mla_decode"):
+        if operation.rule in ("prefill_attention", "decode_attention", "mla_decode", "mla_prefill"):
             return self.plan.attention
         if operation.rule == "gemm" and self.plan.is_quantised(operation.role):
             return self.plan.product_of(operation.role)
@@ -348,6 +353,12 @@ class Kernels:
         """
         work, precisions = operation.work, stand_ins(self.plan.kv_format)
         assert work is not None
+        kind = "sparse_decode" if work.chosen else "latent_decode"
+        surface = self._rows.surface(kind, precisions) if work.pair_values else None
+        if surface is not None:
+            chip = self._chip(surface, self.plan.activation)
+            timed = states.sparse_decode_us if work.chosen else states.latent_decode_us
+            return np.where(np.asarray(operation.bytes) > 0, MICRO * timed(surface, chip, work), 0.0)
 
         def near(row: Any) -> float:
             return abs(float(np.log2(row.q_heads / work.q_heads)))
@@ -365,6 +376,38 @@ class Kernels:
         compute_s = operation.flops / (self._flops_per_s(self.plan.activation) * compute)
         busy = row.t0_us * MICRO + np.maximum(memory_s, compute_s)
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
+
+    def _mla_prefill(self, operation: Operation) -> Numeric:
+        """Latents expanded into heads; where the best are chosen, prompts beyond as many are attended to in absorbed form."""
+        work, formats = operation.work, stand_ins(self.plan.kv_format)
+        assert work is not None
+        engine = self.engine  # that attends to prompts in absorbed form does so by itself alone
+        plain = self._rows.surface(
+            "latent_prefill", formats, fits=lambda row: row.variant != "" and row.engine != engine
+        )
+        if plain is None:
+            return self._prefill_attention(operation)
+        dense_us = states.latent_prefill_us(plain, self._chip(plain, self.plan.activation), work)
+        sparse = self._rows.surface("sparse_prefill", formats) if work.chosen else None
+        if sparse is not None:
+            by_index = self._flops_per_s("fp8") * MICRO
+            sparse_us = states.sparse_prefill_us(sparse, self._chip(sparse, self.plan.activation), work, by_index)
+            dense = bool(sparse.constants["dense"]) & (np.asarray(work.prompt_tokens) <= work.chosen)
+            dense_us = np.where(dense, dense_us, sparse_us)
+        return np.where(np.asarray(operation.flops) > 0, MICRO * dense_us, 0.0)
+
+    def _recurrent(self, operation: Operation) -> Numeric:
+        """A scan over prompts, or the state of each sequence that decodes."""
+        part, kind = operation.rule.split("_")
+        surface = self._rows.surface(part, ("bf16",), fits=lambda row: not row.variant.startswith(kind), key=(kind,))
+        work = operation.work
+        if surface is None or work is None:
+            return self._state(operation)
+        chip = self._chip(surface, self.plan.activation)
+        busy_us = (
+            states.scan_us(surface, chip, work) if part == "scan" else states.state_us(surface, chip, operation.bytes)
+        )
+        return np.where(np.asarray(operation.bytes) > 0, MICRO * busy_us, 0.0)
 
     def _prefill_attention(self, operation: Operation) -> Numeric:
         work, cache = operation.work, "fp8" if self.plan.kv_format == "fp8" else "bf16"

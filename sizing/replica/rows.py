@@ -107,7 +107,7 @@ class Rows:
         if memo not in self.picked and memo not in self.unmeasured:
             rows = [row for row in profiles.surfaces(self.gpu.architecture) if row.operation == operation]
             own = [row for row in rows if row.gpu == self.gpu.name]
-            if not own and any(row.operation == operation for row in self.gpu.efficiency):
+            if not own and any(row.operation == operation for row in self.gpu.efficiency):  # measured, of another form
                 rows = []
             of = own or [row for row in rows if row.gpu == self.chips.reference]
             found = [row for row in of if row.precision in precisions]

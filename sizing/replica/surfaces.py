@@ -6,6 +6,7 @@ GPU's cache; in a model they do not, so that part of the fit is left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -119,19 +120,26 @@ def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | Non
 
 def decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
     """Microseconds of decode attention of one layer over caches that are not in the GPU's cache: linear between stated contexts."""
-    context = np.asarray(work.context_tokens, dtype=float)
-    stated = (tokens for tokens in only(MeasuredKernels).forms.contexts if not work.window or tokens < work.window)
-    knots = np.array([1.0, *stated, *([work.window] if work.window else [])])
+    return between_contexts(
+        work.context_tokens, work.window, lambda context: _decode_us(of, chip, work, cached_bytes, context)
+    )
+
+
+def between_contexts(context: Numeric, window: int, at: Callable[[Numeric], Numeric]) -> Numeric:
+    """Time at a context, linear between the stated ones, up to a window where there is one."""
+    context = np.asarray(context, dtype=float)
+    stated = (tokens for tokens in only(MeasuredKernels).forms.contexts if not window or tokens < window)
+    knots = np.array([1.0, *stated, *([window] if window else [])])
     number = np.clip(np.searchsorted(knots, context, side="right") - 1, 0, len(knots) - 2)
     near, far = knots[number], knots[number + 1]
-    first_us, last_us = (_decode_us(of, chip, work, cached_bytes, at) for at in (near, far))
+    first_us, last_us = at(near), at(far)
     between: Array = first_us + (last_us - first_us) * (context - near) / (far - near)
     return between
 
 
 def _decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float, context: Numeric) -> Numeric:
     c, size = of.constants, work.head_dim / TILE
-    heads, kv_heads = float(work.q_heads), float(max(work.kv_heads, 1))
+    heads, kv_heads = float(work.q_heads * work.queries), float(max(work.kv_heads, 1))
     group = heads / kv_heads
     batch = np.maximum(np.asarray(work.sequences, dtype=float), LEAST)
     unsplit = "fa2" in of.kernel and (work.window > 0 or group <= 1)  # neither packs a group nor splits a context

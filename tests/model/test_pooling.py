@@ -133,7 +133,7 @@ def test_a_replica_serves_at_least_as_many_and_none_of_them_later(isl: int) -> N
         found.append((load, most))
     (generating, fewer), (pooling, more) = found
     assert pooling.solo_ttft_s <= generating.solo_ttft_s
-    assert more.requests_per_s >= fewer.requests_per_s
+    assert more.requests_per_s >= fewer.requests_per_s * (1 - 1e-3)  # tables of steps are good to a thousandth
     assert pooling.solo_itl_s == 0
 
 

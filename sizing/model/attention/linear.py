@@ -55,6 +55,11 @@ def cache(mixer: LinearAttention, tp: int, kv_bytes: float) -> Cache:
     )
 
 
+def _rule(part: str, mixer: LinearAttention) -> str:
+    """Kernels of Kimi's layers, whose gates have a rank, are others than those of the gated delta rule."""
+    return f"{part}_kda" if mixer.gate_rank else f"{part}_gdn"
+
+
 def _flops_per_token(mixer: LinearAttention, tp: int) -> float:
     return STATE_PASSES * FLOPS_PER_MAC * mixer.value_heads / tp * mixer.key_head_dim * mixer.value_head_dim
 
@@ -62,7 +67,7 @@ def _flops_per_token(mixer: LinearAttention, tp: int) -> float:
 def decode(mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
     """The work of one decode step. It reads and writes the state of each sequence once."""
     return Work(
-        rule="state",
+        rule=_rule("state", mixer),
         flops=sequences * _flops_per_token(mixer, tp),
         bytes=sequences * READ_AND_WRITE * _state_bytes(mixer, tp),
     )
@@ -80,9 +85,13 @@ def prefill(
     key_width, value_width = _widths(mixer, tp)
     streamed = tokens * (2 * key_width + READ_AND_WRITE * value_width) * ACTIVATION_BYTES
     return Work(
-        rule="state",
+        rule=_rule("scan", mixer),
         flops=sequences * tokens * _flops_per_token(mixer, tp),
         bytes=sequences * (READ_AND_WRITE * _state_bytes(mixer, tp) + streamed),
+        q_heads=mixer.value_heads / tp,
+        kv_heads=max(1, mixer.key_heads // tp),
+        sequences=sequences,
+        new_tokens=tokens,
     )
 
 

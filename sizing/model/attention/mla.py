@@ -96,6 +96,12 @@ def decode(mixer: MlaAttention, tp: int, kv_bytes: float, sequences: Numeric, co
         bytes=sequences * (attended * _latent_bytes(mixer, kv_bytes) + context_tokens * _index_bytes_per_token(mixer)),
         head_dim=_latent_width(mixer),
         q_heads=heads,
+        context_tokens=context_tokens,
+        sequences=sequences,
+        token_bytes=_latent_bytes(mixer, kv_bytes),
+        pair_values=_latent_width(mixer) + mixer.kv_lora_rank,
+        chosen=mixer.index_topk or 0,
+        index_heads=mixer.index_heads or 0,
     )
 
 
@@ -110,11 +116,17 @@ def prefill(
     pairs = windowed_pairs(tokens, prior_tokens, mixer.index_topk) if mixer.index_topk else all_pairs
     activation_bytes = 2 * heads * (width * tokens + KEY_AND_VALUE * mixer.v_head_dim * seen)
     return Work(
-        rule="prefill_attention",
+        rule="mla_prefill",
         flops=sequences * (FLOPS_PER_MAC * heads * width * pairs + _indexer_flops(mixer, all_pairs)),
         bytes=sequences * (seen * _latent_bytes(mixer, kv_bytes) + activation_bytes),
         head_dim=mixer.v_head_dim,
+        q_heads=heads,
         prompt_tokens=seen,
+        sequences=sequences,
+        new_tokens=tokens,
+        pair_values=_latent_width(mixer) + mixer.kv_lora_rank,
+        chosen=mixer.index_topk or 0,
+        index_heads=mixer.index_heads or 0,
     )
 
 

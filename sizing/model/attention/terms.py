@@ -64,7 +64,9 @@ class Work:
     `flops` and `bytes` are of the whole batch; `rule` names the efficiency that times it; `head_dim` and `q_heads`
     choose the measured row; `kv_heads` share them; `prompt_tokens` is the length that prefill efficiency depends on,
     `context_tokens` the cached tokens that a decoding sequence reads. `sequences` are those of the batch, each with `new_tokens` in
-    prefill; `window` is set where it cuts contexts short, and `causal` where a token sees none after it.
+    prefill; `window` is set where it cuts contexts short, and `causal` where a token sees none after it. A sequence
+    that decodes has `queries` tokens. Of latents, `token_bytes` are read for each cached token and `pair_values` multiplied for each pair; `chosen` of them are attended
+    to where `index_heads` score all.
     """
 
     rule: str
@@ -79,6 +81,11 @@ class Work:
     new_tokens: Numeric = 0.0
     window: int = 0
     causal: bool = True
+    queries: int = 1
+    token_bytes: float = 0.0
+    pair_values: int = 0
+    chosen: int = 0
+    index_heads: int = 0
 
 
 def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:
