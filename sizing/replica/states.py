@@ -88,18 +88,28 @@ def sparse_prefill_us(of: Surface, chip: Chip, work: Work, index_flops_per_us: f
 
 
 def scan_us(of: Surface, chip: Chip, work: Work) -> Numeric:
-    """Microseconds of a recurrent layer's scan over prompts: chunks of a sequence follow each other, heads run beside each other."""
-    c, batch, heads = of.constants, work.sequences, work.q_heads
-    chunks = np.maximum(np.asarray(work.new_tokens) / CHUNK_TOKENS, 1.0)
+    """Microseconds of a recurrent layer's scan over prompts: chunks of a sequence follow each other, its heads run beside each other.
+
+    Prompts of a step are counted one after another, as all that reads step times adds them up. The kernel runs some of them beside each
+    other while heads leave multiprocessors free.
+    """
+    least_us = _scanned_us(of, chip, work, 0.0)
+    found: Array = least_us + work.sequences * (_scanned_us(of, chip, work, work.new_tokens) - least_us)
+    return found
+
+
+def _scanned_us(of: Surface, chip: Chip, work: Work, tokens: Numeric) -> Numeric:
+    """Microseconds of the scan of one prompt."""
+    c, heads = of.constants, work.q_heads
+    chunks = np.maximum(np.asarray(tokens) / CHUNK_TOKENS, 1.0)
     if of.variant.endswith("flash"):
-        waves = np.maximum(batch * heads / chip.multiprocessors, 1.0)
-        walked_us = waves * (c["c0"] + c["c1"] * chunks)
-        found: Array = c["t0"] + walked_us + batch * heads * (c["c2"] * CHUNK_TOKENS * chunks + c["cB"])
+        waves = np.maximum(heads / chip.multiprocessors, 1.0)
+        found: Array = (
+            c["t0"] + waves * (c["c0"] + c["c1"] * chunks) + heads * (c["c2"] * CHUNK_TOKENS * chunks + c["cB"])
+        )
         return found
-    started = c["t0_us"] * (1 + c["a64"] * np.minimum(work.new_tokens, CHUNK_TOKENS) / CHUNK_TOKENS)
-    each_us = (
-        batch * chunks * (heads * c["cv_us"] * (1 + c["rL2"]) + work.kv_heads * c["ck_us"]) + batch * heads * c["cB_us"]
-    )
+    started = c["t0_us"] * (1 + c["a64"] * np.minimum(tokens, CHUNK_TOKENS) / CHUNK_TOKENS)
+    each_us = chunks * (heads * c["cv_us"] * (1 + c["rL2"]) + work.kv_heads * c["ck_us"]) + heads * c["cB_us"]
     return softly_largest(c["k2"], softly_largest(c["k1"], started, each_us), chunks * c["cs_us"] + started / 2)
 
 

@@ -75,7 +75,7 @@ def test_a_mixed_step_is_the_exact_one(
     wanted = exact.step(of.kernels, together).total_s
     pieces = [Piece(1000 + number, float(new), 0.0) for number in range(prompts)]
     got, _ = of.clock.step(pieces, decoding(model, sequences, context), True)
-    assert got == pytest.approx(wanted, rel=2 * TABLE_TOLERANCE)  # prompts are timed one by one
+    assert got == pytest.approx(wanted, rel=4 * TABLE_TOLERANCE)  # short prompts fill the GPU together
 
 
 @given(
