@@ -94,7 +94,7 @@ def scan_us(of: Surface, chip: Chip, work: Work) -> Numeric:
     other while heads leave multiprocessors free.
     """
     least_us = _scanned_us(of, chip, work, 0.0)
-    found: Array = least_us + work.sequences * (_scanned_us(of, chip, work, work.new_tokens) - least_us)
+    found: Numeric = least_us + work.sequences * (_scanned_us(of, chip, work, work.new_tokens) - least_us)
     return found
 
 
