@@ -148,6 +148,9 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
 
 
 def _check(question: Question) -> None:
+    if question.service.model.pooled:
+        what = "commands are written for what generates tokens"
+        raise InputError(what, field="--task", allowed="generate")
     if question.service.optimisations.kv_offload is not None:
         what = "the size of the cache in host memory is not part of the question, so no flag states it"
         raise InputError(what, field="--kv-offload", allowed="without it")

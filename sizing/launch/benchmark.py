@@ -43,7 +43,7 @@ def point_of(answer: Answer, question: Question) -> LoadPoint:
 
 
 def command(tool: str, answer: Answer, question: Question, part: Started) -> str:
-    """The benchmark of a tool, and the import of its results. Raises InputError for pooling tasks."""
+    """The benchmark of a tool, and the import of its results."""
     known = only(LaunchFacts).benchmarks
     if question.service.model.pooled:
         raise InputError("drives what generates tokens", field="--benchmark", allowed="--task generate")

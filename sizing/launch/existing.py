@@ -12,10 +12,10 @@ from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, read_text, validate
 from sizing.catalog.models import FoundModel, load_model
-from sizing.catalog.shelf import is_path, load, only
+from sizing.catalog.shelf import is_path, only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
-from sizing.launch.flags import SHELF, Dialect, ReadArgs, Source, Word, dialect_of, read
+from sizing.launch.flags import Dialect, ReadArgs, Source, Word, dialect_of, engine_names, flags_of, read
 from sizing.launch.manifests import Container, containers
 from sizing.launch.terms import data_of
 from sizing.model import architecture, settings
@@ -28,6 +28,7 @@ OWN = "deployments"  # the key of this project's own form
 YAML = (".yaml", ".yml", ".json")
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 RUNNERS = ("docker", "podman", "nerdctl")
+MOST_COMMANDS = 256  # of a file
 COMMAND = "the command line"  # the file of a command that is an argument itself
 
 
@@ -108,8 +109,8 @@ def _is_mapping(text: str, file: str) -> bool:
 
 
 def _phrases() -> Iterator[str]:
-    for name in SHELF.ids:
-        yield from load(SHELF, name).spec.serves
+    for name in engine_names():
+        yield from flags_of(name).serves
 
 
 def _own(text: str, asked: _Asked) -> list[Existing] | None:
@@ -183,6 +184,8 @@ def _all_of(found: Sequence[Container], asked: _Asked) -> list[Existing]:
         raise InputError(
             "holds no command of an engine that is known", file=asked.file, allowed=f"{titles}, or `{OWN}:`"
         )
+    if len(found) > MOST_COMMANDS:
+        raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS}")
     read_: list[Existing] = []
     faults: list[Fault] = []
     for container in found:
@@ -218,8 +221,8 @@ def _begins(words: Sequence[Word], phrase: str) -> int | None:
 
 def _engine(container: Container) -> tuple[str, int] | None:
     """The engine that a container runs, and the words before its flags; None where it runs none that is known."""
-    for name in SHELF.ids:
-        spec = load(SHELF, name).spec
+    for name in engine_names():
+        spec = flags_of(name)
         for phrase in spec.serves:
             begun = _begins(container.words, phrase)
             if begun is not None:
@@ -237,8 +240,8 @@ def _engine(container: Container) -> tuple[str, int] | None:
 
 def _image_of(image: str) -> str | None:
     """The engine of a container image, by its name; None for any other."""
-    for name in SHELF.ids:
-        if any(part in image for part in load(SHELF, name).spec.images):
+    for name in engine_names():
+        if any(part in image for part in flags_of(name).images):
             return name
     return None
 
@@ -399,7 +402,7 @@ def _said_gpu(asked: _Asked) -> str | None:
 
 def _tag(name: str, container: Container) -> str | None:
     """The engine version of an image's tag; None of an image that is not the engine's own, whose tags are others."""
-    own, image = (text.partition(":")[0].rpartition("/")[2] for text in (load(SHELF, name).spec.image, container.image))
+    own, image = (text.partition(":")[0].rpartition("/")[2] for text in (flags_of(name).image, container.image))
     tag = _TAG.search(container.image) if image == own else None
     return None if tag is None else tag[1]
 

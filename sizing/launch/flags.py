@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 import yaml
@@ -73,7 +74,19 @@ class Args(NamedTuple):
 
 def dialect_of(name: str, title: str, version: str) -> Dialect:
     """The flags of an engine version. Raises InputError for an engine whose flags are not known."""
-    return Dialect(load(SHELF, name).spec, title, version)
+    return Dialect(flags_of(name), title, version)
+
+
+@cache
+def flags_of(name: str) -> EngineFlags:
+    """The flags of an engine, read once. Raises InputError for an engine whose flags are not known."""
+    return load(SHELF, name).spec
+
+
+@cache
+def engine_names() -> tuple[str, ...]:
+    """The engines whose flags are known."""
+    return SHELF.ids
 
 
 # --- written ----------------------------------------------------------------------------------------------------------

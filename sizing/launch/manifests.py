@@ -137,7 +137,7 @@ def _container(
     nodes = next((each["size"] for each in holders if "workerTemplate" in each and "size" in each), 1)
     if found.gpus is not None and isinstance(nodes, int) and nodes > 1:  # of a LeaderWorkerSet
         found.gpus *= nodes
-    _selected(found, holders, document, facts)
+    _selected(found, holders, path, document, facts)
     uris = (
         value
         for each in holders
@@ -278,7 +278,7 @@ def _gpus(found: Container, above: tuple[object, ...], path: Path, document: Yam
 
 
 def _selected(
-    found: Container, holders: Sequence[Mapping[str, object]], document: YamlDocument, facts: LaunchFacts
+    found: Container, holders: Sequence[Mapping[str, object]], path: Path, document: YamlDocument, facts: LaunchFacts
 ) -> None:
     """Note the GPU types and instances that nodes are selected by, nearest first; and the type that a label states."""
     labels: list[str] = []
@@ -293,9 +293,9 @@ def _selected(
             labels += (str(value) for key, value in pairs if key in facts.every_label_key)
             instances += (str(value) for key, value in pairs if key in facts.instance_label_keys)
     found.labels, found.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))
-    found.lines["gpu"] = next(
-        (spot.line for path, spot in document.spots.items() if path and path[-1] == "nodeSelector"), None
-    )
+    steps = (path[:end] for end in range(len(path), -1, -1))
+    spots = (document.spots.get((*each, name)) for each in steps for name in ("nodeSelector", "affinity"))
+    found.lines["gpu"] = next((spot.line for spot in spots if spot is not None), None)
 
 
 def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:

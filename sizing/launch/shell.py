@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from sizing.specs.errors import InputError
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
 _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+MOST_WORDS = 10_000  # of a command: far beyond any that a person writes
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
 
@@ -62,24 +64,27 @@ def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: i
 
 
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
-    """Yield the words of one command with their lines; what follows its end belongs to others and is left out."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars="();|&")
+    """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
+    text = io.StringIO(command)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
     lexer.whitespace_split, lexer.commenters = True, "#"
-    try:
-        while (word := lexer.get_token()) is not None:
-            if word in _ENDS:
-                yield Word(word, line)
-            else:
-                yield Word(word, line + _before(command, word, lexer.lineno))
-    except ValueError:
-        raise InputError("a quote is not closed", file=file, line=line) from None
-
-
-def _before(command: str, word: str, lineno: int) -> int:
-    """Lines of a command before a word that ends on line `lineno` of it."""
-    on = max(0, lineno - 1 - word.count("\n"))
-    lines = command.split("\n")
-    return on if on < len(lines) and word in lines[on] else max(0, on - 1)
+    before, at = 0, 0  # lines, and characters, that are read
+    for count in range(MOST_WORDS + 1):
+        try:
+            word = lexer.get_token()
+        except ValueError:
+            raise InputError("a quote is not closed", file=file, line=line) from None
+        if word is None:
+            return
+        if count == MOST_WORDS:
+            break
+        end = text.tell()
+        before, at = before + command.count("\n", at, end), end
+        ended = (
+            command[end - 1 : end] == "\n" if word not in _ENDS else False
+        )  # the character after a word is read with it
+        yield Word(word, line + max(0, before - ended - word.count("\n")))
+    raise InputError(f"a command has more than {MOST_WORDS:,} words", file=file, line=line)
 
 
 def words(text: str, file: str, line: int = 1) -> tuple[Word, ...]:

@@ -98,3 +98,14 @@ def test_what_is_no_text(suffix: str, tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00vllm serve")
     with pytest.raises(InputError, match="UTF-8"):
         existing(str(path), FILLED)
+
+
+def test_endless_commands_end_soon(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="more than 10,000 words"):
+        existing("vllm serve m " + "-x " * 500_000, FILLED)
+    path = tmp_path / "k.yaml"
+    path.write_text(
+        "\n".join(f"c{n}: {{args: [vllm, serve, m], nodeSelector: {{a: b}}}}" for n in range(2_000)), encoding="utf-8"
+    )
+    with pytest.raises(InputError, match="holds 2,000 commands; allowed: at most 256"):
+        existing(str(path), FILLED)
