@@ -146,3 +146,30 @@ def test_bash_completes(tmp_path: Path) -> None:
     code = f"PATH={tmp_path}:$PATH; {SCRIPTS['bash']}\nCOMP_WORDS=(llmsize estimate -g l4,h100-s); COMP_CWORD=3; _llmsize\n"
     done = subprocess.run(["bash", "-c", f'{code}echo "${{COMPREPLY[@]}}"'], check=True, capture_output=True, text=True)
     assert done.stdout == "l4,h100-sxm\n"
+
+
+def test_the_manual_page_has_the_help_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "man"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith(".TH LLMSIZE 1")
+    sections = page.split("\n.SS ")
+    assert [section.partition("\n")[0] for section in sections[1:]] == [
+        name for names in GROUPS.values() for name in names
+    ]
+    for name in ("estimate", "init", "config"):
+        section = next(section for section in sections if section.startswith(f"{name}\n"))
+        for line in helped(name, capsys).splitlines():
+            words = line.replace("-", "\\-").split()
+            assert all(word in section for word in words), line
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff")
+def test_the_manual_page_is_set_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "man"]) == 0
+    page = capsys.readouterr().out
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww"], input=page, capture_output=True, text=True, check=False, encoding="utf-8"
+    )
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "error" in line or "macro" in line] == []
+    assert "NAME" in done.stdout

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-WORDS = "words"
+WORDS, MAN = "words", "man"
 SCRIPTS = {
     "bash": """\
 _llmsize() {
@@ -48,7 +48,7 @@ SEVERAL, EVERY = ",", "all"
 
 
 def command(
-    shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
+    shell: Annotated[str, typer.Argument(help="bash, zsh or fish; man for the manual page.")],
     line: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
     """Print what a shell needs to complete commands and names.
@@ -61,6 +61,11 @@ def command(
     if shell == WORDS:
         for word in words(line or [""]):
             print_text(word)
+    elif shell == MAN and not line:
+        from sizing.cli.help.manual import manual
+        from sizing.cli.main import application
+
+        print_text(manual(typer.main.get_command(application())))
     elif shell not in SCRIPTS or line:
         near = nearest(shell, list(SCRIPTS))
         raise InputError(f"{' '.join([shell, *(line or ())])!r} is no shell", allowed=", ".join(SCRIPTS), nearest=near)

@@ -97,5 +97,6 @@ EXAMPLES = {
         "source <(llmsize completion bash)          # in ~/.bashrc",
         "source <(llmsize completion zsh)           # in ~/.zshrc, after compinit",
         "llmsize completion fish | source           # in ~/.config/fish/config.fish",
+        "llmsize completion man > llmsize.1         # the manual page: man ./llmsize.1",
     ),
 }
