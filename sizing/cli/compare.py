@@ -18,7 +18,7 @@ from sizing.specs.errors import Fault, InputError
 if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
     from sizing.question.question import Question
-    from sizing.report.compare_record import Replaced
+    from sizing.report.compare import Replaced
     from sizing.specs.workload import Objective, Workload
 
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
@@ -71,8 +71,7 @@ def command(
     from sizing.cli.workers import cores, ordered
     from sizing.question.configuration import without_settings
     from sizing.question.question import load_data
-    from sizing.report.compare import document
-    from sizing.report.compare_record import record
+    from sizing.report.compare import document, record
 
     if measured is not None:
         from sizing.cli.measured import compare_from
@@ -198,7 +197,7 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     from sizing.question.ask import question_of
     from sizing.question.question import load_data
     from sizing.question.values import options_of
-    from sizing.report.compare_record import replaced
+    from sizing.report.compare import replaced
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     try:

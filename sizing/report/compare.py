@@ -5,18 +5,325 @@ Every figure is that of `estimate`. Where prefill and decode have pools of their
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.answers.answer import Answer, Outcome
+from sizing.answers.compare import place
+from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import milliseconds, money, number, percent, plural
-from sizing.report.compare_record import BANDS, LATENCIES, Compare, CompareCandidate
-from sizing.report.parts import bands
-from sizing.report.parts.evidence import SureOf
-from sizing.report.parts.layouts import layout
-from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.pools import shape_words
-from sizing.report.parts.question import LABELS, LimitInMs, demand_line, limits_in_words, replica_lines
+from sizing.question.question import Question
+from sizing.report.parts import assumptions, bands, pools
+from sizing.report.parts.evidence import Evidence, SureOf, evidence
+from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
+from sizing.report.parts.layouts import (
+    as_one,
+    kwh_per_million_output_tokens,
+    layout,
+    sizes,
+    usd_per_million_output_tokens,
+    usd_per_million_tokens,
+)
+from sizing.report.parts.limiting import limit_words, unmet
+from sizing.report.parts.pools import PoolShapes, shape_words
+from sizing.report.parts.question import (
+    LABELS,
+    LimitInMs,
+    demand,
+    demand_line,
+    inputs,
+    limits,
+    limits_in_words,
+    replica_lines,
+)
 from sizing.report.parts.screen import OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.specs.bands import ErrorBand
+from sizing.specs.gpu import GpuType
+from sizing.specs.units import HOURS_PER_MONTH
+from sizing.specs.workload import Objective
+
+LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
+BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
+
+
+class Limited(NamedTuple):
+    """A latency in the statistic that its limit bounds, and the limit."""
+
+    statistic: str
+    ms: float | None
+    limit_ms: float
+
+
+class CompareCandidate(NamedTuple):
+    """One GPU type and weight precision at its best, or a pair of pools; figures are null where it can't serve the demand.
+
+    Then `reason` says why.
+
+    Latencies are means; `limited` holds each that has a limit in the limit's statistic. `bands` are by the name of a number,
+    of `limited` ones as `limited.ttft_ms`. `assumed` counts the assumptions that the figures rest on; `borrowed_kernels`
+    tells that kernel efficiencies of another GPU stand in for this one's. `gpus_per_replaced_gpu` is null where none are replaced.
+    Where prefill and decode are `disaggregated`, `pools` has the layouts, and what a replica alone has is null: its layout, an id
+    or a price of two GPU types, bands; `limit` is then what ends the load of the pool nearer to its most, `pools` without any.
+    With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it, as `evidence` says.
+    """
+
+    gpu: str
+    gpu_id: str | None
+    weight_precision: str
+    feasible: bool = False
+    gpus: int | None = None
+    replicas: int | None = None
+    gpus_per_replica: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    dcp: int | None = None
+    gpus_per_replaced_gpu: float | None = None
+    requests_per_s: float | None = None
+    requests_per_s_per_gpu: float | None = None
+    concurrency: float | None = None
+    max_requests_per_s: float | None = None
+    headroom: float | None = None
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    e2e_ms: float | None = None
+    limited: dict[str, Limited | None] = {}  # noqa: RUF012 - never changed
+    bands: dict[str, ErrorBand] = {}  # noqa: RUF012 - never changed
+    usd_per_hour: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_million_tokens: float | None = None
+    price_source: str | None = None
+    power_w: float | None = None
+    kwh_per_million_output_tokens: float | None = None
+    limit: str = ""
+    reason: str | None = None
+    verified: bool = False
+    assumed: int | None = None
+    borrowed_kernels: bool | None = None
+    notes: tuple[str, ...] = ()
+    disaggregated: bool = False
+    pools: PoolShapes | None = None
+    gpus_sure: int | None = None
+    usd_per_month: float | None = None
+    evidence: Evidence | None = None
+
+
+class Replaced(NamedTuple):
+    """GPUs to replace, and the most that they serve within the limits: the demand of the comparison.
+
+    `gpus_used` are those of whole replicas; `verified` says whether a simulation confirmed what they serve.
+    """
+
+    gpu: str
+    gpu_id: str
+    gpus: int
+    gpus_used: int
+    weight_precision: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    requests_per_s: float
+    verified: bool
+
+
+class Compare(NamedTuple):
+    """The record of `llmsize compare`: candidates in the order of `sort`, those that can't serve the demand last.
+
+    `best` is the first of them, null where none serves it. `assumptions` are those that all feasible ones share.
+    """
+
+    feasible: bool
+    inputs: dict[str, Any]
+    demand: dict[str, Any]
+    sort: str
+    replaces: Replaced | None
+    best: CompareCandidate | None
+    candidates: tuple[CompareCandidate, ...]
+    assumptions: tuple[Assumption, ...]
+    confidence: float | None = None
+    schema: str = "llmsize.compare/1"
+
+
+class Ranked(NamedTuple):
+    """A candidate, its place in the order, and the assumptions that it rests on."""
+
+    place: tuple[float, ...]
+    candidate: CompareCandidate
+    assumptions: tuple[Assumption, ...]
+
+
+def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ranked:
+    """A candidate from its outcome; it replaces `replaced` GPUs."""
+    best, candidate = outcome.answer, _unserved(outcome)
+    if best is None:
+        return Ranked(place(None, sort), candidate, ())
+    rests_on = tuple(dict.fromkeys(_rests_on(outcome, best)))
+    candidate = _served(candidate, outcome, best)._replace(
+        gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
+        assumed=sum(entry.kind == "assumed" for entry in rests_on),
+    )
+    return Ranked(place(best, sort), candidate, rests_on)
+
+
+def _unserved(outcome: Outcome) -> CompareCandidate:
+    """A candidate without an answer, with its layout where one is known."""
+    question, gpu_types = outcome.question, _gpu_types(outcome)
+    limit, reason = _limit(outcome)
+    return CompareCandidate(
+        gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
+        gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
+        weight_precision=question.space.precisions[0] or question.service.model.quantisation.precision,
+        limited=dict(_limited(outcome.answer, question)),
+        limit=limit,
+        reason=reason,
+        disaggregated=question.space.pools is not None,
+    )._replace(**as_one(outcome.answer))
+
+
+def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
+    question = outcome.question
+    in_flight, most, headroom = _load(best, outcome)
+    return candidate._replace(
+        weight_precision=best.decode.replica.plan.weight_format,
+        feasible=True,
+        gpus=best.gpus,
+        gpus_per_replica=None if best.separate else best.pool.replica.layout.gpus,
+        requests_per_s=best.requests_per_s,
+        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
+        concurrency=in_flight,
+        max_requests_per_s=most,
+        headroom=headroom,
+        ttft_ms=mean_ms(best, "ttft_ms", question),
+        itl_ms=mean_ms(best, "itl_ms", question),
+        e2e_ms=mean_ms(best, "e2e_ms", question),
+        bands={} if best.separate else dict(_bands(best, outcome)),
+        usd_per_hour=best.usd_per_hour,
+        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
+        usd_per_million_tokens=usd_per_million_tokens(best, question),
+        price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
+        power_w=best.power_w,
+        kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
+        verified=outcome.tries > 0,
+        borrowed_kernels=any(pool.load.borrows for pool in best.pools),
+        notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
+        pools=pools.shapes(best) if best.separate else None,
+        gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
+        usd_per_month=None if best.usd_per_hour is None else best.usd_per_hour * HOURS_PER_MONTH,
+        evidence=evidence(outcome),
+    )
+
+
+def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
+    space = outcome.question.space
+    if space.pools is None:
+        return space.gpu_types
+    return space.pools.prefill.gpu_types[0], space.pools.decode.gpu_types[0]
+
+
+def _common(values: Iterable[str | None]) -> str | None:
+    """The value that all values share; None where they differ."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
+    """Requests in flight by Little's law, the most requests/s within the limits, and the headroom up to these."""
+    if not best.separate:
+        load = load_figures(best, outcome)
+        return load.concurrency, load.max_requests_per_s, load.headroom
+    per_s, most = best.requests_per_s, best.most_requests_per_s
+    return per_s * best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
+
+
+def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Limited | None]]:
+    """Yield each latency that has a limit in the limit's statistic; None of those without."""
+    for name, limit in limits(question).items():
+        if limit is None:
+            yield name, None
+        else:
+            value = None if best is None else mean_ms(best, name, question, limit.statistic)
+            yield name, Limited(limit.statistic, value, limit.ms)
+
+
+def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
+    """The bands of a candidate's figures, by name."""
+    load = load_figures(best, outcome)
+    known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
+    paths = {name: f"latency.{name}.mean" for name in LATENCIES}
+    for name, limited in _limited(best, outcome.question):
+        if limited is not None:
+            paths[f"limited.{name}"] = f"latency.{name}.{limited.statistic}"
+    paths |= {name: f"load.{name}" for name in ("requests_per_s", "max_requests_per_s")}
+    yield from ((name, known[path]) for name, path in paths.items() if path in known)
+
+
+def _limit(outcome: Outcome) -> tuple[str, str | None]:
+    """What ends the load; without an answer, why there is none."""
+    best = outcome.answer
+    if outcome.question.space.pools is not None:
+        return pools.binding_limit(best), pools.unserved(outcome)
+    if best is not None:
+        return best.pool.capacity.binding, None
+    nearest = unmet(outcome)
+    return nearest.limit, nearest.detail
+
+
+def _rests_on(outcome: Outcome, best: Answer) -> Iterator[Assumption]:
+    yield from assumptions.of_answer(best, outcome.question)
+    if outcome.question.space.pools is not None:
+        yield from pools.assumptions(outcome.question.space.pools.facts)
+
+
+def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
+    """The most that `gpus` GPUs serve within the limits; None where they serve nothing."""
+    best = outcome.answer
+    if best is None:
+        return None
+    return Replaced(
+        gpu=best.pool.replica.gpu_type.name,
+        gpu_id=best.pool.replica.gpu_type.id,
+        gpus=gpus,
+        gpus_used=best.gpus,
+        weight_precision=best.pool.replica.plan.weight_format,
+        replicas=best.pool.count,
+        **sizes(best.pool.replica.layout),
+        requests_per_s=best.requests_per_s,
+        verified=outcome.tries > 0,
+    )
+
+
+def record(
+    outcomes: Sequence[Outcome], question: Question, sort: Objective, replaces: Replaced | None = None
+) -> Compare:
+    """The record of all candidates, in the order of `sort`."""
+    found = [ranked(outcome, sort, None if replaces is None else replaces.gpus) for outcome in outcomes]
+    candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
+    best = next((candidate for candidate in candidates if candidate.feasible), None)
+    return Compare(
+        feasible=best is not None,
+        inputs=inputs(question, None),
+        demand=demand(question),
+        sort=sort,
+        replaces=replaces,
+        best=best,
+        candidates=candidates,
+        assumptions=tuple(_shared([entry.assumptions for entry in found if entry.candidate.feasible])),
+        confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
+    )
+
+
+def _shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
+    """Yield the assumptions common to every list, in the order of the first list."""
+    if lists:
+        rest = [set(other) for other in lists[1:]]
+        yield from (entry for entry in lists[0] if all(entry in other for other in rest))
+
 
 MOST_SHOWN = 10  # candidates on a screen
 
@@ -110,7 +417,11 @@ def sections(record: Compare) -> Iterator[Section]:
         more = len(served) - MOST_SHOWN
         notes = (Line(f"{plural(more, 'more candidate')}: --verbose", style="dim"),) if more > 0 else ()
         yield Table(
-            (*SCREEN[:8], *_limited(record), *SCREEN[8:]), served[:MOST_SHOWN], "/candidates", notes=notes, spare=SPARE
+            (*SCREEN[:8], *_limited_column(record), *SCREEN[8:]),
+            served[:MOST_SHOWN],
+            "/candidates",
+            notes=notes,
+            spare=SPARE,
         )
     lines = [
         demand_line(record.inputs, record.demand),
@@ -136,7 +447,7 @@ def _helped(record: Compare) -> Iterator[str]:
         yield f"llmsize estimate -g {nearest}: what would help; --verbose: the rest"
 
 
-def _limited(record: Compare) -> Iterator[Quantity]:
+def _limited_column(record: Compare) -> Iterator[Quantity]:
     """Yield TTFT in the statistic that a limit bounds, where that is not the mean."""
     yield from (_at_limit(name, limit.statistic) for name, limit in _percentiles(record))
 

@@ -32,7 +32,7 @@ READ = {
 # What is printed with --json: the record of each command, with others of its schema.
 PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "estimate": (("report.estimate", "Estimate"), ("report.measured", "MeasuredAnswer")),
-    "compare": (("report.compare_record", "Compare"),),
+    "compare": (("report.compare", "Compare"),),
     "curve": (("report.curve.record", "CurveRecord"),),
     "sweep": (("report.sweep", "Sweep"),),
     "simulate": (("report.simulate", "SimulationReport"), ("report.ticks", "TickReport")),

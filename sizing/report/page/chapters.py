@@ -26,7 +26,7 @@ from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Sectio
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
 from sizing.report import cost, plan
 from sizing.report import estimate as answers
-from sizing.report.compare_record import CompareCandidate
+from sizing.report.compare import CompareCandidate
 from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings

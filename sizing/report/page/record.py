@@ -10,8 +10,8 @@ from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
 from sizing.planning.growth import MONTHS_PER_YEAR
-from sizing.report import compare_record, estimate
-from sizing.report.compare_record import Compare
+from sizing.report import compare, estimate
+from sizing.report.compare import Compare
 from sizing.report.cost import CostReport
 from sizing.report.curve import record as curve_record
 from sizing.report.curve.record import CurveRecord
@@ -166,9 +166,7 @@ def record(
         sensitivity=tuple(changed_input(effect, found.outcome.answer) for effect in found.effects),
         rates=tuple(map(rate_line, found.rates)),
         curve=None if loaded is None else curve_record.record(loaded.curve, loaded.question, loaded.grid),
-        comparison=compare_record.record(found.compared, question, question.rules.objective)
-        if found.compared
-        else None,
+        comparison=compare.record(found.compared, question, question.rules.objective) if found.compared else None,
         plan=plan,
         cost=cost,
     )
