@@ -273,3 +273,28 @@ def test_caches_of_mistral_s_small_models_are_whole(name: str, per_token: int) -
     model = load_model(name).spec
     assert {kind.mixer.kind for kind in model.kinds if kind.mixer} == {"gqa"}
     assert cached(model, 2.0) == per_token
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"quant_method": "gptq", "dynamic": {"+:.*down_proj.*": {"bits": 8}}},
+        {"quant_method": "gptq", "dynamic": {".*down_proj.*": {"bits": 8}}},
+        {"quant_method": "auto-round", "extra_config": {"model.layers.*.mlp.down_proj": {"bits": 8}}},
+    ],
+)
+def test_modules_with_bits_of_their_own_are_stored_in_them(stated: dict[str, Any]) -> None:
+    model = read({**PLAIN, "quantization_config": {"bits": 4, "group_size": 128, **stated}})
+    assert model.quantisation.precision == "int4"
+    (one,) = model.quantisation.stored
+    assert (one.role, one.precision, one.share) == ("dense_mlp", "int8", pytest.approx(1 / 3))
+    odd = {"bits": 4, "group_size": 128, **{key: value for key, value in stated.items() if key == "quant_method"}}
+    odd |= {"dynamic": {"+:.*down_proj.*": {"bits": 3}}}
+    assert "quantization_config.dynamic.+:.*down_proj.*.bits" in fields_of_faults({**PLAIN, "quantization_config": odd})
+
+
+def test_a_projection_named_alone_is_that_of_every_layer() -> None:
+    config = {**PLAIN, "quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    config["quantization_config"]["llm_int8_skip_modules"] = ["down_proj", "k_proj"]
+    kept = {one.role: one.share for one in read(config).quantisation.stored}
+    assert kept == {"dense_mlp": pytest.approx(1 / 3), "attention": pytest.approx(256 / (2 * 1024 + 2 * 256))}

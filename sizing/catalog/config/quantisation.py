@@ -179,6 +179,17 @@ def _own_precisions(fields: Fields, section: Fields) -> Iterator[Rule]:
         module = _inner(section, "quantized_layers", name)
         if module is not None:
             yield name, _by_algorithm(module)
+    yield from _own_widths(section)
+
+
+def _own_widths(section: Fields) -> Iterator[Rule]:
+    """Yield modules to which GPTQ (`+:`, a regular expression) or AutoRound gives bits of their own."""
+    for key, mark in (("dynamic", "re:"), ("extra_config", "")):
+        for name in _names(section, key):
+            one = None if name.startswith("-:") else _inner(section, key, name)
+            bits = None if one is None else one.optional_integer("bits")
+            if one is not None and bits is not None and bits < SCALE_BITS:
+                yield f"{mark}{name.removeprefix('+:')}", _by_bits(one)
 
 
 def _is_weight_only(section: Fields, main: str | None) -> bool:

@@ -163,7 +163,7 @@ def _cells(pattern: str, present: Sequence[Mapping[tuple[Role, str], int]]) -> I
     index, tail = (match["index"], match["tail"] or "") if match else ("*", name)
     if match is None and not tail.strip("*."):
         return
-    found = None if "(" in tail else _PROJECTION.search(tail.rstrip("*."))
+    found = None if "(" in tail else _PROJECTION.search(tail.strip("*."))
     wanted = None if found is None else set(_ALIASES.get(found["name"], found["name"]).split())
     for layer, sizes in enumerate(present):
         if fnmatchcase(str(layer), index):
@@ -203,4 +203,5 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
     if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
         # In a layer with routed experts a module named `mlp` is the dense MLP; otherwise it is the layer's only MLP.
         return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
-    return frozenset()
+    # A projection alone, as `down_proj`, is that of every role that has it.
+    return roles if _PROJECTION.fullmatch(name) else frozenset()
