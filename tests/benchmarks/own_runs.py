@@ -1,0 +1,130 @@
+"""How well five own runs predict the rest: of their cell, and of other lengths, loads and layouts of one GPU and engine.
+
+`python tests/benchmarks/own_runs.py [--cells 30] [--groups 20] [--seed 3]` calibrates to published closed loops and prints median errors
+before and after. A cell is one source, model, GPU, engine version, layout and shape with at least six loads: five are fitted,
+the others left out. A group is all layouts and shapes of one model: five runs of one layout, three at one length and two at
+another, predict the others. Skips without the published rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from places import SHARED
+
+from sizing.calibration.own_runs import Runs, fit, metrics_of
+from sizing.catalog.measured import load_measured
+from sizing.catalog.shelf import only
+from sizing.evidence.rows import Case, resolve
+from sizing.specs.calibration import Calibration
+from sizing.specs.errors import InputError
+
+MOST_OTHERS, FITTED = 24, 5
+Errors = dict[str, list[tuple[float, float]]]
+
+
+def groups() -> dict[tuple[str, ...], list[Case]]:
+    """Closed loops by source, model, GPU, engine and version; those whose sources doubt them, and that do not fit, left out."""
+    found: dict[tuple[str, ...], list[Case]] = defaultdict(list)
+    for row in load_measured(SHARED / "measured" / "closed_loop.csv"):
+        if row.notes.startswith("suspect"):
+            continue
+        try:
+            case = resolve(row)
+        except InputError:
+            continue
+        if case.missed is None and case.statistic == "mean" and metrics_of(case):
+            found[row.source, row.model, row.gpu, row.engine, row.weight_precision, row.engine_version].append(case)
+    return found
+
+
+def by_load(cases: Sequence[Case]) -> list[Case]:
+    return sorted(cases, key=lambda case: case.row.concurrency or 0)
+
+
+def spread(cases: Sequence[Case], count: int) -> list[Case]:
+    """So many of cases, evenly from the first to the last."""
+    return [cases[i] for i in sorted({round(x) for x in np.linspace(0, len(cases) - 1, count)})]
+
+
+def errors(fitted: Sequence[Case], others: Sequence[Case]) -> Errors:
+    """(|error| by the base profile, by the calibrated one) of each metric of the others."""
+    gpu, rules = fitted[0].replica.gpu_type.gpu, only(Calibration).own_runs
+    at = fit(Runs(fitted, gpu, rules)).at
+    runs = Runs(others, gpu, rules)
+    found: Errors = defaultdict(list)
+    before, after = (np.abs(np.expm1(runs.simulated(place) - runs.measured)) for place in (np.zeros(4), at))
+    for name, old, new in zip(runs.names, before, after, strict=True):
+        found[name].append((float(old), float(new)))
+    return found
+
+
+def cells(most: int, seed: int) -> None:
+    """Points left out of a calibration to five of their cell."""
+    found = []
+    for cases in groups().values():
+        of: dict[tuple[object, ...], list[Case]] = defaultdict(list)
+        for case in cases:
+            of[case.replica.layout, case.row.isl, case.row.osl].append(case)
+        found += [by_load(cell) for cell in of.values() if len({case.row.concurrency for case in cell}) > FITTED]
+    random.Random(seed).shuffle(found)
+    total: Errors = defaultdict(list)
+    for cell in found[:most]:
+        chosen = spread(cell, FITTED)
+        for name, pairs in errors(chosen, [case for case in cell if case not in chosen]).items():
+            total[name] += pairs
+    print(f"{min(most, len(found))} of {len(found)} cells, five runs fitted: median error in % of those left out")
+    for name, pairs in total.items():
+        old, new = np.median(np.array(pairs), axis=0) * 100
+        print(f"  {name:15} {len(pairs):4}  {old:5.1f} -> {new:5.1f}")
+
+
+def others(most: int, seed: int) -> None:
+    """Other lengths, loads and layouts than those of five runs of one layout."""
+    known = sorted(groups().items(), key=lambda item: -len(item[1]))[:most]
+    halved: dict[str, list[bool]] = defaultdict(list)
+    for key, cases in known:
+        layouts: dict[object, dict[tuple[float, float], list[Case]]] = defaultdict(lambda: defaultdict(list))
+        for case in cases:
+            layouts[case.replica.layout][case.row.isl, case.row.osl].append(case)
+        layout, shapes = max(
+            layouts.items(), key=lambda item: (sum(len(of) > 1 for of in item[1].values()), len(item[1]))
+        )
+        lengths = sorted(shapes, key=lambda shape: shape[1] / shape[0])
+        first, second = by_load(shapes[lengths[0]]), by_load(shapes[lengths[len(lengths) // 2]])
+        chosen = [*spread(first, 3), *(spread(second, 2) if len(lengths) > 1 else [])]
+        rest = [case for case in cases if case not in chosen and case not in first and case not in second]
+        if len(chosen) < FITTED - 1 or not rest:
+            continue
+        sample = random.Random(seed).sample(rest, min(MOST_OTHERS, len(rest)))
+        print(f"{', '.join(key)}: {len(chosen)} runs as {layout}, {len(sample)} others")
+        for name, pairs in errors(chosen, sample).items():
+            old, new = np.median(np.array(pairs), axis=0) * 100
+            halved[name].append(bool(new <= old / 2))
+            print(f"  {name:15} {len(pairs):4}  {old:5.1f} -> {new:5.1f}{'  halved' if new <= old / 2 else ''}")
+    print("groups whose error halves:", {name: f"{sum(of)} of {len(of)}" for name, of in halved.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("cells", 30), ("groups", 20), ("seed", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    if not (SHARED / "measured").is_dir():
+        print("published rows are not here")
+        return
+    cells(asked.cells, asked.seed)
+    others(asked.groups, asked.seed)
+
+
+if __name__ == "__main__":
+    main()
