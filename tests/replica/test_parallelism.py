@@ -13,7 +13,7 @@ from builders import ask, data, engine_of, kernels_for, option, real_gpu, real_m
 from sizing.answers import search
 from sizing.cli.main import run
 from sizing.engine.batch import DecodeBatch
-from sizing.engine.clock import step_clock
+from sizing.engine.clock import step_clock, windows_of
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.replica import roofline
@@ -97,7 +97,7 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
     clock = step_clock(kernels, most_tokens=9000, most_rows=1025)
     split = step_model.curves(kernels.at(Layout()), context_tokens=1000.0, prompt_tokens=1000.0, chunk_tokens=1000.0)
     curves = step_model.at_depth(split, kernels)
-    batch = DecodeBatch()
+    batch = DecodeBatch(windows_of(model))
     for number in range(220):
         batch.join(number, 1000.0, 100)
     service = load("deepseek-v3", tp=1, pp=11).batching
