@@ -62,7 +62,7 @@ def metrics_of(case: Case) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Runs:
+class MeasuredRuns:
     """Runs to explain, on one GPU under one engine; their n metrics stand in a row. Factors are in their spreads, shape (4,)."""
 
     cases: Sequence[Case]
@@ -169,7 +169,7 @@ def steady(case: Case, timed: Timed) -> dict[str, float]:
 # --- the search ------------------------------------------------------------------------------------------------------
 
 
-class Fit(NamedTuple):
+class FactorFit(NamedTuple):
     """Factors that explain runs, in their spreads, shape (4,); `free` are those that the runs tell, by number.
 
     `base` and `predicted` are the logarithms of what the simulator says without and with them, shape (n,); `left_out` those
@@ -203,7 +203,7 @@ def _covariance(slopes: Floats) -> Floats:
     return np.asarray(np.linalg.inv(slopes.T @ slopes + np.eye(slopes.shape[1])), dtype=np.float64)
 
 
-def fit(runs: Runs) -> Fit:
+def fit(runs: MeasuredRuns) -> FactorFit:
     """The factors that explain runs best. Raises InputError where they tell none."""
     at = np.zeros(len(FACTORS))
     base = predicted = runs.simulated(at)
@@ -229,22 +229,22 @@ def fit(runs: Runs) -> Fit:
     wide = max(1.0, float(np.sum((weight * (runs.measured - predicted)) ** 2)) / spare)
     sigma = np.zeros(len(FACTORS))
     sigma[free] = np.sqrt(wide * np.diag(_covariance(weighted)))
-    return Fit(at, tuple(free), base, predicted, _left_out(runs, at, predicted, slopes, free), sigma)
+    return FactorFit(at, tuple(free), base, predicted, _left_out(runs, at, predicted, slopes, free), sigma)
 
 
-def _cost(runs: Runs, at: Floats, predicted: Floats) -> float:
+def _cost(runs: MeasuredRuns, at: Floats, predicted: Floats) -> float:
     """What is least: squared errors, large ones linearly (Huber), and the squared distance from the base profile."""
     off, bend = np.abs(runs.weight * (runs.measured - predicted)), runs.rules.bend
     return float(np.sum(np.where(off <= bend, off**2, bend * (2 * off - bend))) + np.sum(at**2))
 
 
-def _weight(runs: Runs, predicted: Floats) -> Floats:
+def _weight(runs: MeasuredRuns, predicted: Floats) -> Floats:
     """Weights, shape (n,), by which squared errors around a prediction are those of `_cost`."""
     off = np.abs(runs.weight * (runs.measured - predicted))
     return np.asarray(runs.weight * np.sqrt(np.minimum(1.0, runs.rules.bend / np.maximum(off, TINY))))
 
 
-def _nearest(runs: Runs, at: Floats, predicted: Floats, free: list[int]) -> Floats:
+def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats, free: list[int]) -> Floats:
     """The place where the closed form, started from what was simulated at a place, explains the runs best."""
     here, error = runs.steady(at), runs.measured - predicted
     tried = at.copy()
@@ -263,7 +263,7 @@ def _change(slopes: Floats, error: Floats, weight: Floats, at: Floats, free: lis
     return change
 
 
-def _left_out(runs: Runs, at: Floats, predicted: Floats, slopes: Floats, free: list[int]) -> Floats:
+def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats, free: list[int]) -> Floats:
     """Logarithms of each run's metrics by the factors that the other runs give, from the slopes at the best."""
     found, error, weight = predicted.copy(), runs.measured - predicted, _weight(runs, predicted)
     for number in range(len(runs.cases)):
@@ -276,14 +276,14 @@ def _left_out(runs: Runs, at: Floats, predicted: Floats, slopes: Floats, free: l
 # --- what is written of it ---------------------------------------------------------------------------------------------
 
 
-def ranges(runs: Runs, found: Fit) -> tuple[FactorRange, ...]:
+def ranges(runs: MeasuredRuns, found: FactorFit) -> tuple[FactorRange, ...]:
     """8 in 10 values of each factor that the runs tell."""
     ends = [runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1)]
     low, high = ({FACTORS[i]: end[FACTORS[i]] for i in found.free} for end in ends)
     return tuple(FactorRange(factor=name, low=low[name], high=high[name]) for name in low)
 
 
-def bands(runs: Runs, found: Fit) -> tuple[OwnBand, ...]:
+def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
     """The error bands of what the runs measured, each run predicted by the others; E2E and rates follow where not measured."""
     errors = _errors(runs, found.left_out)
     made = []
@@ -301,7 +301,7 @@ def bands(runs: Runs, found: Fit) -> tuple[OwnBand, ...]:
     return tuple(made)
 
 
-def _errors(runs: Runs, predicted: Floats) -> dict[BandMetric, list[float]]:
+def _errors(runs: MeasuredRuns, predicted: Floats) -> dict[BandMetric, list[float]]:
     """Logarithms of measured over predicted, by metric; of each run the E2E of its TTFT and ITL, and by it the rate of a loop."""
     found: dict[BandMetric, list[float]] = {}
     for number, (case, measured) in enumerate(zip(runs.cases, runs.metrics, strict=True)):
@@ -343,7 +343,7 @@ class MetricErrors(NamedTuple):
     left_out: float
 
 
-class Calibrated(NamedTuple):
+class CalibratedProfile(NamedTuple):
     """What own runs say: the factors as a profile states them, those that they do not tell, errors by column, rows not fitted."""
 
     own: OwnRuns
@@ -352,7 +352,7 @@ class Calibrated(NamedTuple):
     aside: tuple[Aside, ...]
 
 
-def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> Calibrated:
+def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> CalibratedProfile:
     """The factors of a GPU's profile under an engine, `vllm` or `vllm:0.19.0` (None: that of the rows), by measured rows of both.
 
     Raises InputError for a profile with own runs, rows of several engines or versions, and rows that tell no factor.
@@ -372,7 +372,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
                 allowed=f"at least {LEAST_SETTINGS} loads or lengths; best a light and a heavy load, and short and long prompts",
             )
         )
-    runs = Runs(cases, on.spec, only(Calibration).own_runs)
+    runs = MeasuredRuns(cases, on.spec, only(Calibration).own_runs)
     found = fit(runs)
     (name, version), factors = versions[0], runs.own(found.at)
     own = OwnRuns(
@@ -387,7 +387,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
         date=today().isoformat(),
     )
     held = tuple(name for number, name in enumerate(FACTORS) if number not in found.free)
-    return Calibrated(own, held, _of_metrics(runs, found), aside)
+    return CalibratedProfile(own, held, _of_metrics(runs, found), aside)
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[Aside, ...]]:
@@ -445,7 +445,7 @@ def _settings(cases: Sequence[Case]) -> str:
     return ", ".join([*ran, f"ISL/OSL {' '.join(lengths)}", *flight])
 
 
-def _of_metrics(runs: Runs, found: Fit) -> dict[str, MetricErrors]:
+def _of_metrics(runs: MeasuredRuns, found: FactorFit) -> dict[str, MetricErrors]:
     known = only(Corrections)
     corrected = runs.corrected(
         [
@@ -468,7 +468,7 @@ def _of_metrics(runs: Runs, found: Fit) -> dict[str, MetricErrors]:
     }
 
 
-def profile(calibrated: Calibrated, on: Found[Gpu]) -> str:
+def profile(calibrated: CalibratedProfile, on: Found[Gpu]) -> str:
     """The file of a profile that is a GPU's with own runs."""
     in_catalogue = on.path.parent == GPUS.path
     extension = GpuExtension(

@@ -11,7 +11,7 @@ import typer
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from sizing.question.discovery import Asked
+    from sizing.question.discovery import DiscoveryQuestion
 
 STDIN = STDOUT = "-"
 
@@ -114,7 +114,7 @@ def _asked() -> dict[str, Any]:
     return found
 
 
-def _answer(question: Asked, found: dict[str, Any], *, suggested: bool) -> str:
+def _answer(question: DiscoveryQuestion, found: dict[str, Any], *, suggested: bool) -> str:
     """Ask until an answer is one; the text that was given."""
     from sizing.cli.output import complain
     from sizing.question.discovery import REST
@@ -134,7 +134,7 @@ def _answer(question: Asked, found: dict[str, Any], *, suggested: bool) -> str:
         return text
 
 
-def _line(question: Asked, suggestion: str) -> str:
+def _line(question: DiscoveryQuestion, suggestion: str) -> str:
     from sizing.cli.output import print_text
 
     print_text(f"\n{question.text} {question.why}")

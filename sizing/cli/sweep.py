@@ -106,7 +106,7 @@ def _written(asked: Sweeping) -> int:
     return feasible
 
 
-class Shard(NamedTuple):
+class SweepPart(NamedTuple):
     """The `part`-th of `parts` equal parts of a sweep, from 1."""
 
     part: int
@@ -126,7 +126,7 @@ class Sweeping(NamedTuple):
     verified: bool
     format: str
     jobs: int
-    shard: Shard
+    shard: SweepPart
     dask: str | None
 
     @property
@@ -221,12 +221,12 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     return Sweeping(found.value, values, axes.value, values["verify"], output.value, jobs, shard.value, values["dask"])
 
 
-def _shard(text: str | None) -> Shard:
+def _shard(text: str | None) -> SweepPart:
     """The part that K/N names; the whole without one. Raises InputError."""
     if text is None:
-        return Shard(1, 1)
+        return SweepPart(1, 1)
     stated = SHARD.fullmatch(text.strip())
-    shard = Shard(*map(int, stated.groups())) if stated else Shard(0, 0)
+    shard = SweepPart(*map(int, stated.groups())) if stated else SweepPart(0, 0)
     if not 1 <= shard.part <= shard.parts:
         raise InputError(f"{text!r} is no part", field="--shard", allowed="K/N with K from 1 to N, as 3/16")
     return shard

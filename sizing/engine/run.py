@@ -114,6 +114,11 @@ class History:
     watches: tuple[Watch, ...]
     placed: Sequence[int] = ()
 
+    @property
+    def refused(self) -> list[int]:
+        """The numbers of the requests that replicas refused, by their own account."""
+        return [number for replica in self.replicas for number in replica.refused]
+
 
 def open_loop(
     requests: Requests,

@@ -346,8 +346,7 @@ def measure(
     requests = finished.requests
     arrival, end, first = map(np.asarray, (requests.arrival, requests.finished, requests.first_token))
     osl = np.asarray(requests.osl)
-    if refused is None:
-        refused = [number for replica in finished.replicas for number in replica.refused]
+    refused = finished.refused if refused is None else refused
     taken: slice | NDArray[np.bool_] = slice(None)  # which copies nothing
     if refused:
         taken = np.ones(arrival.size, dtype=bool)
@@ -364,12 +363,13 @@ def measure(
     if traffic.cool_down and arrival.size > traffic.cool_down:
         stop = float(arrival[-traffic.cool_down])
     duration = max(stop - started, 0.0)
-    measured = _Measured(arrival, first, end, osl, done)
+    measured = _MeasuredRequests(arrival, first, end, osl, done)
     per_s = 1 / duration if duration > 0 else 0.0
     watches = finished.watches
     spans = [_span(watch, max(stop, replica.now)) for watch, replica in zip(watches, finished.replicas, strict=True)]
     sizes = [replica.pool.size_bytes for replica in finished.replicas]
     records = [replica.observer for replica in finished.replicas if isinstance(replica.observer, Record)]
+    filled = [(watch, size, span) for watch, size, span in zip(watches, sizes, spans, strict=True) if size > 0]
     return Run(
         arrived=arrival.size + turned_away,
         completed=int(done.sum()),
@@ -383,9 +383,8 @@ def measure(
         queue_end=sum(len(replica.queue) for replica in finished.replicas),
         batch_mean=sum(w.batch / span for w, span in zip(watches, spans, strict=True)) / len(watches),
         batch_max=max(w.batch_max for w in watches),
-        cache_mean=sum(w.cache / size / span for w, size, span in zip(watches, sizes, spans, strict=True) if size > 0)
-        / len(watches),
-        cache_max=max((w.cache_max / s for w, s in zip(watches, sizes, strict=True) if s > 0), default=0.0),
+        cache_mean=sum(w.cache / size / span for w, size, span in filled) / len(watches),
+        cache_max=max((w.cache_max / size for w, size, _ in filled), default=0.0),
         busy=sum(w.busy / span for w, span in zip(watches, spans, strict=True)) / len(watches),
         preemptions=sum(replica.preempted for replica in finished.replicas),
         goodput_per_s=_good(limits, measured) * per_s,
@@ -397,7 +396,7 @@ def measure(
     )
 
 
-class _Measured(NamedTuple):
+class _MeasuredRequests(NamedTuple):
     """Requests that are measured: times by request, and which are `done`. A latency is made when it is asked for: they are long."""
 
     arrival: NDArray[np.float64]
@@ -446,7 +445,7 @@ def statistics(values: NDArray[np.float64]) -> dict[str, float]:
     return {**found, **{name: float(value) for name, value in zip(QUANTILES, quantiles, strict=True)}}
 
 
-def _good(limits: Limits | None, measured: _Measured) -> float:
+def _good(limits: Limits | None, measured: _MeasuredRequests) -> float:
     """Count the requests that each meet every limit, whatever statistic the limit bounds (DistServe's goodput)."""
     good = np.ones(int(measured.done.sum()), dtype=bool)
     for name in LATENCIES:

@@ -34,7 +34,7 @@ ANY, OWN = "any", "own"  # places
 MOST_SAMPLE_BYTES = 64 * 2**20
 
 
-class Asked(NamedTuple):
+class DiscoveryQuestion(NamedTuple):
     """A question: its key, what it asks, why, and how its answer is read; what it suggests, and when it has a meaning.
 
     `read` raises ValueError, or InputError, for what is no answer.
@@ -48,14 +48,14 @@ class Asked(NamedTuple):
     applies: Callable[[Answers], bool] = lambda answers: True
 
 
-class Tokens(NamedTuple):
+class DiscoveredTokens(NamedTuple):
     """A length in tokens, and how it was said where it was not in tokens."""
 
     length: int
     said: str | None = None
 
 
-class Demanded(NamedTuple):
+class DiscoveredDemand(NamedTuple):
     """A demand as a workload states it, and how it was said."""
 
     fields: dict[str, Any] | None
@@ -94,7 +94,7 @@ def _model(text: str, answers: Answers) -> str:
     return text.strip()
 
 
-def tokens(text: str) -> Tokens:
+def tokens(text: str) -> DiscoveredTokens:
     """A length as people say it: tokens, words, pages, or the path of a sample, whose words are counted.
 
     Raises ValueError for another text, InputError for a sample that cannot be read.
@@ -106,14 +106,14 @@ def tokens(text: str) -> Tokens:
         count = round(words if unit in ("", "token") else words * facts.tokens_per_word)
         if count < 1:
             raise ValueError(f"{text!r} is no token")
-        return Tokens(count, None if unit in ("", "token") else f"{text.strip()}, {_ratio(facts, unit)}")
+        return DiscoveredTokens(count, None if unit in ("", "token") else f"{text.strip()}, {_ratio(facts, unit)}")
     path = expanded(text.strip().removeprefix("@"))
     if not is_file(path):
         raise ValueError(f"{text!r} is no length: 2000, 1500 words, 3 pages, or the path of a sample text")
     words = len(read_text(path, MOST_SAMPLE_BYTES, "a sample is").split())
     if not words:
         raise ValueError(f"{text!r} holds no word")
-    return Tokens(round(words * facts.tokens_per_word), f"{words:,} words of {path}, {_ratio(facts, 'word')}")
+    return DiscoveredTokens(round(words * facts.tokens_per_word), f"{words:,} words of {path}, {_ratio(facts, 'word')}")
 
 
 def _ratio(facts: TextLengths, unit: str) -> str:
@@ -121,20 +121,20 @@ def _ratio(facts: TextLengths, unit: str) -> str:
     return f"{of_page}{facts.tokens_per_word:.3g} tokens a word"
 
 
-def _demand(text: str, answers: Answers) -> Demanded:
+def _demand(text: str, answers: Answers) -> DiscoveredDemand:
     word = text.strip().lower()
     if word in NONE:
-        return Demanded(None, "none: what GPUs serve is asked")
+        return DiscoveredDemand(None, "none: what GPUs serve is asked")
     stated = ready(answers).demand
     if word == _as_ready(answers) and stated is not None:
-        return Demanded(stated.model_dump(exclude_unset=True), word)
+        return DiscoveredDemand(stated.model_dump(exclude_unset=True), word)
     match = _AMOUNT.fullmatch(word)
     kind = None if match is None else next((kind for kind, words in KINDS.items() if match[2].strip() in words), None)
     if match is None or kind is None:
         forms = ", ".join(f"50 {words[0]}" for words in KINDS.values())
         raise ValueError(f"{text!r} is no demand: {forms}; or none")
     amount = parse_number(match[1].replace(" ", ""))
-    return Demanded({kind: int(amount) if amount.is_integer() else amount}, text.strip())
+    return DiscoveredDemand({kind: int(amount) if amount.is_integer() else amount}, text.strip())
 
 
 def _as_ready(answers: Answers) -> str:
@@ -216,18 +216,18 @@ def _interactive(answers: Answers) -> bool:
 
 
 QUESTIONS = (
-    Asked("use case", "What is it for?", "The ready workload most like it suggests the other answers; other suggests little.", lambda a: "chat", _use_case),
-    Asked("mode", "Do people read the answer as it comes?", "yes streams it, no waits for all of it, offline has nobody waiting.", lambda a: {STREAMING: "yes", SEQUENTIAL: "no"}.get(ready(a).mode, OFFLINE), _mode),
-    Asked("model", "Which model?", "A name (llmsize models), a Hugging Face id, or a config.json.", lambda a: ready(a).model, _model),
-    Asked("tokens in", "How long is a prompt, with history and documents?", "On average: tokens (2000), words, pages, or the path of a sample text.", lambda a: str(ready(a).tokens.isl), lambda text, a: tokens(text)),
-    Asked("tokens out", "How long is an answer?", "On average, with what a reasoning model thinks.", lambda a: str(ready(a).tokens.osl), lambda text, a: tokens(text)),
-    Asked("demand", "How much is asked of it?", "At the busiest time: requests/s, users, requests in flight; or users a day. none asks what GPUs serve.", _suggested_demand, _demand),
-    Asked("peak", "How does the load peak?", "The busiest hour over the mean of active hours (2), or a profile by hour: office, consumer ...", _suggested_peak, _peak, lambda a: a["demand"].fields is not None and any(kind in OF_A_DAY for kind in a["demand"].fields)),
-    Asked("ttft", "How long may the first word take?", "500ms is a mean, p95:1s holds for 95 of 100 requests.", _suggested_limit("ttft"), _limit, lambda a: a["mode"] == STREAMING),
-    Asked("itl", "How long may a word take from then on?", "50 ms a token is four times as fast as people read.", _suggested_limit("itl"), _limit, lambda a: a["mode"] == STREAMING),
-    Asked("e2e", "How long may a whole answer take?", "5s, or p95:5s.", _suggested_limit("e2e"), _limit, _interactive),
-    Asked("place", "Where does it run?", "any, own, or a cloud provider (llmsize prices), whose prices then count.", lambda a: ANY, _place),
-    Asked("gpus", "Which GPUs are at hand?", "Names with commas (llmsize gpus), or any.", lambda a: ANY, _gpus),
+    DiscoveryQuestion("use case", "What is it for?", "The ready workload most like it suggests the other answers; other suggests little.", lambda a: "chat", _use_case),
+    DiscoveryQuestion("mode", "Do people read the answer as it comes?", "yes streams it, no waits for all of it, offline has nobody waiting.", lambda a: {STREAMING: "yes", SEQUENTIAL: "no"}.get(ready(a).mode, OFFLINE), _mode),
+    DiscoveryQuestion("model", "Which model?", "A name (llmsize models), a Hugging Face id, or a config.json.", lambda a: ready(a).model, _model),
+    DiscoveryQuestion("tokens in", "How long is a prompt, with history and documents?", "On average: tokens (2000), words, pages, or the path of a sample text.", lambda a: str(ready(a).tokens.isl), lambda text, a: tokens(text)),
+    DiscoveryQuestion("tokens out", "How long is an answer?", "On average, with what a reasoning model thinks.", lambda a: str(ready(a).tokens.osl), lambda text, a: tokens(text)),
+    DiscoveryQuestion("demand", "How much is asked of it?", "At the busiest time: requests/s, users, requests in flight; or users a day. none asks what GPUs serve.", _suggested_demand, _demand),
+    DiscoveryQuestion("peak", "How does the load peak?", "The busiest hour over the mean of active hours (2), or a profile by hour: office, consumer ...", _suggested_peak, _peak, lambda a: a["demand"].fields is not None and any(kind in OF_A_DAY for kind in a["demand"].fields)),
+    DiscoveryQuestion("ttft", "How long may the first word take?", "500ms is a mean, p95:1s holds for 95 of 100 requests.", _suggested_limit("ttft"), _limit, lambda a: a["mode"] == STREAMING),
+    DiscoveryQuestion("itl", "How long may a word take from then on?", "50 ms a token is four times as fast as people read.", _suggested_limit("itl"), _limit, lambda a: a["mode"] == STREAMING),
+    DiscoveryQuestion("e2e", "How long may a whole answer take?", "5s, or p95:5s.", _suggested_limit("e2e"), _limit, _interactive),
+    DiscoveryQuestion("place", "Where does it run?", "any, own, or a cloud provider (llmsize prices), whose prices then count.", lambda a: ANY, _place),
+    DiscoveryQuestion("gpus", "Which GPUs are at hand?", "Names with commas (llmsize gpus), or any.", lambda a: ANY, _gpus),
 )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ def _of_lengths(answers: Answers, like: Workload) -> Iterator[str]:
                 yield f"  {more}: {stated:g}"
 
 
-def _of_demand(demand: Demanded, peak: str | float | None, like: Workload) -> Iterator[str]:
+def _of_demand(demand: DiscoveredDemand, peak: str | float | None, like: Workload) -> Iterator[str]:
     if demand.fields is None:
         yield "# No demand: llmsize says what GPUs serve. Else one of requests_per_s, concurrent_users, daily_active_users ..."
         return

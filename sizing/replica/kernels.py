@@ -20,7 +20,7 @@ from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
 from sizing.replica import experts, roofline, states, surfaces
 from sizing.replica.links import Links
 from sizing.replica.replica import Replica
-from sizing.replica.rows import Choice, Rows
+from sizing.replica.rows import Choice, KernelRows
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, HostTime, VectorAttention
@@ -64,7 +64,7 @@ class Kernels:
     engine: str
     shard: Shard
     correction: Correction = UNCORRECTED
-    _rows: Rows = field(init=False)
+    _rows: KernelRows = field(init=False)
     _timers: dict[str, Callable[[Operation], Numeric]] = field(init=False)
 
     @classmethod
@@ -76,7 +76,7 @@ class Kernels:
 
     def __post_init__(self) -> None:
         """Bind each rule to its timer."""
-        self._rows = Rows(self.gpu, self.borrowed, self.engine)
+        self._rows = KernelRows(self.gpu, self.borrowed, self.engine)
         self._timers = {
             "gemm": self._gemm,
             "moe": self._moe,

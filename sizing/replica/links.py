@@ -9,7 +9,7 @@ import numpy as np
 from sizing.model.attention.terms import Numeric
 from sizing.model.operations import Operation
 from sizing.replica import roofline
-from sizing.replica.rows import Rows
+from sizing.replica.rows import KernelRows
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.gpu import Assumptions, DispatchWay, Gpu
 from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO
@@ -21,7 +21,7 @@ class Links:
 
     gpu: Gpu
     assumptions: Assumptions
-    rows: Rows
+    rows: KernelRows
     plain: bool
 
     def link(self, gpus: int) -> tuple[str, float, float]:

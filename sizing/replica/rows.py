@@ -28,7 +28,7 @@ class Choice:
 
 
 @dataclass
-class Rows:
+class KernelRows:
     """The rows and measured kernels that time one engine on one GPU; `picked` are those in use, by what was wanted."""
 
     gpu: Gpu

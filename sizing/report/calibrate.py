@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sizing.calibration.own_runs import Calibrated, MetricErrors
+from sizing.calibration.own_runs import CalibratedProfile, MetricErrors
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import number, plural
 from sizing.report.parts.bands import TITLES as BAND_TITLES
@@ -69,7 +69,7 @@ class CalibrationReport(NamedTuple):
 
 
 def record(
-    found: Calibrated, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[tuple[str, str]]
+    found: CalibratedProfile, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[tuple[str, str]]
 ) -> CalibrationReport:
     """The record of own runs of a GPU, by its name; `written` is the file of the profile, `unread` rows with their reasons."""
     own = found.own

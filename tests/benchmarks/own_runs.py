@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from places import SHARED
 
-from sizing.calibration.own_runs import Runs, fit, metrics_of
+from sizing.calibration.own_runs import MeasuredRuns, fit, metrics_of
 from sizing.catalog.measured import load_measured
 from sizing.catalog.shelf import only
 from sizing.evidence.rows import Case, resolve
@@ -59,8 +59,8 @@ def spread(cases: Sequence[Case], count: int) -> list[Case]:
 def errors(fitted: Sequence[Case], others: Sequence[Case]) -> Errors:
     """(|error| by the base profile, by the calibrated one) of each metric of the others."""
     gpu, rules = fitted[0].replica.gpu_type.gpu, only(Calibration).own_runs
-    at = fit(Runs(fitted, gpu, rules)).at
-    runs = Runs(others, gpu, rules)
+    at = fit(MeasuredRuns(fitted, gpu, rules)).at
+    runs = MeasuredRuns(others, gpu, rules)
     found: Errors = defaultdict(list)
     before, after = (np.abs(np.expm1(runs.simulated(place) - runs.measured)) for place in (np.zeros(4), at))
     for name, old, new in zip(runs.names, before, after, strict=True):

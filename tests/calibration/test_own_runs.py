@@ -13,7 +13,7 @@ import yaml
 
 import sizing
 from sizing.answers.estimate import estimate
-from sizing.calibration.own_runs import FACTORS, Calibrated, Runs, calibrate, profile, told
+from sizing.calibration.own_runs import FACTORS, CalibratedProfile, MeasuredRuns, calibrate, profile, told
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
@@ -56,12 +56,12 @@ def runs_of(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Calibrated:
+def found() -> CalibratedProfile:
     return calibrate(runs_of(*POINTS), load_gpu("h100-sxm"), "vllm", "own_points.csv")
 
 
 @pytest.fixture(scope="module")
-def mine(found: Calibrated, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mine(found: CalibratedProfile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("own") / "mine.yaml"
     path.write_text(profile(found, load_gpu("h100-sxm")), encoding="utf-8")
     return path
@@ -81,14 +81,14 @@ def test_five_points_of_one_layout_explain_other_lengths_loads_and_layouts(mine:
         assert errors(after, metric) < errors(before, metric) / 2
 
 
-def test_compute_is_found_again_within_its_range(found: Calibrated) -> None:
+def test_compute_is_found_again_within_its_range(found: CalibratedProfile) -> None:
     ranges = {one.factor: one for one in found.own.ranges}
     assert ranges["compute"].low <= 0.8 <= ranges["compute"].high
     assert set(ranges) | set(found.held) == set(FACTORS)
     assert all(getattr(found.own, name) in (0.0, 1.0) for name in found.held)
 
 
-def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(found: Calibrated) -> None:
+def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(found: CalibratedProfile) -> None:
     rules = only(Calibration).own_runs
     assert {band.metric for band in found.own.bands} == {"ttft", "itl", "e2e", "throughput"}
     for band in found.own.bands:
@@ -96,9 +96,9 @@ def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(foun
         assert band.high >= math.exp(rules.error[band.metric])
 
 
-def test_runs_like_the_base_profile_leave_it(found: Calibrated) -> None:
+def test_runs_like_the_base_profile_leave_it(found: CalibratedProfile) -> None:
     cases = [resolve(row) for row in runs_of(*POINTS)]
-    runs = Runs(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
+    runs = MeasuredRuns(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
     base = np.exp(runs.simulated(np.zeros(4)))
     values = iter(base)
     rows = [
@@ -144,7 +144,7 @@ def test_a_row_that_cannot_be_fitted_is_set_aside_with_its_reason() -> None:
 
 
 def test_answers_on_the_profile_have_its_engine_bands_and_no_published_correction(
-    mine: Path, found: Calibrated
+    mine: Path, found: CalibratedProfile
 ) -> None:
     question = sizing.ask(None, model="llama-3.1-8b", gpu=str(mine), isl=1000, osl=500, rps=5)
     assert (question.service.engine.name, question.service.engine_version) == ("vllm", "0.19.0")
@@ -205,7 +205,7 @@ def test_the_simulators_clock_and_the_exact_step_add_the_same(engine: str, step_
     assert exact > 0
 
 
-def test_the_file_is_what_was_fitted(mine: Path, found: Calibrated) -> None:
+def test_the_file_is_what_was_fitted(mine: Path, found: CalibratedProfile) -> None:
     gpu = load_gpu(str(mine))
     own = gpu.spec.own_runs
     assert own is not None and gpu.spec.extends == "h100-sxm"

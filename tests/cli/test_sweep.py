@@ -27,7 +27,7 @@ from sizing.answers.answer import Answer
 from sizing.answers.search import search, tabulated
 from sizing.answers.sweep import Axis, Searches, combination, size
 from sizing.cli.main import run
-from sizing.cli.sweep import Shard
+from sizing.cli.sweep import SweepPart
 from sizing.cli.workers import AHEAD, ordered
 from sizing.model.extras import Cached, Extras
 from sizing.specs.workload import Limit, Limits
@@ -118,7 +118,7 @@ def test_the_parts_of_a_sweep_are_equal_and_in_order_the_whole(parts: int, capsy
     found = [lines("--shard", f"{part}/{parts}") for part in range(1, parts + 1)] if parts < 100 else []
     assert [line for part in found for line in part[1:]] == (whole if found else [])
     assert all(part[0] == head for part in found)
-    counts = [len(Shard(part, parts).numbers(100)) for part in range(1, parts + 1)]
+    counts = [len(SweepPart(part, parts).numbers(100)) for part in range(1, parts + 1)]
     assert sum(counts) == 100 and max(counts) - min(counts) <= 1
 
 
