@@ -241,7 +241,7 @@ def test_no_more_certainty_is_printed_than_there_is(capsys: pytest.CaptureFixtur
 def test_an_infeasible_plan_names_the_change_that_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("chat", "-g", "l4", "--tp", "1", "--no-verify")
     plan, estimate = json_of(capsys, "plan", *asked, code=1), json_of(capsys, "estimate", *asked, code=1)
-    assert plan["suggestions"] == [f"chat: {text}" for text in estimate["limiting"]["suggestions"]] != []
+    assert plan["suggestions"] == estimate["limiting"]["suggestions"] != []  # the only workload has no need of its name
     assert run(["plan", *asked, "--plot", str(tmp_path / "day.svg")]) == 1
     assert "day.svg: not drawn, as there is no plan" in capsys.readouterr().err
 
