@@ -141,7 +141,10 @@ def test_a_fault_of_several_options_names_those_given() -> None:
     with pytest.raises(InputError) as caught:
         override(load_workload("chat").spec, {"tokens.isl": 9000}, OPTIONS)
     (fault,) = caught.value.faults
-    assert (fault.field, fault.message) == ("--isl", "isl_max (4142) is below the mean isl (9000): state both, as --isl and --isl-max")
+    assert (fault.field, fault.message) == (
+        "--isl",
+        "isl_max (4142) is below the mean isl (9000): state both, as --isl and --isl-max",
+    )
     both = {"demand": {"requests_per_s": 1.0, "concurrency": 2}}
     with pytest.raises(InputError) as caught:
         override(load_workload("chat").spec, both, {**OPTIONS, "demand": "--rate, --concurrency"})
