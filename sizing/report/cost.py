@@ -360,11 +360,10 @@ def _when_cheaper(pair: BreakEven) -> str:
     if stays is not None:
         per_s = number(stays / SECONDS_PER_DAY, DIGITS)
         return f"costs less than {other} from {number(stays, DIGITS)} requests a day ({per_s}/s) on"
-    return (
-        f"never costs less than {other}"
-        if pair.first_requests_per_day is None
-        else f"costs less than {other} at few loads only"
-    )
+    first = pair.first_requests_per_day
+    if first is None:
+        return f"never costs less than {other}"
+    return f"costs less than {other} at some loads only, the lowest {number(first, DIGITS)} requests a day"
 
 
 def figure(record: CostReport) -> Figure:

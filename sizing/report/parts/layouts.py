@@ -179,7 +179,7 @@ def rejected(refusal: Refusal) -> RejectedLayout:
 def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     """Yield the nearest other layouts that meet the demand: of each shape the best, and the cheapest of all.
 
-    Of several GPU types, the best of each and precision comes first.
+    Their GPUs are said to be about so many, as the closed form has them: only the answer is simulated. Of several GPU types, the best of each and precision comes first.
     """
     distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, layout(a._replace(ep=1))))[1:]
     by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
@@ -199,7 +199,7 @@ def _called(best: Alternative, a: Alternative) -> str:
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
     itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
     first = "TTFT" if a.itl_ms else "latency"
-    return f"{gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}"
+    return f"about {gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}"
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
