@@ -363,7 +363,8 @@ def _when_cheaper(pair: BreakEven) -> str:
     first = pair.first_requests_per_day
     if first is None:
         return f"never costs less than {other}"
-    return f"costs less than {other} at some loads only, the lowest {number(first, DIGITS)} requests a day"
+    least = f"from {number(first, DIGITS)} requests a day on" if first else "from the smallest load on"
+    return f"costs less than {other} {least}, but not at all higher loads"
 
 
 def figure(record: CostReport) -> Figure:
