@@ -45,6 +45,7 @@ def compare(
         left = [number for number in best if not found[number].tries and found[number].best is not None]
         if not left:
             break
+        left.sort(key=lambda number: -found[number].answers[0].gpus)  # many GPUs take long to confirm: they begin first
         work = partial(_first, data=data, simulated=True)
         for number, outcome in zip(left, each(work, [candidates[number] for number in left]), strict=True):
             found[number], done = outcome, done + 1
