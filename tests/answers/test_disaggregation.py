@@ -459,7 +459,7 @@ def test_the_pools_command_keeps_the_optimisations(optimised: list[str], capsys:
     assert simulated["inputs"]["isl"] == document["inputs"]["isl"]
     assert simulated["disaggregated"]["kv_transfer"] == found["kv_transfer"]
     assert simulated["itl_ms"]["mean"] == pytest.approx(found["itl_ms"]["mean"], rel=0.03)
-    assert simulated["ttft_ms"]["mean"] == pytest.approx(found["ttft_ms"]["mean"], rel=0.1)
+    assert simulated["ttft_ms"]["mean"] == pytest.approx(found["ttft_ms"]["mean"], rel=0.12)
 
 
 @pytest.mark.parametrize(

