@@ -423,6 +423,7 @@ def test_collectives_take_longer_for_larger_messages() -> None:
 
 
 def test_no_collective_is_faster_than_its_link() -> None:
+    """A ring sends 2 (n - 1) / n of a message; switches of Hopper and later add it up themselves (NVLink SHARP): once it is enough."""
     for stem in MEASURED:
         sheet = GPUS[stem].datasheet
         link = sheet.link
@@ -430,7 +431,10 @@ def test_no_collective_is_faster_than_its_link() -> None:
             if isinstance(row, CollectiveRow):
                 speed = link.gb_per_s_per_direction if link else sheet.node.pcie_gb_per_s_per_direction
                 steps = 2 if row.operation == "all_reduce" else 1
-                on_wire = steps * (row.gpus - 1) / row.gpus * row.kib[-1] * 1024
+                times = steps * (row.gpus - 1) / row.gpus
+                if GPUS[stem].architecture in ("hopper", "blackwell"):
+                    times = min(times, 1.0)
+                on_wire = times * row.kib[-1] * 1024
                 assert on_wire / (row.us[-1] * 1e3) <= speed, (stem, row)
 
 
