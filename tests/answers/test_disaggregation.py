@@ -449,7 +449,7 @@ def test_the_pools_command_keeps_the_optimisations(optimised: list[str], capsys:
     TTFT and ITL are within the chance of two simulations: without the option they are off by more than a tenth.
     """
     limits = ["--ttft", "p95:400ms", "--itl", "15ms"]
-    _, document = answer(capsys, "estimate", *BASE, "--rps", "20", *limits, *optimised, "--disaggregate")
+    _, document = answer(capsys, "estimate", *BASE, "--rps", "15", *limits, *optimised, "--disaggregate")
     found = document["disaggregated"]
     words = shlex.split(found["simulate_command"])[1:]
     assert all(words[words.index(name) + 1] == value for name, value in zip(*[iter(optimised)] * 2, strict=True))
@@ -459,7 +459,7 @@ def test_the_pools_command_keeps_the_optimisations(optimised: list[str], capsys:
     assert simulated["inputs"]["isl"] == document["inputs"]["isl"]
     assert simulated["disaggregated"]["kv_transfer"] == found["kv_transfer"]
     assert simulated["itl_ms"]["mean"] == pytest.approx(found["itl_ms"]["mean"], rel=0.03)
-    assert simulated["ttft_ms"]["mean"] == pytest.approx(found["ttft_ms"]["mean"], rel=0.12)
+    assert simulated["ttft_ms"]["mean"] == pytest.approx(found["ttft_ms"]["mean"], rel=0.1)
 
 
 @pytest.mark.parametrize(
