@@ -220,7 +220,7 @@ def test_a_script_of_sglang_counts_as_sglang_does(tmp_path: Path) -> None:
 
 DOCKER = f"""\
 docker run -d --gpus all --ipc=host -p 8000:8000 -e HF_TOKEN=$HF_TOKEN \\
-    -v ~/.cache/huggingface:/root/.cache/huggingface \\
+    -v ./models:/models \\
     vllm/vllm-openai:v0.19.0 \\
     --model {MODEL} --tensor-parallel-size 4 --max-model-len 16384
 """
