@@ -404,7 +404,7 @@ OF_STORAGE = (*SECTIONS, "expert_dtype")
 
 
 def published(name: str, *, like: bool = False) -> Checkpoint | None:
-    """The checkpoint with a name, None where it is not known. Raises InputError for one that is known not to be modelled.
+    """The checkpoint with a name, None where it is not known.
 
     A name without organisation is any organisation's. `like` also takes another organisation's copy of the same name.
     """
@@ -417,12 +417,9 @@ def published(name: str, *, like: bool = False) -> Checkpoint | None:
         row = _by_last_part().get(last)
     if row is None:
         return None
-    found = Checkpoint.model_validate(
+    return Checkpoint.model_validate(
         {key: value.split() if key == "kept" else value for key, value in row.items() if value}
     )
-    if found.profile is None:
-        raise InputError(f"{found.name} is not modelled: {found.source}", allowed="its config.json")
-    return found
 
 
 def names() -> tuple[str, ...]:

@@ -311,12 +311,12 @@ class Model:
 class Checkpoint(Spec):
     """One published checkpoint, a line of workloads/models/_checkpoints.csv: a profile, and what is not as that has it.
 
-    `stored` and `kept` are words of CheckpointRules, `head` says that a tied head is stored apart, `task` what it is for where it does not generate. A checkpoint without
-    a profile is known not to be modelled, and `source` says why. `evidence` from memory is a guess.
+    `stored` and `kept` are words of CheckpointRules, `head` says that a tied head is stored apart, `task` what it is for where
+    it does not generate. `evidence` from memory is a guess.
     """
 
     name: Text
-    profile: Text | None = None
+    profile: Text
     positions: Annotated[int, Field(gt=0)] | None = None
     stored: Text | None = None
     kept: tuple[Text, ...] = ()

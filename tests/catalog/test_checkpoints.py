@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from builders import plan_for, real_gpu, settings_for
+from builders import memory_of, plan_for, real_gpu, settings_for
 from places import SHARED
 
 from sizing.catalog.models import SHELF, load_model, names, published
@@ -16,8 +16,7 @@ from sizing.specs.errors import InputError
 from sizing.specs.model import CheckpointRules, Model
 from sizing.specs.units import GIB
 
-NOT_MODELLED = {name for name in names() if "Nemotron-Ultra-253B" in name}
-KNOWN = sorted(set(names()) - NOT_MODELLED)
+KNOWN = sorted(names())
 FACTS = SHARED / "facts"
 
 
@@ -41,11 +40,14 @@ def test_a_checkpoint_has_a_profile_and_words_that_are_known(name: str) -> None:
     assert (found.precision, bool(found.name_notes)) == (None, row.evidence == "memory")
 
 
-def test_a_name_that_is_known_not_to_be_modelled_is_refused_with_the_reason() -> None:
-    assert NOT_MODELLED
-    for name in NOT_MODELLED:
-        with pytest.raises(InputError, match="is not modelled"):
-            load_model(name)
+def test_the_searched_blocks_of_nemotron_ultra_are_counted_one_by_one() -> None:
+    model = load_model("nvidia/Llama-3_1-Nemotron-Ultra-253B-v1").spec
+    layers = [model.kinds[kind] for kind in model.layers]
+    # Its config: 162 blocks, of which 81 are empty, 17 have an MLP alone and 64 attention with 8 KV heads of 128.
+    assert (len(layers), sum(not layer.mlps for layer in layers)) == (162, 81)
+    assert sum(layer.mixer is not None for layer in layers) == 64
+    assert memory_of(model, real_gpu("b200"), architecture.Layout(tp=8)).kv_bytes_per_token == 64 * 2 * 8 * 128 * 2 / 8
+    assert weights_gib(model) * GIB / 2 == pytest.approx(253.4e9, rel=0.002)
 
 
 @pytest.mark.parametrize(
