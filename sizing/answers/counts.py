@@ -210,6 +210,7 @@ class Margins(NamedTuple):
     groups: int
     of_runs: Array
     share: Array
+    own: bool = False
 
     def of(self, confidence: float) -> float:
         """The margin with which a share of the runs keeps the limits, at least 1; infinite where no sensible one does."""
@@ -238,9 +239,9 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     if math.isinf(margin):
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many"
-        return Sure(None, confidence, found.groups, chance, why)
+        return Sure(None, confidence, found.groups, chance, why, found.own)
     count = max(pool.count, replicas_for(demand * margin, most))
-    return Sure(count * pool.replica.layout.gpus, confidence, found.groups, chance)
+    return Sure(count * pool.replica.layout.gpus, confidence, found.groups, chance, own=found.own)
 
 
 def asked_of(question: Question) -> str:
@@ -267,7 +268,7 @@ def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Marg
         asked = np.where(by_runs > 0, max(predicted, served[0]) / by_runs, np.inf)
     order = np.argsort(asked)
     share = np.cumsum(found.weights[order]) / found.weights.sum()
-    return Margins(found.groups, asked[order], share)
+    return Margins(found.groups, asked[order], share, found.own)
 
 
 def _alike(load: Timed, question: Question, runs: PublishedRuns | None) -> Alike | str:
@@ -277,7 +278,5 @@ def _alike(load: Timed, question: Question, runs: PublishedRuns | None) -> Alike
     if question.service.extras != NOTHING:
         return "no published runs with these optimisations"
     situation = question.service.situation(load.replica.gpu_type.gpu)
-    if situation.own:
-        return OWN_RUNS
     found = None if runs is None else runs.like(situation, question.target.decisive)
-    return NONE_ALIKE if found is None else found
+    return found or (OWN_RUNS if situation.own else NONE_ALIKE)

@@ -16,6 +16,7 @@ from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
+from sizing.specs.bands import of_runs
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Reach
@@ -126,7 +127,8 @@ def _margin(load: Timed, question: Question) -> float | str:
     margin = found.of(asked.share)
     if math.isfinite(margin):
         return margin
-    return f"no load keeps {counts.asked_of(question)} in {asked.share:.0%} of published runs like this ({found.groups} groups)"
+    runs = f"{of_runs(found.own)} ({found.groups}{'' if found.own else ' groups'})"
+    return f"no load keeps {counts.asked_of(question)} in {asked.share:.0%} of {runs}"
 
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:

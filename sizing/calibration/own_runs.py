@@ -2,8 +2,8 @@
 
 Compute and bandwidth that kernels reach, and what a step takes more of itself and for each running sequence. Candidates are
 judged by the closed form: its change multiplies what the simulator gave at the last round's factors. The simulator then
-runs at the best of them, and what it says worse is tried by a shorter way. A factor is drawn to the base profile, and stays
-there where the runs hardly tell it from the others; how far and how hardly is data (`own_runs` of _calibration.yaml).
+runs at the best of them, and what it says worse is tried by a shorter way. A factor is drawn to the base profile, so that
+one that the runs hardly tell from the others stays near it; how far it may be is data (`own_runs` of _calibration.yaml).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sizing.evidence.rows import Case, resolve
 from sizing.replica import batching
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed, timed_by
-from sizing.specs.bands import BandMetric, Correction, Corrections
+from sizing.specs.bands import BandMetric, Correction, Corrections, students
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
-from sizing.specs.own_runs import FACTORS, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
+from sizing.specs.own_runs import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
 from sizing.specs.units import MILLI
 
 Floats = NDArray[np.float64]
@@ -170,14 +170,14 @@ def steady(case: Case, timed: Timed) -> dict[str, float]:
 
 
 class FactorFit(NamedTuple):
-    """Factors that explain runs, in their spreads, shape (4,); `free` are those that the runs tell, by number.
+    """Factors that explain runs, in their spreads, shape (4,); `told` are those that the runs tell from the others, by number.
 
     `base` and `predicted` are the logarithms of what the simulator says without and with them, shape (n,); `left_out` those
     of each run by factors that the others alone gave; `sigma` the standard deviation of each factor, shape (4,).
     """
 
     at: Floats
-    free: tuple[int, ...]
+    told: tuple[int, ...]
     base: Floats
     predicted: Floats
     left_out: Floats
@@ -207,12 +207,12 @@ def fit(runs: MeasuredRuns) -> FactorFit:
     """The factors that explain runs best. Raises InputError where they tell none."""
     at = np.zeros(len(FACTORS))
     base = predicted = runs.simulated(at)
-    free = list(told(runs.slopes(at) * runs.weight[:, np.newaxis], runs.rules))
-    if not free:
+    known = told(runs.slopes(at) * runs.weight[:, np.newaxis], runs.rules)
+    if not known:
         raise InputError(Fault("tell none of the factors: nothing that they measured depends on one alone"))
     least, way = _cost(runs, at, predicted), 1.0
     for _ in range(runs.rules.rounds):
-        tried = at + way * (_nearest(runs, at, predicted, free) - at)
+        tried = at + way * (_nearest(runs, at, predicted) - at)
         found = runs.simulated(tried)
         cost = _cost(runs, tried, found)
         gained = least - cost
@@ -224,12 +224,10 @@ def fit(runs: MeasuredRuns) -> FactorFit:
             way /= 3
     slopes = runs.slopes(at)
     weight = _weight(runs, predicted)
-    weighted = slopes[:, free] * weight[:, np.newaxis]
-    spare = max(1, len(runs.names) - len(free))
+    spare = max(1, len(runs.names) - len(known))
     wide = max(1.0, float(np.sum((weight * (runs.measured - predicted)) ** 2)) / spare)
-    sigma = np.zeros(len(FACTORS))
-    sigma[free] = np.sqrt(wide * np.diag(_covariance(weighted)))
-    return FactorFit(at, tuple(free), base, predicted, _left_out(runs, at, predicted, slopes, free), sigma)
+    sigma = np.sqrt(wide * np.diag(_covariance(slopes * weight[:, np.newaxis])))
+    return FactorFit(at, known, base, predicted, _left_out(runs, at, predicted, slopes), sigma)
 
 
 def _cost(runs: MeasuredRuns, at: Floats, predicted: Floats) -> float:
@@ -244,31 +242,29 @@ def _weight(runs: MeasuredRuns, predicted: Floats) -> Floats:
     return np.asarray(runs.weight * np.sqrt(np.minimum(1.0, runs.rules.bend / np.maximum(off, TINY))))
 
 
-def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats, free: list[int]) -> Floats:
+def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats) -> Floats:
     """The place where the closed form, started from what was simulated at a place, explains the runs best."""
     here, error = runs.steady(at), runs.measured - predicted
     tried = at.copy()
     for _ in range(TURNS):
         left = error - (runs.steady(tried) - here)
-        tried = tried + _change(runs.slopes(tried), left, _weight(runs, runs.measured - left), tried, free)
+        tried = tried + _change(runs.slopes(tried), left, _weight(runs, runs.measured - left), tried)
         tried = np.clip(tried, -runs.rules.most, runs.rules.most)
     return tried
 
 
-def _change(slopes: Floats, error: Floats, weight: Floats, at: Floats, free: list[int]) -> Floats:
+def _change(slopes: Floats, error: Floats, weight: Floats, at: Floats) -> Floats:
     """The change of factors, shape (4,), that linear slopes explain errors by, drawn to zero in all."""
-    rows = np.concatenate([slopes[:, free] * weight[:, np.newaxis], np.eye(len(free))])
-    change = np.zeros(len(FACTORS))
-    change[free] = np.linalg.lstsq(rows, np.concatenate([error * weight, -at[free]]), rcond=None)[0]
-    return change
+    rows = np.concatenate([slopes * weight[:, np.newaxis], np.eye(len(at))])
+    return np.asarray(np.linalg.lstsq(rows, np.concatenate([error * weight, -at]), rcond=None)[0], dtype=np.float64)
 
 
-def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats, free: list[int]) -> Floats:
+def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats) -> Floats:
     """Logarithms of each run's metrics by the factors that the other runs give, from the slopes at the best."""
     found, error, weight = predicted.copy(), runs.measured - predicted, _weight(runs, predicted)
     for number in range(len(runs.cases)):
         others, own = runs.run != number, runs.run == number
-        change = _change(slopes[others], error[others], weight[others], at, free)
+        change = _change(slopes[others], error[others], weight[others], at)
         found[own] += slopes[own] @ change
     return found
 
@@ -277,10 +273,9 @@ def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats,
 
 
 def ranges(runs: MeasuredRuns, found: FactorFit) -> tuple[FactorRange, ...]:
-    """8 in 10 values of each factor that the runs tell."""
-    ends = [runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1)]
-    low, high = ({FACTORS[i]: end[FACTORS[i]] for i in found.free} for end in ends)
-    return tuple(FactorRange(factor=name, low=low[name], high=high[name]) for name in low)
+    """8 in 10 values of each factor."""
+    low, high = (runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1))
+    return tuple(FactorRange(factor=name, low=low[name], high=high[name]) for name in FACTORS)
 
 
 def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
@@ -290,7 +285,7 @@ def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
     for metric, ratios in errors.items():
         n = len(ratios)
         width = max(
-            _students(max(1, n - 1)) * float(np.sqrt(np.mean(np.square(ratios)))),
+            float(students(HIGH_END, max(1, n - 1))) * float(np.sqrt(np.mean(np.square(ratios)))),
             SIGMAS_OF_8_IN_10 * runs.rules.error[metric],
         )
         made.append(
@@ -317,12 +312,6 @@ def _errors(runs: MeasuredRuns, predicted: Floats) -> dict[BandMetric, list[floa
     return found
 
 
-def _students(freedom: int) -> float:
-    """The 90th percentile of Student's t (Abramowitz and Stegun 26.7.5; within 2 % from two degrees of freedom on)."""
-    z = SIGMAS_OF_8_IN_10
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
 # --- rows to a profile -------------------------------------------------------------------------------------------------
 
 
@@ -344,10 +333,10 @@ class MetricErrors(NamedTuple):
 
 
 class CalibratedProfile(NamedTuple):
-    """What own runs say: the factors as a profile states them, those that they do not tell, errors by column, rows not fitted."""
+    """What own runs say: the factors as a profile states them, those that they hardly tell, errors by column, rows not fitted."""
 
     own: OwnRuns
-    held: tuple[Factor, ...]
+    untold: tuple[Factor, ...]
     errors: dict[str, MetricErrors]
     aside: tuple[Aside, ...]
 
@@ -373,6 +362,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
             )
         )
     runs = MeasuredRuns(cases, on.spec, only(Calibration).own_runs)
+    _refuse_contradictions(runs)
     found = fit(runs)
     (name, version), factors = versions[0], runs.own(found.at)
     own = OwnRuns(
@@ -386,8 +376,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
         source=source,
         date=today().isoformat(),
     )
-    held = tuple(name for number, name in enumerate(FACTORS) if number not in found.free)
-    return CalibratedProfile(own, held, _of_metrics(runs, found), aside)
+    untold = tuple(name for number, name in enumerate(FACTORS) if number not in found.told)
+    return CalibratedProfile(own, untold, _of_metrics(runs, found), aside)
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[Aside, ...]]:
@@ -423,6 +413,22 @@ def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[Aside]) -
     raise InputError(
         Fault(f"the rows are of {', '.join(names)}", field="--engine", allowed=f"one of them, as {names[-1]}")
     )
+
+
+def _refuse_contradictions(runs: MeasuredRuns) -> None:
+    """Raise InputError for runs of one setting whose results are further apart than measurements repeat."""
+    first: dict[Hashable, tuple[str, float]] = {}
+    faults: dict[tuple[str, str], Fault] = {}
+    for name, number, value in zip(runs.names, runs.run, runs.measured, strict=True):
+        case = runs.cases[number]
+        key = (name, case.model, case.replica.precision, case.replica.layout, case.deployed.rules, case.traffic)
+        other, known = first.setdefault(key, (case.row.id, value))
+        if abs(value - known) > runs.rules.most_apart * runs.rules.error[BAND_METRICS[name]]:
+            message = f"{other} and {case.row.id} ran the same, and their {name} is {np.exp(known):,.4g} and {np.exp(value):,.4g}"
+            allowed = "one of them; or columns that say what differs, as num_requests"
+            faults.setdefault((other, case.row.id), Fault(message, allowed=allowed))
+    if faults:
+        raise InputError(list(faults.values()))
 
 
 def _setting(case: Case) -> Hashable:

@@ -256,7 +256,9 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
     if not plain or not any(
         runs.like(service.situation(of.gpu), target.decisive) is not None for of in question.space.gpu_types
     ):
-        what = f"not known: fewer than {runs.least_groups} groups of published runs are like this"
+        own = any(of.gpu.own_runs is not None for of in question.space.gpu_types)
+        few = "own runs measured what is asked" if own else "groups of published runs are like this"
+        what = f"not known: fewer than {runs.least_groups} {few}"
         raise InputError(what, field=field, allowed="without it, as predicted")
     return question.with_(confidence=Confidence(share, runs))
 

@@ -15,8 +15,8 @@ from sizing.specs.workload import LATENCIES
 MEANINGS: dict[Factor, tuple[str, str]] = {
     "compute": ("compute that kernels reach", "x base"),
     "bandwidth": ("bandwidth that kernels reach", "x base"),
-    "step_us": ("time that every step takes more", "us"),
-    "sequence_us": ("of it for each sequence", "us"),
+    "step_us": ("host time of every step", "us more than base"),
+    "sequence_us": ("host time of a sequence in it", "us more than base"),
 }
 TITLES = {
     **{f"{name}_ms": BAND_TITLES[name] for name in LATENCIES},
@@ -27,13 +27,14 @@ MOST_REASONS = 12  # the rest is in JSON
 
 
 class FittedFactor(NamedTuple):
-    """A factor with the range of 8 in 10; no range where the runs do not tell it, and the base profile's stays."""
+    """A factor with the range of 8 in 10; `told` where the runs tell it from the others, else it is drawn to the base profile."""
 
     factor: Factor
     value: float
     low: float | None
     high: float | None
     unit: str
+    told: bool = True
 
 
 class BandEnds(NamedTuple):
@@ -82,7 +83,10 @@ def record(
         settings=own.settings,
         points=own.points,
         factors=tuple(
-            FittedFactor(name, getattr(own, name), *_ends(known.get(name)), MEANINGS[name][1]) for name in FACTORS
+            FittedFactor(
+                name, getattr(own, name), *_ends(known.get(name)), MEANINGS[name][1], told=name not in found.untold
+            )
+            for name in FACTORS
         ),
         errors=found.errors,
         bands={band.metric: BandEnds(band.low, band.high, band.n) for band in own.bands},
@@ -164,12 +168,10 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
 
 
 def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
-    """Yield which factors the runs do not tell."""
-    names = [MEANINGS[one.factor][0] for one in factors if one.low is None]
+    """Yield which factors the runs hardly tell."""
+    names = [MEANINGS[one.factor][0] for one in factors if not one.told]
     if names:
-        yield Line(
-            f"{', '.join(names)}: the runs do not tell it from the others, the base profile's stays", "Not fitted"
-        )
+        yield Line(f"{', '.join(names)}: kept near the base profile, as other factors explain the same", "Hardly told")
 
 
 def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:

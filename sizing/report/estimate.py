@@ -38,7 +38,7 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
-from sizing.specs.bands import ErrorBand
+from sizing.specs.bands import ErrorBand, of_runs
 
 if TYPE_CHECKING:  # what sizes pools, or replays a trace, is loaded where they are asked for
     from sizing.answers.replay import BusiestMinute
@@ -369,7 +369,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
         return
     if not is_demanded(record.inputs) and c is not None and c.requests_per_s_without is not None:
         served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
-        yield Line(f"The rate is kept in {percent(confidence)} of published runs like this; {served}")
+        yield Line(f"The rate is kept in {percent(confidence)} of {of_runs(found.own)}; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
@@ -377,7 +377,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if found.gpus_as_predicted is not None:
         other = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         yield Line(
-            f"By the prediction alone {found.gpus_as_predicted:,}{other} do, in less than half of published runs like it"
+            f"By the prediction alone {found.gpus_as_predicted:,}{other} do, in less than half of {of_runs(found.own)}"
         )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sizing.specs.own_runs import OwnRuns
+from sizing.specs.own_runs import HIGH_END, OwnRuns
 from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
@@ -70,10 +71,16 @@ def of_own(runs: OwnRuns) -> tuple[Band, ...]:
     return tuple(Band(metric=one.metric, low=one.low, high=one.high, n=one.n, groups=1) for one in runs.bands)
 
 
+def of_runs(own: bool) -> str:
+    """Write which runs a share is of: published ones, or what the errors of `own` runs say of others."""
+    return "runs as far off as your own" if own else "published runs like this"
+
+
 class Sure(NamedTuple):
     """How many GPUs are sure to do: `gpus` keep the limits in a share `confidence` of `groups` groups of published runs.
 
-    `gpus` is None where too few were like the question (`why_not`). `chance` is the share in which the expected GPUs do.
+    `gpus` is None where too few were like the question (`why_not`). `chance` is the share in which the expected GPUs do. Of
+    `own` runs each counts as a group.
     """
 
     gpus: int | None
@@ -81,6 +88,7 @@ class Sure(NamedTuple):
     groups: int
     chance: float | None = None
     why_not: str | None = None
+    own: bool = False
 
 
 class ErrorBand(NamedTuple):
@@ -166,6 +174,7 @@ def uncorrected(situation: Situation) -> Correction:
 
 USUAL, EVEN = 0.9, 0.5  # 9 of 10 published runs of the kind; as likely as not
 LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.95
+STEPS = 200  # of the share, in which likely errors of own runs are listed: half a percent each
 TIMES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e", "throughput")
 CLASS = ("mode", "vendor", "engine", "architecture", "kind")
 COLUMNS = (*CLASS, "group", *TIMES)
@@ -179,12 +188,14 @@ ALIKE: tuple[tuple[str, ...], ...] = (
 class Alike(NamedTuple):
     """Runs like a question: how many groups, the weight of each run (of a group together one), and its times.
 
-    A time is measured over predicted, a column for each of `TIMES`; of the throughput it is that of a request.
+    A time is measured over predicted, a column for each of `TIMES`; of the throughput it is that of a request. `own` ones are
+    those that the errors of so many of the user's own runs make likely, each as good as a group.
     """
 
     groups: int
     weights: NDArray[np.float64]
     times: NDArray[np.float64]
+    own: bool = False
 
     def of(self, name: str) -> NDArray[np.float64]:
         """One time of every run."""
@@ -228,7 +239,7 @@ class PublishedRuns(OneFile):
     def like(self, situation: Situation, names: Sequence[str]) -> Alike | None:
         """The runs of the narrowest class with enough groups that state the times `names`; None where there are too few."""
         if situation.own:  # whose steps are not those that published runs were compared with
-            return None
+            return _like_own(situation.own, names, self.least_groups)
         table, places = self._table, [TIMES.index(name) for name in names]
         stated = ~np.isnan(table.times[:, places]).any(axis=1)
         for conditions in ALIKE:
@@ -251,6 +262,34 @@ class PublishedRuns(OneFile):
             groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
             found[key] = Alike(int(groups.size), 1 / runs[place], table.times[held])
         return found
+
+
+def students(share: ArrayLike, freedom: int) -> NDArray[np.float64]:
+    """Quantiles of Student's t (Abramowitz and Stegun 26.7.5; of 5 to 95 % within 3 % from two degrees of freedom on)."""
+    z = np.vectorize(NormalDist().inv_cdf, otypes=[float])(share)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return np.asarray(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)), dtype=np.float64)
+
+
+def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> Alike | None:
+    """Runs as the errors of own ones make likely, in even steps of the share; None where too few were measured.
+
+    A band spans 8 in 10 of Student's distribution. What slows one time of a run slows the others.
+    """
+    of = {band.metric: band for band in own if band.n >= least}
+    if not of.keys() >= set(names):
+        return None
+    share = (np.arange(STEPS) + 0.5) / STEPS
+    times = np.full((STEPS, len(TIMES)), np.nan)
+    for name, band in of.items():
+        ends = -np.log((band.high, band.low)) if name == "throughput" else np.log((band.low, band.high))
+        wide = (ends[1] - ends[0]) / 2 / students(HIGH_END, band.n - 1)
+        times[:, TIMES.index(name)] = np.exp(ends.mean() + wide * students(share, band.n - 1))
+    return Alike(min(band.n for band in of.values()), np.ones(STEPS), times, own=True)
 
 
 class Confidence(NamedTuple):

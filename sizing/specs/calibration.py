@@ -106,7 +106,8 @@ class OwnRunRules(Spec):
 
     `spread` is how far from the base profile a factor is expected (compute and bandwidth as logarithms, times in us), `most`
     the spreads that it may go; `error` that of one measurement, beyond `bend` of which it counts linearly. A factor counts as
-    known where runs leave `most_left` of its spread at most. The simulator confirms so many `rounds` at most.
+    known where runs leave `most_left` of its spread at most. The simulator confirms so many `rounds` at most. Runs of one
+    setting that are over `most_apart` errors apart contradict each other.
     """
 
     spread: dict[Factor, Positive]
@@ -115,6 +116,7 @@ class OwnRunRules(Spec):
     bend: Positive
     most_left: Fraction
     rounds: PositiveInt
+    most_apart: Positive
 
 
 class Calibration(OneFile):

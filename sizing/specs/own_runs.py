@@ -15,6 +15,9 @@ Reached = Annotated[float, Field(ge=0.1, le=10, strict=True)]
 Added = Annotated[float, Field(ge=-1e6, le=1e6, strict=True, description="microseconds")]
 
 
+HIGH_END = 0.9  # the share of runs below the upper end of a range of 8 in 10
+
+
 class FactorRange(Spec):
     """The range of 8 in 10 values of a fitted factor."""
 

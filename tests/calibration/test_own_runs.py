@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import yaml
 
 import sizing
@@ -23,7 +24,7 @@ from sizing.evidence.predict import Result, predict, predict_rows, situation_of
 from sizing.evidence.rows import resolve
 from sizing.replica.step import Batch, step
 from sizing.report.parts.bands import Predicted, bounds
-from sizing.specs.bands import Corrections
+from sizing.specs.bands import Corrections, PublishedRuns, Situation, of_own, students
 from sizing.specs.calibration import Calibration
 from sizing.specs.errors import InputError
 from sizing.specs.own_runs import OwnRuns
@@ -83,9 +84,60 @@ def test_five_points_of_one_layout_explain_other_lengths_loads_and_layouts(mine:
 
 def test_compute_is_found_again_within_its_range(found: CalibratedProfile) -> None:
     ranges = {one.factor: one for one in found.own.ranges}
-    assert ranges["compute"].low <= 0.8 <= ranges["compute"].high
-    assert set(ranges) | set(found.held) == set(FACTORS)
-    assert all(getattr(found.own, name) in (0.0, 1.0) for name in found.held)
+    assert set(ranges) == set(FACTORS)
+    for name in FACTORS:
+        assert ranges[name].low < getattr(MACHINE, name) < ranges[name].high
+        assert ranges[name].low < getattr(found.own, name) < ranges[name].high
+
+
+def test_a_factor_that_runs_hardly_tell_keeps_most_of_its_range(found: CalibratedProfile) -> None:
+    rules = only(Calibration).own_runs
+    ranges = {one.factor: one for one in found.own.ranges}
+    assert "step_us" in found.untold and "compute" not in found.untold
+    wide = ranges["step_us"].high - ranges["step_us"].low
+    assert wide > rules.most_left * rules.spread["step_us"]  # of 2.6 spreads before any run
+
+
+@pytest.mark.parametrize("metric", ["ttft_ms", "itl_ms", "req_per_s"])
+def test_runs_of_one_setting_that_contradict_each_other_are_refused(metric: str) -> None:
+    rows = list(runs_of(*POINTS))
+    again = replace(rows[1], id="again", **{metric: 1.5 * getattr(rows[1], metric)})
+    assert f"p1 and again ran the same, and their {metric} is" in refused([*rows, again])
+    repeated = replace(rows[1], id="again", **{metric: 1.02 * getattr(rows[1], metric)})
+    other_count = replace(again, num_requests=20)
+    for row in (repeated, other_count):  # measured twice, and something else
+        assert calibrate([*rows, row], load_gpu("h100-sxm"), None, "x").own.points == 6
+
+
+def test_confidence_on_the_profile_is_that_of_its_runs(mine: Path, found: CalibratedProfile) -> None:
+    question = sizing.ask(
+        None, model="llama-3.1-8b", gpu=str(mine), isl=1000, osl=500, rps=100, ttft="400ms", confidence="90%"
+    )
+    bold = question.with_(confidence=None)
+    sure, expected = (estimate(each, simulated=False) for each in (question, bold))
+    assert sure.best is not None and expected.best is not None and expected.sure is not None
+    assert expected.sure.own and expected.sure.groups == 5
+    assert expected.sure.gpus == sure.best.gpus >= expected.best.gpus
+    situation = question.service.situation(load_gpu(str(mine)).spec)
+    alike = only(PublishedRuns).like(situation, ("throughput", "ttft"))
+    assert alike is not None
+    for name in ("throughput", "ttft"):  # nine in ten are no slower than the upper end of the band of 8 in 10
+        band = next(band for band in found.own.bands if band.metric == name)
+        slowest = 1 / band.low if name == "throughput" else band.high
+        assert np.quantile(alike.of(name), 0.9) == pytest.approx(slowest, rel=0.005)
+
+
+def test_two_runs_say_nothing_of_confidence(found: CalibratedProfile) -> None:
+    few = tuple(band.model_copy(update={"n": 2}) for band in found.own.bands)
+    own = of_own(found.own.model_copy(update={"bands": few}))
+    situation = Situation("served", "NVIDIA", "vllm", "hopper", "dense", None, own=own)
+    assert only(PublishedRuns).like(situation, ("throughput",)) is None
+
+
+@pytest.mark.parametrize("freedom", [2, 4, 20])
+def test_quantiles_are_students(freedom: int) -> None:
+    share = np.linspace(0.05, 0.95, 19)
+    np.testing.assert_allclose(students(share, freedom), scipy.stats.t.ppf(share, freedom), rtol=0.03, atol=1e-7)
 
 
 def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(found: CalibratedProfile) -> None:

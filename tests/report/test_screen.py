@@ -246,7 +246,7 @@ def test_even_odds_that_take_more_than_the_prediction_say_so(capsys: Capture) ->
     text, found = printed(["estimate", "chat", "-g", "mi300x"], capsys)
     gpus, fewer = found["deployment"]["gpus"], found["evidence"]["gpus_as_predicted"]
     assert fewer < gpus and found["evidence"]["gpu_as_predicted"] == found["deployment"]["gpu"]
-    assert f"By the prediction alone {fewer} do, in less than half of published runs like it" in text
+    assert f"By the prediction alone {fewer} do, in less than half of published runs like this" in text
     text, found = printed([*LLAMA, "--rps", "20"], capsys)
     assert found["evidence"]["gpus_as_predicted"] is None and "prediction alone" not in text
 

@@ -9,6 +9,7 @@ from sizing.formats.words import milliseconds, money, percent, plural, rounded_u
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
+from sizing.specs.bands import of_runs
 
 FULL = 0.9  # of a limit: what takes more is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
@@ -60,7 +61,8 @@ def _sure(report: Report) -> Iterator[Tile]:
         yield Tile(label, Cell("not known"), evidence.why_not or "")
         return
     chance = f"; {deployment.gpus:,} are enough in {percent(evidence.chance)}" if evidence.chance is not None else ""
-    note = f"of {plural(evidence.groups, 'group')} of published runs like this{chance}"
+    groups = f"{evidence.groups:,} runs" if evidence.own else plural(evidence.groups, "group")
+    note = f"of {groups} of {of_runs(evidence.own)}{chance}"
     yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
 
 

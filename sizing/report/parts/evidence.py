@@ -25,6 +25,8 @@ class StepFactors(NamedTuple):
 class Evidence(NamedTuple):
     """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
 
+    With `own` they are the user's own, of the GPU's profile, each a group.
+
     `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without. So are
     `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds.
     """
@@ -35,6 +37,7 @@ class Evidence(NamedTuple):
     correction: StepFactors | None
     gpus_as_predicted: int | None = None
     gpu_as_predicted: str | None = None
+    own: bool = False
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
@@ -44,7 +47,7 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
         return None
     ranges = bands.whose(predicted) if sure.why_not == NONE_ALIKE else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
-    return Evidence(sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome))
+    return Evidence(sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome), sure.own)
 
 
 def _factors(outcome: Outcome) -> StepFactors | None:
@@ -80,5 +83,6 @@ class SureOf(NamedTuple):
         """
         if self.evidence is None or self.confidence is None:
             return
-        known = Sure(self.gpus_sure, self.confidence, self.evidence.groups, self.evidence.chance, self.evidence.why_not)
+        found = self.evidence
+        known = Sure(self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own)
         yield screen.sure(self.gpus, known, screen.kept_by_runs(self.limited, self.by_rate), without)

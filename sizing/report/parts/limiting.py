@@ -9,7 +9,7 @@ from sizing.answers.estimate import MOST_RELAXED, nearest_miss
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.replica.capacity import bounded
-from sizing.specs.bands import EVEN
+from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import MILLI
 
 
@@ -150,7 +150,7 @@ def _for_runs(best: Answer, question: Question) -> str:
         return ""
     share = EVEN if question.target.confidence is None else question.target.confidence.share
     keeps = "the limits to hold" if bounded(question.target.limits) else "the demand to be served"
-    return f", for {keeps} in {share:.0%} of published runs like this"
+    return f", for {keeps} in {share:.0%} of {of_runs(best.pool.load.replica.gpu_type.gpu.own_runs is not None)}"
 
 
 def suggested(change: Suggestion) -> str:

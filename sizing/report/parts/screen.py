@@ -14,7 +14,7 @@ from sizing.formats.words import between, gib, money, number, percent, plural, r
 from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.question import LimitsInMs
-from sizing.specs.bands import ErrorBand, Sure
+from sizing.specs.bands import ErrorBand, Sure, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
 
 KEPT, MISSED, DIM = "green", "red", "dim"
@@ -143,15 +143,15 @@ def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"To be sure: not known, {found.why_not or 'no published runs like this'}{more}")
-    share, count = percent(found.confidence), plural(gpus, "GPU")
+    share, count, runs = percent(found.confidence), plural(gpus, "GPU"), of_runs(found.own)
     if found.gpus is None:
-        odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of published runs like this"
+        odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
     if found.gpus <= gpus:
         are = "is" if gpus == 1 else "are"
-        return Line(f"{count} {are} sure: {keeps} in {share} of published runs like this{more}")
+        return Line(f"{count} {are} sure: {keeps} in {share} of {runs}{more}")
     odds = "" if found.chance is None or found.chance >= LIKELY else f", with {gpus:,} in {percent(found.chance)}"
-    return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of published runs like this{odds}{more}")
+    return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
 
 
 def kept_by_runs(limited: bool, by_rate: bool) -> str:
