@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
+from sizing.answers.answer import Answer
 from sizing.answers.check import Held, held
 from sizing.catalog.models import load_model
+from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import load_workload, override
-from sizing.formats.words import number, percent
+from sizing.formats.words import number, percent, plural
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.terms import layout_of
 from sizing.model import architecture
 from sizing.question.ask import question_of
 from sizing.question.question import Question, load_data
-from sizing.question.values import SET_OPTIONS, Options, options_of
+from sizing.question.values import SET_OPTIONS, Options, Part, options_of
+from sizing.question.values import check as check_parts
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
@@ -114,17 +118,10 @@ def check(
     >>> found.passed, found.gpus
     (False, 4)
     """
-    read: list[list[Existing]] = []
-    faults: list[Fault] = []
-    for file in files:
-        try:
-            read.append(existing(str(file), filled))
-        except InputError as error:
-            faults += error.faults
-    if faults:
-        raise InputError(faults)
+    read = [Part(partial(existing, str(file), filled)) for file in files]
+    check_parts(*read)
     stated = options_of(SET_OPTIONS, {}) if options is None else options
-    groups = [group for found in read for group in _groups(found)]
+    groups = [group for found in read for group in _groups(found.value)]
     asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
     priced = replace(stated, fields={})
     return tuple(
@@ -279,83 +276,81 @@ def _check_alike(group: Sequence[Existing]) -> None:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
+def _finding(
+    part: Existing, rule: str, kept: bool, words: str, *fields: str, level: Literal["warning", "error"] = "error"
+) -> CheckFinding:
+    """What a part must keep, at the line of the first of some fields that has one, else of its command."""
+    return CheckFinding(rule, "ok" if kept else level, words, part.file, part.line(*fields, "command"))
+
+
 def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
-    """Yield what can be said without a prediction: the model, the lengths, the GPUs that are reserved."""
-    launched, file = part.launched, part.file
+    """Yield what can be said without a prediction: the model, the lengths, the GPUs and nodes, flags that stand twice."""
+    launched = part.launched
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
     words = served.spec.name if same else f"serves {served.spec.name}, and {asked.spec.name} is asked for"
-    yield CheckFinding("model", "ok" if same else "error", words, file, part.line("model", "command"))
+    yield _finding(part, "model", same, words, "model")
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
-        words = (
-            f"{most:,} tokens hold the longest request, {longest:,}"
-            if longest <= most
-            else f"{most:,} tokens are fewer than the longest request has, {longest:,}"
-        )
-        yield CheckFinding(
-            "max_model_len", "ok" if longest <= most else "error", words, file, part.line("max_model_len", "command")
-        )
+        enough = longest <= most
+        says = "hold the longest request" if enough else "are fewer than the longest request has"
+        yield _finding(part, "max_model_len", enough, f"{most:,} tokens {says}, {longest:,}", "max_model_len")
     gpus, reserved = layout_of(launched).gpus, launched.reserved_gpus
     if reserved is not None:
-        level: Level = "error" if reserved < gpus else "warning" if reserved > gpus else "ok"
-        words = f"a replica runs on {gpus} GPUs" + ("" if level == "ok" else f", and its containers reserve {reserved}")
-        yield CheckFinding("gpus", level, words, file, part.line("gpus", "tp", "command"))
+        words = f"a replica runs on {gpus} GPUs" + (f", and its containers reserve {reserved}" * (reserved != gpus))
+        level: Literal["warning", "error"] = "error" if reserved < gpus else "warning"
+        yield _finding(part, "gpus", reserved == gpus, words, "gpus", "tp", level=level)
+    node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
+    if part.nodes is not None and gpus > part.nodes * node:
+        words = (
+            f"a replica of {gpus} GPUs takes more than {plural(part.nodes, 'node')} of {node}, as usual servers have"
+        )
+        yield _finding(part, "nodes", False, words, "nodes", "dp_local", "tp", level="warning")
+    for stated in part.again:
+        words = f"{stated.flag} contradicts what is stated before it: the last, {stated.value}, counts"
+        yield CheckFinding("flags", "warning", words, part.file, stated.line)
 
 
 def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     """Yield what the demand counts on, and the engine is started without."""
-    launched, asked = part.launched, demanded.optimisations
-    line = part.line("lora_slots", "prefix_caching", "command")
+    has, asked = part.launched.lora, demanded.optimisations
     if asked.lora is not None:
-        has = launched.lora
         enough = has is not None and has.slots >= asked.lora.slots and has.rank >= asked.lora.rank
         words = f"{has or 'no'} adapters are held at once, {asked.lora} asked"
-        yield CheckFinding("lora", "ok" if enough else "error", words, part.file, line)
-    if asked.prefix is not None and launched.serving.prefix_caching is False:
+        yield _finding(part, "lora", enough, words, "lora_slots", "lora_rank")
+    if asked.prefix is not None and part.launched.serving.prefix_caching is False:
         words = "prefix caching is off, and the demand counts on what it finds"
-        yield CheckFinding("prefix_caching", "error", words, part.file, line)
+        yield _finding(part, "prefix_caching", False, words, "prefix_caching", "no_prefix_caching")
+
+
+# What a reason why nothing is served is a finding of, and the fields that cause it.
+REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
 
 
 def _of_load(checked: Checked) -> Iterator[CheckFinding]:
     """Yield whether it starts, serves the demand, and keeps each limit."""
     found, question, part = checked.held, checked.question, checked.parts[0]
     assert found is not None and question is not None
-
-    def finding(rule: str, kept: bool, words: str, *fields: str) -> CheckFinding:
-        return CheckFinding(rule, "ok" if kept else "error", words, part.file, part.line(*fields, "command"))
-
     if found.why is not None:
-        rule, fields = (
-            ("memory", ("memory_fraction", "max_model_len", "tp")) if found.reason == "memory" else ("layout", ("tp",))
-        )
-        if found.reason == "capacity":
-            rule, fields = "demand", ("replicas",)
-        yield finding(rule, False, found.why, *fields)
+        rule, *fields = REASONS.get(found.reason or "", ("layout", "tp"))
+        yield _finding(part, rule, False, found.why, *fields)
         return
-    yield finding("layout", True, str(layout_of(part.launched)), "tp")
-    needs = "" if found.needed is None else f"; {_needs(checked, found)}"
-    if found.answer is None:
-        yield finding("demand", False, f"{_served(checked)}{needs}", "replicas")
-        return
-    enough = found.utilisation is None or found.utilisation <= 1
-    yield finding("demand", enough, _served(checked) + ("" if enough else needs), "replicas")
+    yield _finding(part, "layout", True, str(layout_of(part.launched)), "tp")
+    needs = "" if found.needed is None else f"; {_needs(found.needed)}"
+    enough = found.answer is not None and (found.utilisation is None or found.utilisation <= 1)
+    yield _finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
+    missed = False
     for name in LATENCIES:
-        limit, latency = getattr(question.target.limits, name), found.answer.latency_s(name)
+        limit = getattr(question.target.limits, name)
+        latency = None if found.answer is None else found.answer.latency_s(name)
         if limit is not None and latency:
             seconds = latency[limit.statistic]
             kept = seconds <= limit.seconds
+            missed = missed or not kept
             words = f"{limit.statistic} {seconds / MILLI:,.4g} ms, limit {limit.seconds / MILLI:,.4g} ms"
-            yield finding(name, kept, words + ("" if kept else needs), "replicas", "tp")
-    if not found.holds and enough and not any(_missed(found, question, name) for name in LATENCIES):
-        yield finding("stable", False, f"a simulation does not confirm it{needs}", "replicas")
-
-
-def _missed(found: Held, question: Question, name: str) -> bool:
-    limit = getattr(question.target.limits, name)
-    if found.answer is None or limit is None or not found.answer.latency_s(name):
-        return False
-    return bool(found.answer.latency_s(name)[limit.statistic] > limit.seconds)
+            yield _finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
+    if enough and not found.holds and not missed:
+        yield _finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
 
 
 def _served(checked: Checked) -> str:
@@ -371,69 +366,42 @@ def _served(checked: Checked) -> str:
     return f"{number(target.amount)} {target.unit} asked, {serves}: {percent(used)} used"
 
 
-def _needs(checked: Checked, found: Held) -> str:
-    assert found.needed is not None
-    counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in found.needed.pools)
-    return f"{counts} replicas ({found.needed.gpus} GPUs) of this layout would do"
+def _needs(needed: Answer) -> str:
+    counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools)
+    return f"{counts} replicas ({needed.gpus} GPUs) of this layout would do"
 
 
 def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
     """Yield what the policy says. Raises InputError where nothing is known of what it bounds."""
-    found, part = checked.held, checked.parts[0]
+    found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
     assert found is not None
-
-    def finding(rule: str, kept: bool, words: str) -> CheckFinding:
-        return CheckFinding(rule, "ok" if kept else "error", words, part.file, part.line("replicas", "command"))
-
-    if policy.max_gpus is not None:
-        yield finding("max_gpus", checked.gpus <= policy.max_gpus, f"{checked.gpus} GPUs, limit {policy.max_gpus}")
-    usd = checked.usd_per_million_tokens
-    if policy.max_usd_per_million_tokens is not None:
-        if usd is None:
-            raise InputError(
-                "is not known: the GPU has no price", field="max_usd_per_million_tokens", allowed="with --price"
-            )
-        kept = usd <= policy.max_usd_per_million_tokens
-        yield finding(
-            "max_usd_per_million_tokens",
-            kept,
-            f"${usd:,.4g} a million tokens, limit ${policy.max_usd_per_million_tokens:,.4g}",
-        )
-    if found.utilisation is None:
-        return
-    if policy.max_utilisation is not None:
-        kept = found.utilisation <= policy.max_utilisation
-        yield finding(
-            "max_utilisation", kept, f"{percent(found.utilisation)} used, limit {percent(policy.max_utilisation)}"
-        )
-    if policy.min_headroom is not None:
+    if policy.max_usd_per_million_tokens is not None and usd is None:
+        what = "is not known: the GPU has no price"
+        raise InputError(what, field="max_usd_per_million_tokens", allowed="with --price")
+    bounds: tuple[tuple[str, float | None, str, Callable[[float], str]], ...] = (
+        ("max_gpus", checked.gpus, "{} GPUs, limit {}", str),
+        ("max_usd_per_million_tokens", usd, "${} a million tokens, limit ${}", lambda dollars: f"{dollars:,.4g}"),
+        ("max_utilisation", found.utilisation, "{} used, limit {}", percent),
+    )
+    for rule, value, words, written in bounds:
+        most = getattr(policy, rule)
+        if most is not None and value is not None:
+            yield _finding(part, rule, value <= most, words.format(written(value), written(most)), "replicas")
+    if found.utilisation is not None and policy.min_headroom is not None:
         left = 1 / found.utilisation - 1
-        kept = left >= policy.min_headroom
-        yield finding(
-            "min_headroom",
-            kept,
-            f"the demand may grow by {percent(left)}, asked {percent(policy.min_headroom)}"
-            if left >= 0
-            else f"the demand must fall by {percent(-left)}",
-        )
-    if policy.confidence is not None and found.answer is not None:
-        yield finding("confidence", *_sure(found, policy.confidence))
+        words = f"the demand may grow by {percent(left)}, asked {percent(policy.min_headroom)}"
+        words = words if left >= 0 else f"the demand must fall by {percent(-left)}"
+        yield _finding(part, "min_headroom", left >= policy.min_headroom, words, "replicas")
+    if found.utilisation is not None and found.answer is not None and policy.confidence is not None:
+        chance = _chance(found)
+        words = f"{percent(chance)} of published runs like it keep the limits, asked {percent(policy.confidence)}"
+        yield _finding(part, "confidence", chance >= policy.confidence, words, "replicas")
 
 
-def _sure(found: Held, confidence: float) -> tuple[bool, str]:
-    """Whether enough published runs keep it, in words. Raises InputError where none are like it."""
+def _chance(found: Held) -> float:
+    """The share of published runs like it that keep the limits. Raises InputError where none are like it."""
     chance = None if found.sure is None else found.sure.chance
     if chance is None:
-        why = (
-            "no published runs are like it" if found.sure is None or found.sure.why_not is None else found.sure.why_not
-        )
+        why = (found.sure and found.sure.why_not) or "no published runs are like it"
         raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
-    return (
-        chance >= confidence,
-        f"{percent(chance)} of published runs like it keep the limits, asked {percent(confidence)}",
-    )
-
-
-def all_findings(checked: Iterable[Checked]) -> tuple[CheckFinding, ...]:
-    """The findings of several deployments."""
-    return tuple(finding for each in checked for finding in each.findings)
+    return chance

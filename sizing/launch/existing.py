@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
-from sizing.catalog.files import DataFile, read_text, validate
+from sizing.catalog.files import DataFile, expanded, is_file, read_text, validate
 from sizing.catalog.models import FoundModel, load_model
 from sizing.catalog.shelf import is_path, only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
-from sizing.launch.flags import Dialect, ReadArgs, Source, Word, dialect_of, engine_names, flags_of, read
-from sizing.launch.manifests import Container, containers
-from sizing.launch.terms import data_of
+from sizing.launch.flags import Dialect, ReadArgs, Source, StatedTerm, Word, dialect_of, flags_of, read
+from sizing.launch.manifests import LEADER, WORKER, Container, containers
+from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
+from sizing.launch.terms import data_of, nodes_of
 from sizing.model import architecture, settings
 from sizing.model.precision import SIXTEEN_BIT
+from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
-YAML = (".yaml", ".yml", ".json")
-_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
-RUNNERS = ("docker", "podman", "nerdctl")
 MOST_COMMANDS = 256  # of a file
+ALL_DEVICES = ("all", "none", "void")  # of a variable that else lists devices
 COMMAND = "the command line"  # the file of a command that is an argument itself
+_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
+_KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
+_NAME = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
 
 class Filled(NamedTuple):
@@ -47,7 +51,11 @@ class Filled(NamedTuple):
 
 
 class Existing(NamedTuple):
-    """One deployment as it was read: its settings, the file and the lines of its fields, and what was assumed."""
+    """One deployment as it was read: its settings, the file and the lines of its fields, and what was assumed.
+
+    Of flags that are stated `again` with other values the last holds. A replica is started on so many `nodes`; None where the
+    engine, or what starts it, spreads it by itself.
+    """
 
     launched: Launched
     file: str
@@ -55,6 +63,8 @@ class Existing(NamedTuple):
     assumed: tuple[str, ...] = ()
     demand: str | None = None
     policy: Policy = Policy.model_construct()
+    again: tuple[StatedTerm, ...] = ()
+    nodes: int | None = None
 
     def line(self, *fields: str) -> int | None:
         """The line of the first of the fields that has one."""
@@ -82,35 +92,25 @@ def existing(path: str, filled: Filled) -> list[Existing]:
 
     Raises InputError with what is wrong in it, and with what it does not say: each by the option that says it.
     """
-    if " " in path.strip() and _is_command(path):
-        return _of_script(path, _Asked(COMMAND, filled, only(LaunchFacts)))
-    text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, only(LaunchFacts))
-    if (
-        not path.lower().endswith(YAML)
-        and any(word in text for word in (*RUNNERS, *(phrase.split()[0] for phrase in _phrases())))
-        and not _is_mapping(text, path)
-    ):
+    facts = only(LaunchFacts)
+    if " " in path.strip() and not is_file(expanded(path)):
+        return _of_script(path, _Asked(COMMAND, filled, facts))
+    text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, facts)
+    if _is_script(text, path):
         return _of_script(text, asked)
     own = _own(text, asked)
     return own if own is not None else _of_manifest(text, asked)
 
 
-def _is_command(text: str) -> bool:
-    words = shell.words(text, COMMAND)
-    runs = bool(words) and words[0].text.rpartition("/")[2] in RUNNERS
-    return runs or any(_begins(words, phrase) is not None for phrase in _phrases())
-
-
-def _is_mapping(text: str, file: str) -> bool:
-    try:
-        return any(isinstance(each.data, dict) for each in documents(text, file))
-    except InputError:
+def _is_script(text: str, file: str) -> bool:
+    """Whether a text names what starts an engine, and is no YAML: neither whole, nor by its first line."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    if _KEYED.match(next(lines, "")) or not names_engine(text):
         return False
-
-
-def _phrases() -> Iterator[str]:
-    for name in engine_names():
-        yield from flags_of(name).serves
+    try:
+        return not any(isinstance(each.data, dict) for each in documents(text, file))
+    except InputError:
+        return True
 
 
 def _own(text: str, asked: _Asked) -> list[Existing] | None:
@@ -137,64 +137,54 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
             "replicas": asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas),
         }
         whole = launched.model_copy(update=update)
-        missing = _unsaid(whole.name, (whole.model, whole.gpu, whole.replicas), asked, lines["command"])
-        if missing:
-            raise InputError(missing)
+        _check_said(whole.name, (whole.model, whole.gpu, whole.replicas), asked, lines["command"])
         read_.append(Existing(whole, asked.file, lines, (), spec.demand, spec.policy))
     return read_
 
 
 def _of_script(text: str, asked: _Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
-    return _all_of([found for command in script.commands for found in _started(command, script)], asked)
-
-
-def _started(command: tuple[Word, ...], script: shell.ShellScript) -> Iterator[Container]:
-    """Yield what a command starts where that is an engine: by itself, or in a container of its image."""
-    found = Container("deployment", (), command, variables=dict(script.variables), files=script.files)
-    found.lines["command"] = command[0].line
-    if command[0].text.rpartition("/")[2] in RUNNERS:
-        images = (at for at, word in enumerate(command) if not word.text.startswith("-") and _image_of(word.text))
-        at = next(images, None)
-        if at is None:
-            return
-        found.image, found.words = command[at].text, command[at + 1 :]
-        found.lines["image"] = command[at].line
-        yield found
-    elif any(_begins(command, phrase) is not None for phrase in _phrases()):
-        yield found
+    found = [each for command in script.commands if (each := started(command, script.files)) is not None]
+    words = [word.text for command in script.commands for word in command.words]
+    return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
 
 def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
-    found = [each for each in containers(text, asked.file, asked.facts) if _engine(each) is not None]
-    return _all_of([each for each in found if not _is_further_node(each.words)], asked)
+    stated = containers(text, asked.file, asked.facts)
+    closed = [
+        _closed(each, variable, asked.file)
+        for each in stated
+        for part, variable in asked.facts.closed_images.items()
+        if part in each.image
+    ]
+    if closed:
+        raise InputError(closed)
+    found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
+    leaders = {each.path[: each.path.index(LEADER)] for each in found if LEADER in each.path}
+    first = [each for each in found if WORKER not in each.path or each.path[: each.path.index(WORKER)] not in leaders]
+    return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
 
-def _is_further_node(words: Sequence[Word]) -> bool:
-    """Whether a command starts a further node of an instance that another command starts."""
-    texts = [word.text for word in words]
-    ranks = [texts[at + 1] for at, text in enumerate(texts[:-1]) if text == "--node-rank"]
-    return "--headless" in texts or any(rank not in ("0", "") and rank.isdecimal() for rank in ranks)
+def _closed(found: Container, variable: str, file: str) -> Fault:
+    """The fault of an image that picks engine and layout by itself."""
+    stated = found.variables.get(variable)
+    by = f"{variable}{'' if stated is None else f' ({stated})'}"
+    what = f"picks its engine, precision and layout as it starts, by {by}: the file says none of them"
+    allowed = f"the command that its log shows, or `{OWN}:` with its layout"
+    return Fault(what, file, found.lines.get("image"), found.image, allowed)
 
 
-def _all_of(found: Sequence[Container], asked: _Asked) -> list[Existing]:
+def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> list[Existing]:
     """The deployments of some containers. Raises InputError with the faults of all, and where there is none."""
     if not found:
-        titles = "vllm serve, sglang.launch_server or trtllm-serve"
-        raise InputError(
-            "holds no command of an engine that is known", file=asked.file, allowed=f"{titles}, or `{OWN}:`"
-        )
+        allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
+        what = "holds no command of an engine that is known"
+        raise InputError(what, file=asked.file, allowed=allowed, nearest=meant(words))
     if len(found) > MOST_COMMANDS:
         raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS}")
-    read_: list[Existing] = []
-    faults: list[Fault] = []
-    for container in found:
-        try:
-            read_.append(_existing(container, asked))
-        except InputError as error:
-            faults += error.faults
-    if faults:
-        raise InputError(dict.fromkeys(faults))
+    parts = [Part(partial(_existing, container, asked)) for container in found]
+    check(*parts)
+    read_ = [part.value for part in parts]
     roles = {each.launched.role for each in read_}
     return read_ if {"prefill", "decode"} <= roles else [_alone(each) for each in read_]
 
@@ -204,60 +194,6 @@ def _alone(found: Existing) -> Existing:
     return (
         found if "role" in found.lines else found._replace(launched=found.launched.model_copy(update={"role": "whole"}))
     )
-
-
-# --- the engine of a command ------------------------------------------------------------------------------------------
-
-
-def _begins(words: Sequence[Word], phrase: str) -> int | None:
-    """The number of words up to the end of an engine's command; None where the words do not hold it."""
-    wanted = phrase.split()
-    for start in range(len(words) - len(wanted) + 1):
-        names = [word.text.rpartition("/")[2] for word in words[start : start + len(wanted)]]
-        if names == wanted:
-            return start + len(wanted)
-    return None
-
-
-def _engine(container: Container) -> tuple[str, int] | None:
-    """The engine that a container runs, and the words before its flags; None where it runs none that is known."""
-    for name in engine_names():
-        spec = flags_of(name)
-        for phrase in spec.serves:
-            begun = _begins(container.words, phrase)
-            if begun is not None:
-                return name, begun
-    inside = _within(container)
-    if inside is not None:
-        container.words = inside
-        return _engine(container)
-    if container.keyed:
-        return "vllm", 0
-    own = not container.words or container.words[0].text.startswith("-")
-    imaged = _image_of(container.image) if own else None
-    return None if imaged is None else (imaged, 0)
-
-
-def _image_of(image: str) -> str | None:
-    """The engine of a container image, by its name; None for any other."""
-    for name in engine_names():
-        if any(part in image for part in flags_of(name).images):
-            return name
-    return None
-
-
-def _within(container: Container) -> tuple[Word, ...] | None:
-    """The words of the engine's command in a script that is one word, as of `bash -c`; None where there is none."""
-    for word in container.words:
-        if not any(space in word.text for space in " \n"):
-            continue
-        script = shell.script(word.text, "", (word.line or 1) + (1 if "\n" in word.text else 0))
-        for command in script.commands:
-            if any(_begins(command, phrase) is not None for phrase in _phrases()):
-                container.variables |= script.variables
-                container.files |= script.files
-                return command
-    return None
 
 
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
@@ -283,64 +219,88 @@ def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, s
 
 
 def _existing(container: Container, asked: _Asked) -> Existing:
-    found = _engine(container)
-    assert found is not None
-    dialect, assumed = _dialect(found[0], container, asked)
-    source = Source(asked.file, container.variables, container.files, asked.filled.ignored)
-    words = _of_command(container.words[found[1] :])
-    args = read(dialect, words, source)
-    replicas = asked.settled("replicas", container.replicas, container.lines.get("replicas"), asked.filled.replicas)
-    said = (_model_name(args, container, asked), _gpu(container, asked), replicas)
-    missing = _unsaid(container.name, said, asked, container.lines.get("command"))
-    if args.faults or missing:
-        raise InputError((*args.faults, *missing))
-    model = _model(args, container, asked)
+    """The deployment of a container. Raises InputError with all that is wrong in it, and all that nothing says."""
+    engine = engine_of(container)
+    assert engine is not None
+    dialect = Part(lambda: _dialect(engine[0], container, asked))
+    args = Part(lambda: _args(dialect.value[0], container.words[engine[1] :], container, asked))
+    name = Part(lambda: _model_name(args.value, container, asked))
+    model = Part(lambda: _model(name.value, args.value, container, asked))
+    gpu = Part(lambda: _gpu(container, asked))
+    replicas = Part(lambda: _replicas(args.value, dialect.value[0], container, asked))
+    line = container.lines.get("command")
+    said = Part(lambda: _check_said(container.name, (name.value, gpu.value, replicas.value), asked, line))
+    told = Part(lambda: _check_told(args.value, container, asked))
+    check(dialect, args, name, model, gpu, replicas, told, said)
+    found = _data(args.value, dialect.value[0], model.value, container, asked)
+    found |= {"name": container.name, "model": name.value, "gpu": gpu.value}
+    found["replicas"] = (replicas.value or 1) * found["replicas"]
+    lines: dict[str, int | None] = {**container.lines}
+    lines.update((term, each.line) for term, each in args.value.terms.items())
+    if args.value.model is not None:
+        lines["model"] = args.value.model.line
+    launched = _validated(found, args.value, asked, lines)
+    notes = tuple(note for note in (dialect.value[1], *container.notes) if note)
+    again = tuple(args.value.again)
+    return Existing(launched, asked.file, lines, notes, again=again, nodes=nodes_of(args.value, dialect.value[0]))
+
+
+def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: _Asked) -> ReadArgs:
+    return read(dialect, words, Source(asked.file, container.variables, container.files, asked.filled.ignored))
+
+
+def _check_told(args: ReadArgs, container: Container, asked: _Asked) -> None:
+    """Raise InputError with the faults of flags, and of the container's numbers that the user does not say."""
+    of_numbers = [each for each in container.faults if each.allowed is None or asked.filled.replicas is None]
+    if args.faults or of_numbers:
+        raise InputError((*of_numbers, *args.faults))
+
+
+def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: _Asked) -> int | None:
+    """The replicas of a manifest, of which each is a node where their rank is a variable; or as the user says.
+
+    Raises InputError for nodes that make no whole instances, and where file and user differ.
+    """
+    stated, line = container.replicas, container.lines.get("replicas")
+    nodes, rank = nodes_of(args, dialect) or 1, args.terms.get("node_rank")
+    if stated is not None and container.path and container.pods == 1 and rank is not None and "$" in str(rank.value):
+        if stated % nodes:
+            what = f"{stated} pods are no whole instances of {nodes} nodes"
+            raise InputError(what, file=asked.file, line=line, field="replicas")
+        stated //= nodes
+    return asked.settled("replicas", stated, line, asked.filled.replicas)
+
+
+def _gpus_of_pod(container: Container, facts: LaunchFacts) -> int | None:
+    """The GPUs that a command sees: those of its container, of which variables may list fewer; None where nothing says it."""
+    lists = (container.variables.get(name, "") for name in facts.visible_devices)
+    counts = [len(text.split(",")) for text in lists if text.lower() not in ("", *ALL_DEVICES) and "$" not in text]
+    return min([*counts, *(() if container.gpus is None else (container.gpus,))], default=None)
+
+
+def _data(
+    args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: _Asked
+) -> dict[str, Any]:
+    """The settings of a deployment as plain data; its replicas are those of one command."""
     experts = model is not None and architecture.is_moe(model.spec)
     data = data_of(args, dialect, experts=experts, file=asked.file)
-    data["serving"] = {**data["serving"], "engine": f"{found[0]}:{dialect.version}"}
-    if model is not None and dialect.engine.holds_longest and "max_model_len" not in (*data["serving"], *args.open):
-        data["serving"]["max_model_len"] = model.spec.max_position
+    serving = data["serving"] = {**data["serving"], "engine": f"{dialect.engine.name}:{dialect.version}"}
+    if model is not None and dialect.engine.holds_longest and "max_model_len" not in (*serving, *args.open):
+        serving["max_model_len"] = model.spec.max_position
     if model is not None and is_quantised(model):
         data.pop("precision", None)  # the flag says how to read the checkpoint
-    ranks = data.pop("replicas", 1)
-    name, gpu, replicas = said
-    data |= {
-        "name": container.name,
-        "model": name,
-        "gpu": gpu,
-        "replicas": (replicas or 1) * ranks,
-        "reserved_gpus": None
-        if container.gpus is None
-        else container.gpus // ranks
-        if container.gpus % ranks == 0
-        else container.gpus,
-    }
+    ranks, nodes = data.setdefault("replicas", 1), nodes_of(args, dialect) or 1
+    gpus = _gpus_of_pod(container, asked.facts)
+    if gpus is not None:
+        whole = gpus * (container.pods if container.pods > 1 else nodes)
+        data["reserved_gpus"] = whole // ranks if whole % ranks == 0 else whole
     data.setdefault("role", next((role for role in ("prefill", "decode") if _says(role, container)), "whole"))
-    lines: dict[str, int | None] = {**container.lines}
-    lines.update((term, stated.line) for term, stated in args.terms.items())
-    if args.model is not None:
-        lines["model"] = args.model.line
-    launched = _validated(data, args, asked, lines)
-    notes = tuple(note for note in (assumed, *container.notes) if note)
-    return Existing(launched, asked.file, lines, notes)
+    return data
 
 
 def is_quantised(found: FoundModel) -> bool:
     """Whether a checkpoint stores quantised weights, as its name or its config says."""
     return found.precision is not None or found.spec.quantisation.precision not in SIXTEEN_BIT
-
-
-def _of_command(words: Sequence[Word]) -> list[Word]:
-    """The words up to the end of a command; a line that is empty, as after a backslash, is none."""
-    ends = next(
-        (
-            k
-            for k, word in enumerate(words)
-            if word.text in ("&&", "||", ";", "|", "&", ")") or word.text.startswith((">", "2>"))
-        ),
-        None,
-    )
-    return [word for word in words[:ends] if word.text.strip()]
 
 
 def _says(role: str, container: Container) -> bool:
@@ -367,20 +327,16 @@ def _model_name(args: ReadArgs, container: Container, asked: _Asked) -> str | No
     return stated if same else asked.settled("model", stated, line, said)
 
 
-def _model(args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | None:
-    """The model that is served; None where nothing names one. Raises InputError for a name that is not known."""
-    name = _model_name(args, container, asked)
-    if name is None:
-        return None
+def _model(name: str | None, args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | None:
+    """The model of a name; None for none. Raises InputError for a name that is not known."""
+    line = args.model.line if args.model is not None else container.lines.get("command")
     try:
-        return load_model(name)
+        return None if name is None else load_model(name)
     except InputError as error:
-        line = args.model.line if args.model is not None else container.lines.get("command")
-        faults = [
-            Fault(fault.message, asked.file, line, "model", "-m with its name or config.json", fault.nearest)
-            for fault in error.faults
-        ]
-        raise InputError(faults) from None
+        allowed = "-m with its name or config.json"
+        raise InputError(
+            Fault(f.message, asked.file, line, "model", allowed, f.nearest) for f in error.faults
+        ) from None
 
 
 def _gpu(container: Container, asked: _Asked) -> str | None:
@@ -453,13 +409,10 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mappi
         raise InputError(faults_of(error, Launched, data, place)) from None
 
 
-def _unsaid(
-    name: str, said: tuple[str | None, str | None, int | None], asked: _Asked, line: int | None
-) -> tuple[Fault, ...]:
-    """What nothing says of a deployment (model, GPU type, replicas), each by the option that says it, as one fault."""
+def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: _Asked, line: int | None) -> None:
+    """Raise InputError with what nothing says of a deployment (model, GPU type, replicas), by the options that say it."""
     known = (("the model", "-m"), ("the GPU type", "-g"), ("how many replicas run", "--replicas"))
     missing = [entry for entry, value in zip(known, said, strict=True) if value is None]
-    if not missing:
-        return ()
-    what, options = (", ".join(each[at] for each in missing) for at in (0, 1))
-    return (Fault(f"does not say {what}", asked.file, line, name, f"with {options}"),)
+    if missing:
+        what, options = (", ".join(each[at] for each in missing) for at in (0, 1))
+        raise InputError(f"does not say {what}", file=asked.file, line=line, field=name, allowed=f"with {options}")

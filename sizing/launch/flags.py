@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +17,7 @@ from sizing.catalog.shelf import Shelf, load
 from sizing.catalog.yaml import parse, scalar
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.launch import EngineFlag, EngineFlags, Term
+from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, EngineFlags, Term
 from sizing.specs.units import printable
 
 Value = str | int | float | bool
@@ -25,7 +26,6 @@ SHELF = Shelf(EngineFlags, "engine with flags", "hardware_profiles", "launch", "
 
 _SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
 _SIZED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])\Z")
-COUNTED = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
 
 
 class Word(NamedTuple):
@@ -165,12 +165,14 @@ class StatedTerm(NamedTuple):
 class ReadArgs:
     """What the arguments of an engine state, and the faults of those that are not known.
 
-    `open` are terms that are stated, and left to the engine: a length that is `auto`.
+    `open` are terms that are stated, and left to the engine: a length that is `auto`. Of what is stated `again` with another
+    value the last statement holds, as for the engines.
     """
 
     model: StatedTerm | None = None
     terms: dict[Term, StatedTerm] = field(default_factory=dict)
     open: set[Term] = field(default_factory=set)
+    again: list[StatedTerm] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -201,6 +203,21 @@ def _plain(flag: str) -> str:
 
 def _among(flag: str, flags: Iterable[str]) -> bool:
     return _plain(flag) in map(_plain, flags)
+
+
+def _is_number_within(value: object, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= most
+
+
+def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
+    """What the value of a flag must be, in words and as a test; None where any will do."""
+    if row.switch:
+        return "true or false", lambda value: isinstance(value, bool)
+    if row.term in COUNTS:
+        return "a whole number above 0", lambda value: isinstance(value, int) and _is_number_within(value, math.inf)
+    if row.term in SHARES:
+        return "a share above 0 and at most 1", lambda value: _is_number_within(value, 1)
+    return None
 
 
 class _Place(NamedTuple):
@@ -240,8 +257,11 @@ class _Reader:
         self.found.faults.append(Fault(message, self.source.file, place.line, place.name, allowed, near))
 
     def _take(self, term: Term, value: Value, place: _Place) -> None:
-        """Note a term; the last statement of it holds, as for the engines."""
-        self.found.terms[term] = StatedTerm(value, place.line, place.name)
+        """Note a term; the last statement of it holds."""
+        stated, before = StatedTerm(value, place.line, place.name), self.found.terms.get(term)
+        if before is not None and before.value != value:
+            self.found.again.append(stated)
+        self.found.terms[term] = stated
 
     def _value(self) -> Word | None:
         """The next word where it is a value."""
@@ -255,9 +275,12 @@ class _Reader:
 
     def _flag(self, word: Word) -> bool:
         """Read one flag with its value; True where more values may follow."""
+        engine, joined = self.dialect.engine, word.text[:2]
         name, marked, text = word.text.partition("=")
+        if word.text[2:].isdecimal() and joined in engine.ignored.values:  # -O3 is -O 3
+            return False
         base, _, path = name.partition(".")
-        engine, place = self.dialect.engine, _Place(word.line, name)
+        place = _Place(word.line, name)
         rows = [row for row in self.dialect.rows if _among(base, (*row.flags, *row.off))]
         if _among(base, self.source.ignored):
             return bool(marked) or self._value() is not None
@@ -267,7 +290,8 @@ class _Reader:
             self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
             return False
         of_file = engine.file is not None and _among(base, engine.file.flags)
-        known = rows or of_file or _among(base, (*engine.ignored.values, *engine.model_flags))
+        of_object = _among(base, engine.ignored.objects)
+        known = rows or of_file or of_object or _among(base, (*engine.ignored.values, *engine.model_flags))
         if not known:
             self._unknown(place)
             return not marked  # whether a value follows is not known
@@ -278,7 +302,7 @@ class _Reader:
             self.found.model = StatedTerm(following.text, word.line, name)
         elif of_file:
             self._settings(following.text, place)
-        elif rows and rows[0].key is not None:
+        elif of_object or (rows and rows[0].key is not None):
             self._object(rows, following.text, path, place)
         elif rows:
             self._note(rows[0], following.text, place)
@@ -298,10 +322,11 @@ class _Reader:
             known = [*ours, *row.unknown]
             self._fault(f"{written!r} is not known", place, ", ".join(known), nearest(written, known))
             return
-        sized = _SIZED.match(written) if row.term in COUNTED else None
+        sized = _SIZED.match(written) if row.term in TOKENS else None
         value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
-        if row.switch and not isinstance(value, bool):
-            self._fault(f"must be true or false, not {written!r}", place)
+        wanted = _expected(row)
+        if wanted is not None and not wanted[1](value):
+            self._fault(f"must be {wanted[0]}, not {written!r}", place)
         elif isinstance(value, (str, int, float)):
             self._take(row.term, value, place)
         else:
@@ -320,19 +345,21 @@ class _Reader:
             )
             return
         stated = (flag for row in self.dialect.rows for flag in (*row.flags, *row.off))
-        near = nearest(place.name, [*stated, *engine.ignored.values, *engine.ignored.switches])
+        passed = engine.ignored
+        near = nearest(place.name, [*stated, *passed.values, *passed.objects, *passed.switches])
         self._fault(f"is not known of {what}", place, "--ignore-flags with its name, where it changes nothing", near)
 
     def _object(self, rows: Sequence[EngineFlag], text: str, path: str, place: _Place) -> None:
         """Read a flag whose value is a JSON object, or one key of it (`--speculative-config.method`)."""
         content: object = {path: scalar(text)} if path else None
         if not path:
-            with suppress(json.JSONDecodeError, RecursionError):
+            with suppress(ValueError, RecursionError):
                 content = json.loads(text)
         if isinstance(content, dict):
-            self._keys(rows, content, place)
-        else:
-            self._fault("must be a JSON object", place)
+            if rows:
+                self._keys(rows, content, place)
+        elif rows or not isinstance(content, int):  # `--compilation-config 3` is a level
+            self._fault(f"must be a JSON object, not {printable(text)!r}", place)
 
     def _keys(self, rows: Sequence[EngineFlag], content: Mapping[str, object], place: _Place) -> None:
         """Read the keys of an object; those that change nothing are passed over, unknown ones are faults."""

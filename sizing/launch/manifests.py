@@ -8,28 +8,43 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sizing.catalog.yaml import Path, YamlDocument, documents
 from sizing.launch.flags import Word
 from sizing.launch.shell import words as shell_words
-from sizing.specs.errors import InputError
+from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
 KEYED, EXTRA = "vllmConfig", "extraArgs"  # of Helm values whose chart writes the flags
-REPLICAS = ("replicas", "replicaCount", "minReplicas")
 MODELS = ("storageUri", "modelURL", "modelUri", "hfModel")
 PARALLEL = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size"}
-ONE = ("Pod", "Deployment", "StatefulSet", "Job", "ReplicaSet")  # kinds that run one replica where nothing says more
+REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",))
+# What scales others, with its fewest and most replicas.
+SCALERS = {
+    "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
+    "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
+}
+ONE = ("Pod", "Deployment", "StatefulSet", "Job", "ReplicaSet")  # kinds that run one replica where nothing more is said
+SERVICES = "services"  # of Compose
+DEVICES = ("deploy", "resources", "reservations", "devices")
+LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
+AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+TERMS = "nodeSelectorTerms"
 MOST_NODES = 200_000  # of a file, aliases followed
 GPU_LABEL = "llmsize/gpu"
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
-_TEMPLATED = "{{"
+_TEMPLATED, _VARIABLE = "{{", "$"
 
 
 @dataclass(slots=True)
 class Container:
-    """What a manifest says of one container: its command, and what surrounds it; `lines` are those of its fields."""
+    """What a manifest says of one container: its command, and what surrounds it; `lines` are those of its fields.
+
+    `faults` are those of its numbers; those of `replicas` hold only where the user does not say how many there are. The
+    `pods` of a replica are more than one where a group of them starts it.
+    """
 
     name: str
     path: tuple[str, ...]
@@ -41,10 +56,42 @@ class Container:
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     replicas: int | None = None
     gpus: int | None = None
+    pods: int = 1
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     lines: dict[str, int | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+
+class _Node(NamedTuple):
+    """A mapping of a manifest, with all that it stands in: outermost first, itself last."""
+
+    above: tuple[object, ...]
+    path: Path
+    document: YamlDocument
+    file: str
+
+    @property
+    def own(self) -> Mapping[str, object]:
+        return _mapping(self.above[-1])
+
+    @property
+    def holders(self) -> list[Mapping[str, object]]:
+        """The mappings around it, itself first."""
+        return [each for each in reversed(self.above) if isinstance(each, dict)]
+
+    def line(self, *steps: str | int) -> int | None:
+        """The line of what stands at some steps below it, or of the nearest around."""
+        return _line(self.document, (*self.path, *steps))
+
+    def nearest(self, *paths: Sequence[str]) -> Iterator[tuple[object, int | None, str]]:
+        """Yield plain values at paths of what surrounds it, nearest first, each with its line and its path in words."""
+        for depth in range(len(self.above), 0, -1):
+            for steps in paths:
+                value = _at(self.above[depth - 1], *steps)
+                if value is not None and not isinstance(value, (dict, list)):
+                    yield value, _line(self.document, (*self.path[: depth - 1], *steps)), ".".join(steps)
 
 
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
@@ -55,17 +102,17 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         if _TEMPLATED in text:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
-    files = _files(found)
+    files, scaled = _files(found), _scaled(found)
     return [
         container
         for document in found
-        for above, path in _nodes(document, file)
-        if (container := _container(above, path, document, file, facts, files)) is not None
+        for node in _nodes(document, file)
+        if (container := _container(node, facts, files, scaled)) is not None
     ]
 
 
-def _nodes(document: YamlDocument, file: str) -> Iterator[tuple[tuple[object, ...], Path]]:
-    """Yield each mapping with all that it stands in (outermost first, itself last) and its path."""
+def _nodes(document: YamlDocument, file: str) -> Iterator[_Node]:
+    """Yield each mapping of a document. Raises InputError for far too many."""
     left: list[tuple[tuple[object, ...], Path]] = [((document.data,), ())]
     seen = 0
     while left:
@@ -73,35 +120,15 @@ def _nodes(document: YamlDocument, file: str) -> Iterator[tuple[tuple[object, ..
         seen += 1
         if seen > MOST_NODES:
             raise InputError(f"has more than {MOST_NODES:,} entries", file=file)
-        node = above[-1]
-        if isinstance(node, dict):
-            yield above, path
-            inside = [((*above, value), (*path, key)) for key, value in node.items() if isinstance(value, (dict, list))]
-        else:
-            values = enumerate(node) if isinstance(node, list) else ()
-            inside = [((*above, value), (*path, at)) for at, value in values if isinstance(value, (dict, list))]
-        left += reversed(inside)
+        if isinstance(above[-1], dict):
+            yield _Node(above, path, document, file)
+        left += reversed([
+            ((*above, value), (*path, key)) for key, value in _items(above[-1]) if isinstance(value, (dict, list))
+        ])  # fmt: skip
 
 
-def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
-    """The files that ConfigMaps and configs of Compose hold, by their names, with their first lines."""
-    held: dict[str, tuple[str, int]] = {}
-    for document in found:
-        data = document.data if isinstance(document.data, dict) else {}
-        inside = [("data", name, text) for name, text in _mapping(data.get("data")).items()]
-        inside += [
-            ("configs", name, _mapping(each).get("content")) for name, each in _mapping(data.get("configs")).items()
-        ]
-        for section, name, text in inside:
-            spot = document.spots.get((section, name, "content")) or document.spots.get((section, name))
-            if isinstance(text, str):
-                held[name] = (text, (spot.line if spot else 0) + 1)
-        for service in _mapping(data.get("services")).values():
-            for mount in _list(_mapping(service).get("configs")):
-                source, target = (_mapping(mount).get(name) for name in ("source", "target"))
-                if isinstance(source, str) and isinstance(target, str) and source in held:
-                    held[target.rpartition("/")[2]] = held[source]
-    return held
+def _items(node: object) -> Iterator[tuple[str | int, object]]:
+    yield from node.items() if isinstance(node, dict) else enumerate(_list(node))
 
 
 def _mapping(value: object) -> dict[str, object]:
@@ -112,39 +139,10 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _container(
-    above: tuple[object, ...],
-    path: Path,
-    document: YamlDocument,
-    file: str,
-    facts: LaunchFacts,
-    files: Mapping[str, tuple[str, int]],
-) -> Container | None:
-    node = _mapping(above[-1])
-    stated = tuple(_words(node, path, document, file))
-    if not stated and KEYED not in node:
-        return None
-    steps = tuple(step for step in path if isinstance(step, str))
-    found = Container(_name(above, steps, document), steps, stated, str(node.get("image") or ""), files=dict(files))
-    holders = [each for each in reversed(above) if isinstance(each, dict)]
-    found.keyed = KEYED in node or "modelFormat" in node or node.get("modelCommand") == "vllmServe"
-    found.variables = _variables(node)
-    found.words += tuple(_parallel(holders, stated, _line(document, path)))
-    found.lines["command"] = found.words[0].line if found.words else _line(document, path)
-    _image(found, node, document, path)
-    _replicas(found, above, path, document)
-    _gpus(found, above, path, document, facts)
-    nodes = next((each["size"] for each in holders if "workerTemplate" in each and "size" in each), 1)
-    if found.gpus is not None and isinstance(nodes, int) and nodes > 1:  # of a LeaderWorkerSet
-        found.gpus *= nodes
-    _selected(found, holders, path, document, facts)
-    uris = (
-        value
-        for each in holders
-        for value in (*(each.get(name) for name in MODELS), _mapping(each.get("modelArtifacts")).get("uri"))
-    )
-    found.model = next((uri.removeprefix("hf://") for uri in uris if isinstance(uri, str)), None)
-    return found
+def _at(node: object, *steps: str) -> object:
+    for step in steps:
+        node = _mapping(node).get(step)
+    return node
 
 
 def _line(document: YamlDocument, path: Path) -> int | None:
@@ -152,22 +150,84 @@ def _line(document: YamlDocument, path: Path) -> int | None:
     return next((spot.line for spot in around if spot is not None), None)
 
 
-def _words(node: Mapping[str, object], path: Path, document: YamlDocument, file: str) -> Iterator[Word]:
+def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
+    """The files that ConfigMaps and configs of Compose hold, by their names, with their first lines."""
+    held: dict[str, tuple[str, int]] = {}
+    for document in found:
+        inside = [("data", name, text) for name, text in _mapping(_at(document.data, "data")).items()]
+        inside += [
+            ("configs", name, _at(each, "content")) for name, each in _mapping(_at(document.data, "configs")).items()
+        ]
+        for section, name, text in inside:
+            spot = document.spots.get((section, name, "content")) or document.spots.get((section, name))
+            if isinstance(text, str):
+                held[name] = (text, (spot.line if spot else 0) + 1)
+        for service in _mapping(_at(document.data, SERVICES)).values():
+            for mount in _list(_at(service, "configs")):
+                source, target = (_at(mount, name) for name in ("source", "target"))
+                if isinstance(source, str) and isinstance(target, str) and source in held:
+                    held[target.rpartition("/")[2]] = held[source]
+    return held
+
+
+def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, int | None]]:
+    """The fewest and the most replicas of what autoscalers scale, by its name, and the line that states them."""
+    scaled = {}
+    for document in found:
+        keys = SCALERS.get(str(_at(document.data, "kind")))
+        name = _at(document.data, "spec", "scaleTargetRef", "name")
+        if keys is not None and isinstance(name, str):
+            fewest, most = (_at(document.data, "spec", key) for key in keys)
+            scaled[name] = (1 if fewest is None else fewest, most, _line(document, ("spec", keys[0])))
+    return scaled
+
+
+def _container(
+    node: _Node,
+    facts: LaunchFacts,
+    files: Mapping[str, tuple[str, int]],
+    scaled: Mapping[str, tuple[object, object, int | None]],
+) -> Container | None:
+    own, holders = node.own, node.holders
+    stated = tuple(_words(node))
+    image = _image(own)
+    if not stated and KEYED not in own and not any(part in image for part in facts.closed_images):
+        return None
+    steps = tuple(step for step in node.path if isinstance(step, str))
+    found = Container(_name(node, steps), steps, stated, image, files=dict(files))
+    found.keyed = KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
+    found.variables = _variables(own)
+    found.words += tuple(_parallel(holders, stated, node.line()))
+    found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
+    _replicas(found, node, scaled)
+    _gpus(found, node, facts)
+    sizes = (each["size"] for each in holders if WORKER in each and "size" in each)
+    found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
+    _selected(found, node, facts)
+    uris = (
+        value
+        for each in holders
+        for value in (*(each.get(name) for name in MODELS), _at(each, "modelArtifacts", "uri"))
+    )
+    found.model = next((uri.removeprefix("hf://") for uri in uris if isinstance(uri, str)), None)
+    return found
+
+
+def _words(node: _Node) -> Iterator[Word]:
     """Yield the words of a container's command: of lists as they are, of text as a shell reads them."""
     for name in COMMANDS:
-        value, at = node.get(name), (*path, name)
+        value = node.own.get(name)
         if isinstance(value, str):
-            line = _line(document, at) or 1
-            yield from shell_words(value, file, line)
+            yield from shell_words(value, node.file, node.line(name) or 1)
         elif isinstance(value, list) and not any(isinstance(each, (dict, list)) for each in value):
             for number, each in enumerate(value):
-                spot = document.spots.get((*at, number))
+                spot = node.document.spots.get((*node.path, name, number))
                 yield Word(
                     spot.text if spot and spot.text is not None else str(each),
-                    spot.line if spot else _line(document, at),
+                    spot.line if spot else node.line(name),
                 )
-    for key, value in _mapping(node.get(KEYED)).items():
-        yield from _keyed(key, value, _line(document, (*path, KEYED, key)))
+    for key, value in _mapping(node.own.get(KEYED)).items():
+        yield from _keyed(key, value, node.line(KEYED, key))
 
 
 def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
@@ -191,22 +251,19 @@ def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], l
             yield from (Word(flag, line), Word(str(sizes[name]), line))
 
 
-def _name(above: tuple[object, ...], steps: tuple[str, ...], document: YamlDocument) -> str:
+def _name(node: _Node, steps: tuple[str, ...]) -> str:
     """The name of what a container belongs to: of the manifest, the service, or the key that it stands under."""
-    named = _mapping(_mapping(document.data).get("metadata")).get("name")
-    if "services" in steps[:-1]:
-        return steps[steps.index("services") + 1]
-    if isinstance(named, str):
-        return named
-    own = _mapping(above[-1]).get("name")
-    return str(own) if isinstance(own, str) else steps[0] if steps else "deployment"
+    if SERVICES in steps[:-1]:
+        return steps[steps.index(SERVICES) + 1]
+    named = (_at(node.document.data, "metadata", "name"), node.own.get("name"))
+    return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
-def _variables(node: Mapping[str, object]) -> dict[str, str]:
+def _variables(own: Mapping[str, object]) -> dict[str, str]:
     """Environment variables with plain values, as Kubernetes and Compose write them."""
     found: dict[str, str] = {}
     for name in ("env", "environment", "envs"):
-        value = node.get(name)
+        value = own.get(name)
         found |= {key: str(each) for key, each in _mapping(value).items() if not isinstance(each, (dict, list))}
         for each in _list(value):
             if isinstance(each, str) and "=" in each:
@@ -216,98 +273,87 @@ def _variables(node: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-def _image(found: Container, node: Mapping[str, object], document: YamlDocument, path: Path) -> None:
-    image = node.get("image")
-    if isinstance(image, dict):  # of Helm values
-        found.image = ":".join(str(image[name]) for name in ("repository", "tag") if image.get(name))
-    elif image is None and isinstance(node.get("repository"), str):
-        found.image = ":".join(str(node[name]) for name in ("repository", "tag") if node.get(name))
-    found.lines["image"] = _line(document, (*path, "image"))
+def _image(own: Mapping[str, object]) -> str:
+    """The image of a container; of Helm values its repository and tag."""
+    image = own.get("image")
+    if isinstance(image, str):
+        return image
+    parts = _mapping(image) if image is not None else own
+    return ":".join(str(parts[name]) for name in ("repository", "tag") if parts.get(name))
 
 
-def _replicas(found: Container, above: tuple[object, ...], path: Path, document: YamlDocument) -> None:
-    """Note the replicas that the nearest of what surrounds a container states, or the one that its kind runs without."""
-    for depth in range(len(above), 0, -1):
-        holder = _mapping(above[depth - 1])
-        for name in REPLICAS:
-            value = holder.get(name)
-            if isinstance(value, int) and not isinstance(value, bool):
-                found.replicas, found.lines["replicas"] = value, _line(document, (*path[: depth - 1], name))
-                return
-    scaled = _mapping(_mapping(above[-1]).get("deploy")).get("replicas", _mapping(above[-1]).get("scale"))
-    if isinstance(scaled, int):
-        found.replicas, found.lines["replicas"] = scaled, _line(document, (*path, "deploy", "replicas"))
-    elif _mapping(document.data).get("kind") in ONE or (
-        path[:1] == ("services",) and "kind" not in _mapping(document.data)
-    ):
+def _count(found: Container, what: str, value: object, place: tuple[str, int | None, str], *, text: bool) -> int | None:
+    """A count as a manifest states it (as `text` too); None where a variable says it, or where it is none: a fault."""
+    file, line, field_ = place
+    if isinstance(value, str) and _VARIABLE in value:
+        return None
+    found.lines[what] = line
+    count = int(value) if text and isinstance(value, str) and value.isdecimal() else value
+    if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+        return count
+    written = repr(value) if isinstance(value, str) else str(value).lower()
+    allowed = "--replicas with those that run" if what == "replicas" else None
+    found.faults.append(Fault(f"must be a whole number above 0, not {written}", file, line, field_, allowed))
+    return None
+
+
+def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
+    """Note the replicas that an autoscaler, or the nearest of what surrounds a container, states; else the one of its kind."""
+    kind, of_kubernetes = _at(node.document.data, "kind"), _at(node.document.data, "apiVersion") is not None
+    named = _at(node.document.data, "metadata", "name")
+    if isinstance(named, str) and named in scaled:
+        fewest, most, line = scaled[named]
+        found.replicas = _count(found, "replicas", fewest, (node.file, line, "minReplicas"), text=False)
+        found.notes.append(f"the fewest replicas of the autoscaler, {fewest}, of at most {most}")
+        return
+    stated = next(node.nearest(*REPLICAS), None)
+    if stated is not None:
+        value, line, path = stated
+        found.replicas = _count(found, "replicas", value, (node.file, line, path), text=not of_kubernetes)
+    elif kind in ONE or (node.path[:1] == (SERVICES,) and kind is None):
         found.replicas = 1
         found.notes.append("one replica: nothing says more")
 
 
-def _gpus(found: Container, above: tuple[object, ...], path: Path, document: YamlDocument, facts: LaunchFacts) -> None:
+def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
     """Note the GPUs that a container asks for: a resource, or devices of Compose."""
-    known = (*facts.resources.values(), "gpu")
-    for depth in range(len(above), 0, -1):
-        holder = _mapping(above[depth - 1])
-        for name in ("limits", "requests"):
-            resources = _mapping(_mapping(holder.get("resources")).get(name))
-            for key, value in resources.items():
-                if key in known and str(value).isdecimal():
-                    found.gpus, found.lines["gpus"] = (
-                        int(str(value)),
-                        _line(document, (*path[: depth - 1], "resources", name, key)),
-                    )
-                    return
-        if str(holder.get("requestGPU", "")).isdecimal():
-            found.gpus, found.lines["gpus"] = (
-                int(str(holder["requestGPU"])),
-                _line(document, (*path[: depth - 1], "requestGPU")),
-            )
-            return
-    reserved = _mapping(_mapping(_mapping(_mapping(above[-1]).get("deploy")).get("resources")).get("reservations"))
-    for device in _list(reserved.get("devices")):
-        device = _mapping(device)
-        count = (
-            device.get("count")
-            if isinstance(device.get("count"), int)
-            else len(_list(device.get("device_ids"))) or None
-        )
-        if "gpu" in _list(device.get("capabilities")):
-            found.gpus = count if isinstance(count, int) and not isinstance(count, bool) else None
-            found.lines["gpus"] = _line(document, (*path, "deploy", "resources", "reservations", "devices"))
+    keys = (*facts.resources.values(), "gpu")
+    paths = [("resources", name, key) for name in ("limits", "requests") for key in keys]
+    stated = next(node.nearest(*paths, ("requestGPU",)), None)
+    if stated is not None:
+        value, line, path = stated
+        found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
+    for device in _list(_at(node.own, *DEVICES)):
+        if "gpu" in _list(_at(device, "capabilities")):
+            named = _list(_at(device, "device_ids"))
+            value, place = _at(device, "count"), (node.file, node.line(*DEVICES), "devices.count")
+            value = len(named) if named else None if value == "all" else value
+            found.gpus = None if value is None else _count(found, "gpus", value, place, text=False)
 
 
-def _selected(
-    found: Container, holders: Sequence[Mapping[str, object]], path: Path, document: YamlDocument, facts: LaunchFacts
-) -> None:
+def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:
     """Note the GPU types and instances that nodes are selected by, nearest first; and the type that a label states."""
-    labels: list[str] = []
-    instances: list[str] = []
-    metadata = _mapping(_mapping(document.data).get("metadata"))
-    stated = [_mapping(each.get(name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
-    labels += (str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each)
-    for holder in holders:
-        inner = (holder, _mapping(holder.get("extraPodSpec")), _mapping(holder.get("extraConfig")))
-        for each in inner:
-            pairs = [*_mapping(each.get("nodeSelector")).items(), *_affinities(each)]
-            labels += (str(value) for key, value in pairs if key in facts.every_label_key)
-            instances += (str(value) for key, value in pairs if key in facts.instance_label_keys)
+    holders, metadata = node.holders, _at(node.document.data, "metadata")
+    stated = [_mapping(_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
+    labels = [str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each]
+    pairs = [
+        pair
+        for holder in holders
+        for each in (holder, _mapping(holder.get("extraPodSpec")), _mapping(holder.get("extraConfig")))
+        for pair in (*_mapping(each.get("nodeSelector")).items(), *_affinities(each))
+    ]
+    labels += (str(value) for key, value in pairs if key in facts.every_label_key)
+    instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
     found.labels, found.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))
-    steps = (path[:end] for end in range(len(path), -1, -1))
-    spots = (document.spots.get((*each, name)) for each in steps for name in ("nodeSelector", "affinity"))
+    steps = (node.path[:end] for end in range(len(node.path), -1, -1))
+    spots = (node.document.spots.get((*each, name)) for each in steps for name in ("nodeSelector", "affinity"))
     found.lines["gpu"] = next((spot.line for spot in spots if spot is not None), None)
 
 
 def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield the key and value of node affinities that allow one value."""
-    required = _mapping(
-        _mapping(_mapping(holder.get("affinity")).get("nodeAffinity")).get(
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        )
-    )
-    for term in _list(required.get("nodeSelectorTerms")) + _list(holder.get("nodeSelectorTerms")):
-        for rule in _list(_mapping(term).get("matchExpressions")):
-            rule = _mapping(rule)
+    for term in (*_list(_at(holder, *AFFINITY, TERMS)), *_list(holder.get(TERMS))):
+        for rule in map(_mapping, _list(_at(term, "matchExpressions"))):
             values = _list(rule.get("values"))
             if rule.get("operator") == "In" and len(values) == 1:
                 yield str(rule.get("key")), values[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from sizing.launch.flags import Word
@@ -14,15 +15,26 @@ from sizing.specs.errors import InputError
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
 _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_SAID = re.compile(r"llmsize/([a-z]+)=(\S+)")  # what a comment says of the next command
+_KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_OUTPUT = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)")
+UNKNOWN = "${_}"  # what another command prints
 MOST_WORDS = 10_000  # of a command: far beyond any that a person writes
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
 
-class ShellScript(NamedTuple):
-    """A shell script: its commands, the variables that it sets, and the files that it writes, each with its first line."""
+class ShellCommand(NamedTuple):
+    """A command with the variables that are set for it, and what comments before it say (`llmsize/gpu=h100-sxm`)."""
 
-    commands: tuple[tuple[Word, ...], ...]
-    variables: dict[str, str]
+    words: tuple[Word, ...]
+    variables: Mapping[str, str]
+    said: Mapping[str, Word] = {}
+
+
+class ShellScript(NamedTuple):
+    """A shell script: its commands, and the files that it writes, each with its first line."""
+
+    commands: tuple[ShellCommand, ...]
     files: dict[str, tuple[str, int]]
 
 
@@ -30,17 +42,36 @@ def script(text: str, file: str, first_line: int = 1) -> ShellScript:
     """Read a script whose first line is `first_line` of a file. Raises InputError for a quote that nothing closes."""
     files: dict[str, tuple[str, int]] = {}
     variables: dict[str, str] = {}
+    said: dict[str, Word] = {}
     commands = []
-    for line, command in _commands(text.splitlines(), files, first_line):
-        words = list(_words(command, line, file))
-        while words and (found := _SET.fullmatch(words[0].text)):
-            variables[found[1]] = found[2]
-            words = words[1:]
-        if words and words[0].text != "export":
-            commands.append(tuple(words))
-        elif words:
-            variables |= {set_[1]: set_[2] for word in words[1:] if (set_ := _SET.fullmatch(word.text))}
-    return ShellScript(tuple(commands), variables, files)
+    for line, lines in _commands(text.splitlines(), files, first_line):
+        if lines.lstrip().startswith("#"):
+            said |= {name: Word(value, line) for name, value in _SAID.findall(lines)}
+        for command in _parts(_words(lines, line, file)):
+            words, set_ = _settings(command)
+            if words:
+                commands.append(ShellCommand(words, {**variables, **set_}, said))
+                said = {}
+            else:
+                variables |= set_
+    return ShellScript(tuple(commands), files)
+
+
+def _parts(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
+    """Yield the commands of a line; one ends where its output is written to a file."""
+    for ends, part in groupby(words, lambda word: word.text in _ENDS):
+        if not ends:
+            kept = takewhile(lambda word: not word.text.startswith((">", "2>")), part)
+            yield tuple(word for word in kept if word.text.strip())
+
+
+def _settings(command: tuple[Word, ...]) -> tuple[tuple[Word, ...], dict[str, str]]:
+    """The words of a command after the variables that are set before it, and these; `export` has no other words."""
+    export = command[:1] and command[0].text == "export"
+    words = command[1:] if export else command
+    set_ = list(takewhile(bool, (_SET.fullmatch(word.text) for word in words)))
+    found = {match[1]: match[2] for match in set_ if match}
+    return () if export else words[len(set_) :], found
 
 
 def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: int) -> Iterator[tuple[int, str]]:
@@ -65,6 +96,7 @@ def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: i
 
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
     """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
+    command = _OUTPUT.sub(lambda found: UNKNOWN + "\n" * found[0].count("\n"), _KUBERNETES.sub(r"${\1}", command))
     text = io.StringIO(command)
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
     lexer.whitespace_split, lexer.commenters = True, "#"
@@ -80,9 +112,7 @@ def _words(command: str, line: int, file: str) -> Iterator[Word]:
             break
         end = text.tell()
         before, at = before + command.count("\n", at, end), end
-        ended = (
-            command[end - 1 : end] == "\n" if word not in _ENDS else False
-        )  # the character after a word is read with it
+        ended = word not in _ENDS and command[end - 1 : end] == "\n"  # the character after a word is read with it
         yield Word(word, line + max(0, before - ended - word.count("\n")))
     raise InputError(f"a command has more than {MOST_WORDS:,} words", file=file, line=line)
 

@@ -9,6 +9,7 @@ from typing import Any
 from sizing.launch.flags import Dialect, ReadArgs, StatedTerm, Terms, Value
 from sizing.model.architecture import SIZES, Layout
 from sizing.specs.errors import InputError
+from sizing.specs.launch import SIZES as SIZE_TERMS
 from sizing.specs.launch import Launched, Term
 from sizing.specs.optimisations import DRAFT_MODEL
 from sizing.specs.workload import ImageLimit
@@ -151,8 +152,7 @@ def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> di
     serving |= sizes
     if "max_num_seqs" in given:
         ranks = serving.get("dp", 1) * replicas if dialect.engine.sequences_of == "replica" else 1
-        most = given["max_num_seqs"]
-        serving["max_num_seqs"] = max(1, most // ranks) if isinstance(most, int) else most
+        serving["max_num_seqs"] = max(1, int(given["max_num_seqs"]) // ranks)
     if "prefix_caching" in given or "no_prefix_caching" in given:
         serving["prefix_caching"] = given.get("prefix_caching", not given.get("no_prefix_caching", False))
     serving |= {name: given[name] for name in ("pp_layers", "limit_mm_per_prompt") if name in given}
@@ -181,11 +181,7 @@ def _sizes(
     terms: Mapping[Term, StatedTerm], dialect: Dialect, *, experts: bool, file: str
 ) -> tuple[dict[str, int], int]:
     """The sizes of a replica's layout, and how many replicas of it one command starts."""
-    stated = {
-        name: _count(terms[name], file)
-        for name in ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
-        if name in terms
-    }
+    stated = {str(name): int(terms[name].value) for name in SIZE_TERMS if name in terms}
     sizes = {name: stated.get(name, 1) for name in SIZES}
     if dialect.engine.tp_counts == "attention":
         replicas = 1
@@ -204,22 +200,19 @@ def _sizes(
         replicas = stated.get("dp", 1)
     shared = ranks * (sizes["cp"] if dialect.writes("dp") else 1)
     if sizes["tp"] % shared:
-        line, flag = (terms["tp"].line, terms["tp"].flag) if "tp" in terms else (None, "--tp")
-        raise InputError(
-            f"{sizes['tp']} GPUs of a stage are not divided by {shared} attention ranks",
-            file=file,
-            line=line,
-            field=flag,
-        )
+        _, line, flag = terms.get("tp", StatedTerm(1, None, "--tp"))
+        what = f"{sizes['tp']} GPUs of a stage are not divided by {shared} attention ranks"
+        raise InputError(what, file=file, line=line, field=flag)
     return {**sizes, "tp": sizes["tp"] // shared, "dp": ranks}, replicas
 
 
-def _count(stated: StatedTerm, file: str) -> int:
-    if isinstance(stated.value, int) and not isinstance(stated.value, bool) and stated.value >= 1:
-        return stated.value
-    raise InputError(
-        f"must be a whole number above 0, not {stated.value!r}", file=file, line=stated.line, field=stated.flag
-    )
+def nodes_of(read: ReadArgs, dialect: Dialect) -> int | None:
+    """The nodes on which commands start a replica; None where the engine, or what starts it, spreads it by itself."""
+    given = {term: stated.value for term, stated in read.terms.items()}
+    if {"executor", "dp_backend"} & given.keys() or not any(row.term in ("nodes", "dp_local") for row in dialect.rows):
+        return None
+    ranks = int(given.get("dp", 1)) // int(given.get("dp_local", given.get("dp", 1)))
+    return max(int(given.get("nodes", 1)), ranks)
 
 
 def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:
@@ -227,8 +220,10 @@ def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:
     if method is None:
         return {}
     found: dict[str, Any] = {"method": method}
-    verified = given.get("spec_verified")
-    tokens = given.get("spec_tokens", given.get("spec_modules", verified - 1 if isinstance(verified, int) else None))
+    verified = {"spec_tokens": int(given["spec_verified"]) - 1} if "spec_verified" in given else {}
+    tokens = next(
+        (each[name] for each in (given, verified) for name in ("spec_tokens", "spec_modules") if name in each), None
+    )
     if tokens is not None:
         found["tokens"] = tokens
     if method == DRAFT_MODEL and "spec_model" in given:

@@ -28,8 +28,17 @@ Term = Literal[
     "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_total_tokens", "kv_precision",
     "precision", "prefix_caching", "no_prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers", "limit_mm_per_prompt",
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
-    "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector",
+    "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
+    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend",
 ]  # fmt: skip
+SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
+TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
+# Terms that are whole numbers above 0, and shares of a whole.
+COUNTS: tuple[Term, ...] = (
+    *SIZES, *TOKENS, "max_mamba_cache_size", "lora_slots", "lora_rank", "spec_tokens", "spec_modules", "spec_verified", "spec_width",
+    "nodes", "dp_local",
+)  # fmt: skip
+SHARES: tuple[Term, ...] = ("memory_fraction",)
 
 
 Words = Annotated[dict[str, str], Field(default_factory=dict)]
@@ -80,9 +89,10 @@ class EngineSettingsFile(Spec):
 
 
 class IgnoredFlags(Spec):
-    """Flags, and keys of files and JSON values, that change nothing that is predicted; with a value, and without."""
+    """Flags, and keys of files and JSON values, that change nothing that is predicted: with a value, a JSON object, or none."""
 
     values: tuple[Text, ...] = ()
+    objects: tuple[Text, ...] = ()
     switches: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
 
@@ -135,6 +145,8 @@ class LaunchFacts(OneFile):
     other_label_keys: tuple[Text, ...]
     instance_label_keys: tuple[Text, ...]
     resources: dict[str, Text]
+    visible_devices: tuple[Text, ...]
+    closed_images: dict[str, Text]
     start_period_s: PositiveInt
     start_failures: PositiveInt
     probe_period_s: PositiveInt

@@ -1,0 +1,125 @@
+"""What starts an engine: its command, alone, in a shell within a container, or by the image that a runner starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from sizing.launch import shell
+from sizing.launch.flags import Word, engine_names, flags_of
+from sizing.launch.manifests import Container
+from sizing.specs.errors import nearest
+
+RUNNERS = ("docker", "podman", "nerdctl")
+GPUS = "--gpus"  # of a runner
+MOST_TRIED = 64  # words of which the engine's command that was meant is guessed
+_VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
+
+
+def names_engine(text: str) -> bool:
+    """Whether a text has the first word of a command that starts an engine."""
+    return any(word in text for word in (*RUNNERS, *(phrase.split()[0] for phrase in _phrases())))
+
+
+def _phrases() -> Iterator[str]:
+    for name in engine_names():
+        yield from flags_of(name).serves
+
+
+def _begins(words: Sequence[Word], phrase: str) -> int | None:
+    """The number of words up to the end of an engine's command; None where the words do not hold it."""
+    wanted = phrase.split()
+    for start in range(len(words) - len(wanted) + 1):
+        names = [word.text.rpartition("/")[2] for word in words[start : start + len(wanted)]]
+        if names == wanted:
+            return start + len(wanted)
+    return None
+
+
+def engine_of(container: Container) -> tuple[str, int] | None:
+    """The engine that a container runs, and the words before its flags; None where it runs none that is known."""
+    for name in engine_names():
+        spec = flags_of(name)
+        for phrase in spec.serves:
+            begun = _begins(container.words, phrase)
+            if begun is not None:
+                return name, begun
+    inside = _within(container)
+    if inside is not None:
+        container.words = inside
+        return engine_of(container)
+    if container.keyed:
+        return "vllm", 0
+    own = not container.words or container.words[0].text.startswith("-")
+    imaged = _image_of(container.image) if own else None
+    return None if imaged is None else (imaged, 0)
+
+
+def _image_of(image: str) -> str | None:
+    """The engine of a container image, by its name; None for any other."""
+    for name in engine_names():
+        if any(part in image for part in flags_of(name).images):
+            return name
+    return None
+
+
+def _within(container: Container) -> tuple[Word, ...] | None:
+    """The words of the engine's command in a script that is one word, as of `bash -c`; None where there is none."""
+    for word in container.words:
+        if not any(space in word.text for space in " \n"):
+            continue
+        script = shell.script(word.text, "", (word.line or 1) + (1 if "\n" in word.text else 0))
+        for command in script.commands:
+            if any(_begins(command.words, phrase) is not None for phrase in _phrases()):
+                container.variables |= command.variables
+                container.files |= script.files
+                return command.words
+    return None
+
+
+def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
+    """What a command starts where that is an engine: by itself, or in a container of its image."""
+    words, said = command.words, command.said
+    found = Container("deployment", (), words, variables=dict(command.variables), files=dict(files))
+    found.lines = {"command": words[0].line, **{name: word.line for name, word in said.items()}}
+    found.labels = tuple(said[name].text for name in ("gpu",) if name in said)
+    if "replicas" in said and said["replicas"].text.isdecimal():
+        found.replicas = int(said["replicas"].text)
+    if words[0].text.rpartition("/")[2] not in RUNNERS:
+        return found if any(_begins(words, phrase) is not None for phrase in _phrases()) else None
+    images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _image_of(word.text))
+    at = next(images, None)
+    if at is None:
+        return None
+    found.image, found.words, found.lines["image"] = words[at].text, words[at + 1 :], words[at].line
+    _given(found, [word.text for word in words[:at]])
+    return found
+
+
+def _given(found: Container, words: Sequence[str]) -> None:
+    """Note the variables and the GPUs that a runner gives to a container."""
+    for word, following in pairwise(words):
+        flag, joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        value = value if joined else following
+        name, is_set, text = value.strip("\"'").partition("=")
+        if flag in ("-e", "--env") and is_set:
+            found.variables[name] = text
+        elif flag == GPUS:
+            found.gpus = int(name) if name.isdecimal() else len(text.split(",")) if name == "device" else None
+
+
+def is_further_node(found: Container) -> bool:
+    """Whether a command starts a further node of an instance that another command starts."""
+    texts = [text for word in found.words for text in word.text.split("=", 1)]
+    names = [_VARIABLE.match(text) for text in texts]
+    values = [found.variables.get(name[1], text) if name else text for name, text in zip(names, texts, strict=True)]
+    ranks = [value for flag, value in pairwise(values) if flag == "--node-rank"]
+    return "--headless" in texts or any(rank.isdecimal() and int(rank) > 0 for rank in ranks)
+
+
+def meant(words: Sequence[str]) -> str | None:
+    """The engine's command that words are most like."""
+    known = list(_phrases())
+    tried = (" ".join(words[at : at + count]) for at in range(min(len(words), MOST_TRIED)) for count in (2, 1))
+    return next((near for text in tried if (near := nearest(text, known))), None)
