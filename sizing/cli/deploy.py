@@ -19,6 +19,7 @@ DEPLOY_OPTIONS = (
     Field("checkpoint", TEXT, ("--checkpoint",), "Checkpoint to load, as nvidia/Llama-3.1-70B-Instruct-FP8, where the question does not name one in its precision.", STARTED),
     Field("draft_model", TEXT, ("--draft-model",), "Checkpoint of the head that drafts (EAGLE, Medusa).", STARTED),
     Field("benchmark", TEXT, ("--benchmark",), "Write the benchmark that confirms the estimate instead: aiperf, vllm or guidellm.", STARTED),
+    Field("output", TEXT, ("--output", "-o"), "File to write, in place of standard output.", OUTPUT),
     Field("json", bool, ("--json",), "Write a JSON record with the text in it.", OUTPUT),
 )  # fmt: skip
 
@@ -37,8 +38,9 @@ def command(
     Exit codes: 0 written, 1 infeasible, 2 bad input.
     """
     from sizing.answers.estimate import estimate
+    from sizing.catalog.files import expanded
     from sizing.cli.estimate import to_size
-    from sizing.cli.output import complain, print_text
+    from sizing.cli.output import complain, print_text, write_file
     from sizing.formats.tables import json_line
     from sizing.launch.answered import Checkpoints
     from sizing.launch.deploy import check_target, check_tool, deploy
@@ -58,7 +60,11 @@ def command(
         raise typer.Exit(1)
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
-    print_text(json_line(written) if values["json"] else written.benchmark or written.text)
+    text = json_line(written) if values["json"] else written.benchmark or written.text
+    if values["output"] is None:
+        print_text(text)
+    else:
+        write_file(expanded(values["output"]), "--output", f"{text}\n".encode())
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:

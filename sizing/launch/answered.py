@@ -10,10 +10,11 @@ from sizing.catalog.files import expanded
 from sizing.catalog.models import load_model
 from sizing.catalog.shelf import is_path, only
 from sizing.launch.flags import Args, Dialect, dialect_of, write
-from sizing.launch.terms import terms_of
+from sizing.launch.terms import of_nodes, terms_of
 from sizing.model.architecture import SIZES
 from sizing.model.precision import requested
 from sizing.question.question import Question
+from sizing.replica.replica import Replica
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, LaunchFacts
@@ -36,18 +37,35 @@ class Checkpoints(NamedTuple):
 
 
 class Started(NamedTuple):
-    """What is started: replicas of one pool, the GPUs that each takes, and the engine's arguments."""
+    """What is started: replicas of one pool, the nodes and GPUs that each takes, and the engine's arguments.
+
+    The nodes beside the first, which serves, are started with arguments `further`; None where a cluster makes them known to it.
+    """
 
     launched: Launched
     gpu_type: GpuType
     gpus: int
     dialect: Dialect
     args: Args
+    nodes: int = 1
+    further: Args | None = None
 
     @property
     def command(self) -> tuple[str, ...]:
         """The words that begin the engine's command, the model among them."""
         return tuple(word.replace("{model}", self.launched.model) for word in self.dialect.engine.command)
+
+    @property
+    def node_gpus(self) -> int:
+        """The GPUs of each node."""
+        return self.gpus // self.nodes
+
+    def commands(self, *, first: bool = True) -> tuple[tuple[str, ...], ...]:
+        """The commands of the first node, or of a further one, in their order; places of nodes are still open in their words."""
+        engine, args = self.dialect.engine, self.args if first else self.further
+        own = () if args is None else ((*self.command, *args.words, *(engine.host if first else ())),)
+        joined = self.nodes > 1 and self.further is None and engine.cluster
+        return ((engine.cluster.first if first else engine.cluster.further), *own) if joined and engine.cluster else own
 
     @property
     def image(self) -> str:
@@ -73,7 +91,6 @@ def started(answer: Answer, question: Question, checkpoints: Checkpoints = Check
 def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpoints, *, separate: bool) -> Started:
     replica, service = pool.replica, question.service
     _check(question)
-    _check_node(pool)
     model, precision = _checkpoint(pool, question, dialect, checkpoints.model)
     spoken = question.service.optimisations.speculative
     extras = replica.service.extras.speculation
@@ -93,8 +110,21 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
         connector=only(LaunchFacts).connector if separate else None,
         draft_checkpoint=checkpoints.draft,
     )
-    args = write(dialect, terms_of(launched, dialect))
-    return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args)
+    nodes = _nodes(replica)
+    terms, beside = terms_of(launched, dialect), of_nodes(replica.layout, nodes, dialect)
+    further = None if beside.further is None else write(dialect, {**terms, **beside.further})
+    args = write(dialect, {**terms, **beside.first})
+    return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further)
+
+
+def _nodes(replica: Replica) -> int:
+    """The usual servers that a replica takes. Raises InputError where they would have different numbers of its GPUs."""
+    gpus, node = replica.layout.gpus, replica.gpu_type.gpu.datasheet.node.gpus
+    nodes = -(-gpus // node)
+    if gpus % nodes:
+        what = f"a replica of {gpus} GPUs does not take the same number on each of {nodes} nodes of {node}"
+        raise InputError(what, field="deploy", allowed=f"layouts of a multiple of {nodes} GPUs")
+    return nodes
 
 
 def as_label(text: str) -> str:
@@ -157,10 +187,3 @@ def _check(question: Question) -> None:
     if question.service.serving.offload_backend == "prefetch":
         what = "engines take the groups of layers whose weights are fetched ahead, and the question says their GiB"
         raise InputError(what, field="--offload-backend", allowed="uva, or without it")
-
-
-def _check_node(pool: Pool) -> None:
-    layout, island = pool.replica.layout, pool.replica.gpu_type.gpu.datasheet.island_gpus
-    if layout.gpus > island:
-        what = f"a replica of {layout.gpus} GPUs takes several nodes of {island}, and commands are written for one"
-        raise InputError(what, field="deploy", allowed=f"layouts of up to {island} GPUs, as --tp {island}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
 from sizing.launch.answered import Started
+from sizing.launch.shell import ABOUT
+from sizing.launch.terms import PLACES
 
 FOLD = " \\\n    "
 
@@ -16,15 +19,29 @@ def script(parts: Sequence[Started]) -> str:
 
 
 def _lines(part: Started) -> Iterator[str]:
-    launched = part.launched
-    gpus = f"{part.gpus} x {part.gpu_type.gpu.name}"
+    launched, engine = part.launched, part.dialect.engine
+    many = launched.replicas != 1
     role = "" if launched.role == "whole" else f" of the {launched.role} pool"
-    count = f"{launched.replicas} replicas{role}: start" if launched.replicas != 1 else f"One replica{role}: start"
-    yield f"# {count} this on {'each group of ' if launched.replicas != 1 else ''}{gpus} ({part.dialect.title} {part.dialect.version})."
-    if part.args.file is not None:
-        assert part.dialect.engine.file is not None
-        yield f"cat > {part.dialect.engine.file.name} <<'YAML'\n{part.args.file}YAML"
-    yield folded((*part.command, *part.args.words, *part.dialect.engine.host), part.args.env)
+    where = f"{part.node_gpus} x {part.gpu_type.gpu.name}"
+    where = where if part.nodes == 1 else f"{part.nodes} nodes with {where}"
+    count = (
+        f"{launched.replicas} replicas{role}: start this on each group of"
+        if many
+        else f"One replica{role}: start this on"
+    )
+    yield f"# {count} {where} ({part.dialect.title} {part.dialect.version})."
+    said = {"gpu": part.gpu_type.id, "replicas": launched.replicas, "engine": f"{engine.name}:{part.dialect.version}"}
+    if part.args.file is not None and engine.file is not None:
+        yield f"cat > {engine.file.name} <<'YAML'\n{part.args.file}YAML"
+    if part.nodes > 1:
+        yield 'HEAD="${HEAD:?the address of the first node}" # of each group'
+    *before, serves = (folded(words, part.args.env) for words in part.commands())
+    yield from (*before, f"# {' '.join(f'{ABOUT}{name}={value}' for name, value in said.items())}", serves)
+    if part.nodes > 1:
+        yield "# On each of the other nodes:"
+        if part.further is not None:
+            yield f"RANK=1 # of the node: 1 to {part.nodes - 1}"
+        yield from (folded(words, part.args.env) for words in part.commands(first=False))
 
 
 def folded(words: Sequence[str], env: Sequence[tuple[str, str]] = ()) -> str:
@@ -33,5 +50,14 @@ def folded(words: Sequence[str], env: Sequence[tuple[str, str]] = ()) -> str:
     for word in words:
         if word.startswith("--") or not lines[-1]:
             lines.append([])
-        lines[-1].append(shlex.quote(word))
+        lines[-1].append(quoted(word))
     return FOLD.join(" ".join(line) for line in lines if line)
+
+
+def quoted(word: str, head: str = "HEAD", rank: str = "RANK") -> str:
+    """A word as a shell reads it: places of nodes are variables of their names."""
+
+    def variable(found: re.Match[str]) -> str:
+        return f"$(({rank} * {found[2]}))" if found[2] else f"${head if found[1] == 'head' else rank}"
+
+    return f'"{PLACES.sub(variable, word)}"' if PLACES.search(word) else shlex.quote(word)

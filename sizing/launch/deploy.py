@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -23,10 +23,15 @@ WRITERS: dict[str, Callable[[Sequence[Started]], str]] = {
     "compose": compose.project,
 }
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}  # targets that are an engine's own command
+WITHIN_A_NODE = ("kserve", "compose")
 NO_ROUTER = (
     "# A router sends each request to a prefill instance and then, with its cache, to a decode instance: "
     "llm-d, Dynamo or the engine's own."
 )
+BALANCED = "# Requests have to be spread over the replicas as they come"
+BY_SERVICE = f"{BALANCED}: the Service spreads connections, a gateway or router in front of it requests."
+BY_ROUTER = f"{BALANCED}: by a router in front of them (vLLM's, SGLang's, or any load balancer)."
+AFFINE = "# The estimate counts on a router that sends prompts of one beginning to one replica."
 NOTHING = Checkpoints()
 
 
@@ -79,9 +84,11 @@ def deploy(
         what = f"{engine.title} is the engine of the question"
         raise InputError(what, field=f"--for {target}", allowed=f"--engine {ENGINES[target]}")
     parts = started(answer, question, checkpoints)
+    if target in WITHIN_A_NODE and any(part.nodes > 1 for part in parts):
+        what = f"a replica of {parts[0].gpus} GPUs takes {parts[0].nodes} nodes, which a {target} file does not state"
+        raise InputError(what, field=f"--for {target}", allowed="kubernetes, or the engine's own command")
     head = [f"# {line}" for line in _head(answer, question, parts)]
-    if answer.separate:
-        head.append(NO_ROUTER)
+    head += _routed(answer, question, target)
     first = parts[0]
     return Written(
         target,
@@ -94,6 +101,17 @@ def deploy(
         sum(pool.count for pool in answer.pools),
         None if tool is None else benchmark.command(tool, answer, question, first),
     )
+
+
+def _routed(answer: Answer, question: Question, target: str) -> Iterator[str]:
+    """Yield what stands in front of several instances, which no target states."""
+    prefix = question.service.optimisations.prefix
+    if answer.separate:
+        yield NO_ROUTER
+    elif answer.pool.count > 1:
+        yield BY_SERVICE if target in ("kubernetes", "kserve") else BY_ROUTER
+    if prefix is not None and prefix.routing == "affinity" and not answer.separate and answer.pool.count > 1:
+        yield AFFINE
 
 
 def chosen(outcome: Outcome) -> tuple[Answer, Question]:

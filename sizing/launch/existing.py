@@ -199,7 +199,8 @@ def _alone(found: Existing) -> Existing:
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
     """The flags of the engine in its version: as the user says, of the image's tag, else the newest; and what was assumed."""
     spec, assumed = profiles.load_engine(name)[0].spec, None
-    tag, line = _tag(name, container), container.lines.get("image")
+    engine, _, version = (container.engine or "").partition(":")
+    tag, line = (version if engine == name and version else _tag(name, container)), container.lines.get("image")
     said = _said_version(name, spec.title, asked)
     if said is not None and tag is not None and f"{tag}.".startswith(f"{said}."):  # 0.19 is 0.19.0 too
         said = tag

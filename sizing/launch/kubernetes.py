@@ -8,15 +8,23 @@ import yaml
 
 from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
+from sizing.launch.command import quoted
+from sizing.launch.terms import PLACES
 from sizing.specs.launch import LaunchFacts
 
 GPU = "llmsize/gpu"  # names the GPU type where no label of a node is known to
 SETTINGS = "/etc/llmsize"
+LEADS = {"app.kubernetes.io/component": "leader"}  # the pod of a group that serves
+LEADER_ADDRESS, WORKER_INDEX = "LWS_LEADER_ADDRESS", "LWS_WORKER_INDEX"  # which a LeaderWorkerSet sets in each pod
 
 
 def manifests(parts: Sequence[Started]) -> str:
     """The manifests of all parts as documents of one file."""
-    return documents(found for part in parts for found in (*settings_of(part), _deployment(part), _service(part)))
+    return documents(
+        found
+        for part in parts
+        for found in (*settings_of(part), _deployment(part) if part.nodes == 1 else _group(part), _service(part))
+    )
 
 
 def documents(found: Iterable[dict[str, object]]) -> str:
@@ -60,8 +68,8 @@ def _settings_volume(part: Started) -> Iterator[dict[str, object]]:
         yield {"name": "settings", "configMap": {"name": part.name}}
 
 
-def pod(part: Started, container: str) -> dict[str, object]:
-    """The pod of a replica: its container, the nodes that have its GPUs, shared memory."""
+def pod(part: Started, container: str, *, first: bool = True) -> dict[str, object]:
+    """The pod of a replica, or of one of its nodes: its container, the nodes that have its GPUs, shared memory."""
     facts, gpu_type = only(LaunchFacts), part.gpu_type
     volumes: list[dict[str, object]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": facts.shared_memory}},
@@ -69,29 +77,44 @@ def pod(part: Started, container: str) -> dict[str, object]:
     ]
     label = facts.node_labels.get(gpu_type.id)
     selector = {} if label is None else {"nodeSelector": {facts.label_keys[gpu_type.gpu.vendor]: label}}
-    return {**selector, "containers": [_container(part, container)], "volumes": volumes}
+    return {**selector, "containers": [_container(part, container, first)], "volumes": volumes}
 
 
-def _container(part: Started, name: str) -> dict[str, object]:
+def _container(part: Started, name: str, first: bool) -> dict[str, object]:
     facts, engine = only(LaunchFacts), part.dialect.engine
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     mounts += [{"name": "settings", "mountPath": SETTINGS} for _ in settings_of(part)]
-    gpus = {facts.resources[part.gpu_type.gpu.vendor]: str(part.gpus)}
+    gpus = {facts.resources[part.gpu_type.gpu.vendor]: str(part.node_gpus)}
     health = {"httpGet": {"path": engine.health, "port": engine.port}}
     again = {**health, "periodSeconds": facts.probe_period_s, "failureThreshold": facts.probe_failures}
-    return {
-        "name": name,
-        "image": part.image,
-        "command": list(part.command),
-        "args": [mounted(word, part) for word in (*part.args.words, *engine.host)],
-        "env": [*_environment(part), *({"name": key, "value": value} for key, value in part.args.env)],
+    served = {
         "ports": [{"name": "http", "containerPort": engine.port}],
-        "resources": {"requests": gpus, "limits": gpus},
         "startupProbe": {**health, "periodSeconds": facts.start_period_s, "failureThreshold": facts.start_failures},
         "readinessProbe": again,
         "livenessProbe": again,
+    }
+    return {
+        "name": name,
+        "image": part.image,
+        **_started(part, first),
+        "env": [*_environment(part), *({"name": key, "value": value} for key, value in part.args.env)],
+        "resources": {"requests": gpus, "limits": gpus},
+        **(served if first else {}),
         "volumeMounts": mounts,
     }
+
+
+def _started(part: Started, first: bool) -> dict[str, object]:
+    """The command of a container: of several, or one that reckons with its rank, as a shell's."""
+    *before, last = part.commands(first=first)
+    if before or any((place := PLACES.search(word)) and place[2] for word in last):
+        names = (LEADER_ADDRESS, WORKER_INDEX)
+        lines = [" ".join(quoted(word, *names) for word in words) for words in (*before, ("exec", *last))]
+        return {"command": ["/bin/sh", "-c"], "args": [" && ".join(lines)]}
+    begun = len(part.command)
+    places = {"head": f"$({LEADER_ADDRESS})", "rank": f"$({WORKER_INDEX})"}
+    words = [PLACES.sub(lambda found: places[found[1]], mounted(word, part)) for word in last]
+    return {"command": words[:begun], "args": words[begun:]}
 
 
 def mounted(word: str, part: Started) -> str:
@@ -124,11 +147,29 @@ def _deployment(part: Started) -> dict[str, object]:
     }
 
 
+def _group(part: Started) -> dict[str, object]:
+    """A LeaderWorkerSet: each replica is a group of pods, one a node, of which the first serves."""
+    name = part.dialect.engine.name
+    template = {
+        "size": part.nodes,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": {"metadata": {"labels": {**labels(part), **LEADS}}, "spec": pod(part, name)},
+        "workerTemplate": {"metadata": {"labels": labels(part)}, "spec": pod(part, name, first=False)},
+    }
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": metadata(part),
+        "spec": {"replicas": part.launched.replicas, "leaderWorkerTemplate": template},
+    }
+
+
 def _service(part: Started) -> dict[str, object]:
     ports = [{"name": "http", "port": 80, "targetPort": "http"}]
+    serving = labels(part) if part.nodes == 1 else {**labels(part), **LEADS}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": part.name, "labels": labels(part)},
-        "spec": {"selector": labels(part), "ports": ports},
+        "spec": {"selector": serving, "ports": ports},
     }

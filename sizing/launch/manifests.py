@@ -43,13 +43,14 @@ class Container:
     """What a manifest says of one container: its command, and what surrounds it; `lines` are those of its fields.
 
     `faults` are those of its numbers; those of `replicas` hold only where the user does not say how many there are. The
-    `pods` of a replica are more than one where a group of them starts it.
+    `engine` is one with its version, as a comment states it. The `pods` of a replica are more than one where a group of them starts it.
     """
 
     name: str
     path: tuple[str, ...]
     words: tuple[Word, ...] = ()
     image: str = ""
+    engine: str | None = None
     keyed: bool = False
     model: str | None = None
     variables: dict[str, str] = field(default_factory=dict)

@@ -15,7 +15,8 @@ from sizing.specs.errors import InputError
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
 _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_SAID = re.compile(r"llmsize/([a-z]+)=(\S+)")  # what a comment says of the next command
+ABOUT = "llmsize/"  # with which a comment says something of the next command
+_SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
 _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _OUTPUT = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)")
 UNKNOWN = "${_}"  # what another command prints

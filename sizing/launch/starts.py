@@ -86,6 +86,8 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
     found.labels = tuple(said[name].text for name in ("gpu",) if name in said)
     if "replicas" in said and said["replicas"].text.isdecimal():
         found.replicas = int(said["replicas"].text)
+    if "engine" in said:
+        found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:
         return found if any(_begins(words, phrase) is not None for phrase in _phrases()) else None
     images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _image_of(word.text))
@@ -99,7 +101,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
 
 def _given(found: Container, words: Sequence[str]) -> None:
     """Note the variables and the GPUs that a runner gives to a container."""
-    for word, following in pairwise(words):
+    for word, following in pairwise((*words, "")):
         flag, joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
         value = value if joined else following
         name, is_set, text = value.strip("\"'").partition("=")

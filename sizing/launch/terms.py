@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizing.launch.flags import Dialect, ReadArgs, StatedTerm, Terms, Value
 from sizing.model.architecture import SIZES, Layout
@@ -93,6 +95,36 @@ def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
         raise InputError(what, field="--dp", allowed=f"{whole} with --tp 1, or 1")
     else:
         yield "attention_dp", True
+
+
+HEAD, RANK = "{head}", "{rank}"  # of the first node, and of a further one: who starts them says it
+PLACES = re.compile(r"\{(head|rank)(?:\*(\d+))?\}")  # of either in a word; {rank*8} is eight times the rank
+
+
+class OfNodes(NamedTuple):
+    """What the commands of several nodes state beside the layout: that of the first node, and of a further one; None without any."""
+
+    first: Terms
+    further: Terms | None = None
+
+
+def of_nodes(layout: Layout, nodes: int, dialect: Dialect) -> OfNodes:
+    """What the nodes of a replica state. Raises InputError for a layout that the engine version starts on one node alone."""
+    engine, ranks = dialect.engine, nodes * layout.dp // math.gcd(nodes, layout.dp)
+    if nodes == 1:
+        return OfNodes({})
+    if layout.dp > 1 and dialect.writes("dp_local") and ranks == layout.dp:  # whole ranks on each node
+        local = layout.dp // nodes
+        shared: Terms = {"dp_local": local, "dp_head": HEAD}
+        return OfNodes(shared, {**shared, "dp_start": f"{{rank*{local}}}", "headless": True})
+    if dialect.writes("nodes") and (layout.dp == 1 or not dialect.writes("dp_local")):
+        shared = {"nodes": nodes, "head": HEAD if engine.head_port is None else f"{HEAD}:{engine.head_port}"}
+        headless: Terms = {"headless": True} if dialect.writes("headless") else {}
+        return OfNodes({**shared, "node_rank": "0"}, {**shared, "node_rank": RANK, **headless})
+    if engine.cluster is not None and layout.dp == 1:
+        return OfNodes({"executor": "ray"})
+    what = f"{dialect.title} {dialect.version} has no flags to start a replica of {layout} on {nodes} nodes"
+    raise InputError(what, field="deploy", allowed="a layout within a node; vllm or sglang")
 
 
 def _ways(way: str | None, dialect: Dialect) -> Terms:

@@ -88,6 +88,13 @@ class EngineSettingsFile(Spec):
     name: Text
 
 
+class Cluster(Spec):
+    """What joins the nodes of an instance before its engine starts on the first: the command of that node, and of the others."""
+
+    first: tuple[Text, ...]
+    further: tuple[Text, ...]
+
+
 class IgnoredFlags(Spec):
     """Flags, and keys of files and JSON values, that change nothing that is predicted: with a value, a JSON object, or none."""
 
@@ -103,7 +110,8 @@ class EngineFlags(Spec):
     `serves` are words with which its command begins, `images` parts of the names of its container images, `command` what is written.
     `tp_counts` says whether TP counts the GPUs of attention or of a whole stage, `sequences_of` whose running sequences are bounded, and
     `adapters` are the engine's own slots and rank where only that there are some is said. One that `holds_longest` starts only where
-    its cache holds the longest sequence.
+    its cache holds the longest sequence. Nodes of an instance meet at the first one's `head_port`, where the address states one, or
+    in a `cluster`.
     """
 
     name: Text
@@ -118,6 +126,8 @@ class EngineFlags(Spec):
     port: PositiveInt
     host: tuple[Text, ...] = ()
     health: Text
+    head_port: PositiveInt | None = None
+    cluster: Cluster | None = None
     adapters: Lora
     holds_longest: Flag = False
     file: EngineSettingsFile | None = None

@@ -130,10 +130,69 @@ def test_requests_in_flight_are_driven_as_such() -> None:
     assert "--max-concurrency 64" in text and "--request-rate" not in text
 
 
-def test_a_replica_over_nodes_is_refused() -> None:
-    question = sizing.ask(model="deepseek-v3", gpu="h100-sxm", isl=1000, osl=200, rps=1, tp=8, pp=2)
-    with pytest.raises(InputError, match="16 GPUs takes several nodes of 8"):
-        deploy(sizing.estimate(question, simulated=False, relaxed=False))
+def deepseek(engine: str = "vllm", **sizes: int) -> Outcome:
+    question = sizing.ask(model="deepseek-v3", gpu="h100-sxm", isl=1000, osl=200, rps=1, engine=engine, **sizes)
+    return sizing.estimate(question, simulated=False, relaxed=False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "sizes", "first", "further"),
+    [
+        ("vllm", {"tp": 8, "pp": 2}, '--nnodes 2 --master-addr "$HEAD" --node-rank 0', '--node-rank "$RANK" --headless'),
+        ("vllm:0.11.0", {"tp": 8, "pp": 2}, "ray start --head --port=6379", 'ray start "--address=$HEAD:6379" --block'),
+        ("vllm", {"tp": 1, "dp": 16, "ep": 16}, '--data-parallel-size-local 8 --data-parallel-address "$HEAD"', '--data-parallel-start-rank "$((RANK * 8))" --headless'),
+        ("sglang", {"tp": 8, "pp": 2}, '--nnodes 2 --dist-init-addr "$HEAD:20000" --node-rank 0', '--node-rank "$RANK"'),
+    ],
+)  # fmt: skip
+def test_each_node_of_a_replica_has_its_command(engine: str, sizes: dict[str, int], first: str, further: str) -> None:
+    outcome = deepseek(engine, **sizes)
+    script = " ".join(deploy(outcome, engine.partition(":")[0]).text.replace("\\\n", " ").split())
+    begin, end = script.split("# On each of the other nodes:")
+    assert first in begin and further in end and "2 nodes with 8 x H100" in begin
+    group = next(yaml.safe_load_all(deploy(outcome).text))
+    template = group["spec"]["leaderWorkerTemplate"]
+    assert (group["kind"], group["spec"]["replicas"], template["size"]) == ("LeaderWorkerSet", 1, 2)
+    pods = [template[name]["spec"] for name in ("leaderTemplate", "workerTemplate")]
+    assert [pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for pod in pods] == ["8", "8"]
+    assert ["readinessProbe" in pod["containers"][0] for pod in pods] == [True, False]
+    assert "LWS_LEADER_ADDRESS" in str(pods[1]) and "$HEAD" not in str(pods) and "{head}" not in str(pods)
+    validate = pytest.importorskip("kubernetes_validate")
+    for pod in pods:
+        validate.validate(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod}, "1.33", strict=True
+        )
+
+
+def test_a_replica_of_a_rack_takes_its_trays() -> None:
+    """A GB200 server has four GPUs, whatever its link joins."""
+    question = sizing.ask(model="llama-3.1-70b", gpu="gb200", isl=1000, osl=200, rps=1, tp=8)
+    text = deploy(sizing.estimate(question, simulated=False, relaxed=False), "vllm").text
+    assert "2 nodes with 4 x GB200" in text and "--nnodes 2" in text
+
+
+@pytest.mark.parametrize("target", ["kserve", "compose"])
+def test_targets_of_one_node_say_so(target: str) -> None:
+    with pytest.raises(InputError, match=f"a replica of 16 GPUs takes 2 nodes, which a {target} file does not state"):
+        deploy(deepseek(tp=8, pp=2), target)
+
+
+def test_what_spreads_requests_over_replicas_is_said() -> None:
+    assert "the Service spreads connections" in deploy(estimated()).text
+    assert "by a router in front of them" in deploy(estimated(), "vllm").text
+    kept = sizing.ask("chat", gpu="h100-sxm", turns=3, isl_max=6000, think_time="30s", prefix_routing="affinity")
+    assert (
+        "sends prompts of one beginning to one replica"
+        in deploy(sizing.estimate(kept, simulated=False, relaxed=False)).text
+    )
+
+
+def test_what_is_written_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.yaml"
+    assert written(capsys, "chat", *SIZE) == (0, text := deploy(estimated()).text + "\n", "") and text
+    assert written(capsys, "chat", *SIZE, "-o", str(path)) == (0, "", "")
+    assert path.read_text(encoding="utf-8") == text
+    code, _, err = written(capsys, "chat", *SIZE, "-o", str(tmp_path / "none" / "k.yaml"))
+    assert code == 2 and "--output" in err
 
 
 def test_a_library_user_is_told_that_there_is_no_answer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -303,6 +304,19 @@ def test_nodes_of_one_instance_are_one_replica(tmp_path: Path) -> None:
         (f"vllm serve {MODEL} --max-num-seqs", "--max-num-seqs: has no value"),
         (f"vllm serve {MODEL} --speculative-config nonsense", "must be a JSON object"),
         ("vllm serve /models/mine -tp 2", "-m with its name or config.json"),
+        (f"vllm serve {MODEL} --max-num-seqs -5", "--max-num-seqs: must be a whole number above 0, not '-5'"),
+        (f"vllm serve {MODEL} --max-num-seqs 1.5k --max-model-len 0", "--max-model-len: must be a whole number above 0, not '0'"),
+        (f"trtllm-serve {MODEL} --max_batch_size -4", "--max_batch_size: must be a whole number above 0, not '-4'"),
+        (f"trtllm-serve {MODEL} --tp_size 2.0", "--tp_size: must be a whole number above 0, not '2.0'"),
+        (f"vllm serve {MODEL} --gpu-memory-utilization 1.5", "must be a share above 0 and at most 1, not '1.5'"),
+        (f"sglang serve --model {MODEL} --mem-fraction-static nan", "must be a share above 0 and at most 1, not 'nan'"),
+        (f"vllm serve {MODEL} --compilation-config '{{\"level\": 3'", "--compilation-config: must be a JSON object"),
+        (f"vllm serve {MODEL} --kv-transfer-config '{{kv_role: kv_both}}'", "--kv-transfer-config: must be a JSON object"),
+        (f"vllm serve {MODEL} --speculative-config '[]'", "--speculative-config: must be a JSON object, not '[]'"),
+        (f"vlm serve {MODEL}", "holds no command of an engine that is known"),
+        (f"vlm serve {MODEL}", "did you mean vllm serve?"),
+        (f"vllm sevre {MODEL}", "did you mean vllm serve?"),
+        (f"python -m sglang.lanch_server --model {MODEL}", "did you mean sglang.launch_server?"),
         ("sglang serve --model-path " + MODEL + " --attn-dp-size 3 --tp-size 8", "are not divided by 3"),
         ("trtllm-serve " + MODEL + " --config missing.yaml", "'missing.yaml' is not here"),
     ],
@@ -311,6 +325,149 @@ def test_what_is_wrong_is_named(line: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         existing(line, Filled(gpu="h100-sxm", replicas=1))
     assert words in str(caught.value)
+
+
+def faults(path: str, filled: Filled) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        existing(path, filled)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_all_faults_of_a_command_are_told_at_once() -> None:
+    line = f"vllm serve {MODEL} -tp 0 --max-num-seqs -1 --bogus 3 --kv-cache-dtype fp9 --hf-overrides x"
+    told = faults(line, Filled())
+    assert len(told) == 6
+    for words in (
+        "-tp",
+        "--max-num-seqs",
+        "--bogus",
+        "--kv-cache-dtype",
+        "--hf-overrides",
+        "does not say the GPU type",
+    ):
+        assert any(words in fault for fault in told), words
+
+
+@pytest.mark.parametrize(
+    ("replicas", "gpus", "told"),
+    [
+        ("0", "4", ["replicas: must be a whole number above 0, not 0"]),
+        ("-1", "4", ["replicas: must be a whole number above 0, not -1"]),
+        (".nan", "4", ["replicas: must be a whole number above 0, not nan"]),
+        ("'2'", "4", ["replicas: must be a whole number above 0, not '2'"]),
+        ("true", "4", ["replicas: must be a whole number above 0, not true"]),
+        ("1", "1.5", ["resources.limits.nvidia.com/gpu: must be a whole number above 0, not '1.5'"]),
+        ("1", "many", ["resources.limits.nvidia.com/gpu: must be a whole number above 0, not 'many'"]),
+        ("2.5", "0", ["replicas: must be", "resources.limits.nvidia.com/gpu: must be"]),
+    ],
+)
+def test_counts_of_a_manifest_are_counts(replicas: str, gpus: str, told: list[str], tmp_path: Path) -> None:
+    text = KINDS["deployment"].replace("replicas: 3", f"replicas: {replicas}").replace('gpu: "4"', f'gpu: "{gpus}"')
+    found = faults(path := written(tmp_path, text), Filled())
+    assert all(any(words in fault for fault in found) for words in told)
+    assert all(f"{path}:6: replicas" in fault for fault in found if " replicas:" in fault)
+
+
+def test_a_user_says_how_many_run_where_the_file_says_none(tmp_path: Path) -> None:
+    path = written(tmp_path, KINDS["deployment"].replace("replicas: 3", "replicas: 0"))
+    assert only(existing(path, Filled(replicas=2))).launched.replicas == 2
+
+
+def test_charts_and_compose_may_quote_their_counts(tmp_path: Path) -> None:
+    text = KINDS["production stack"].replace("replicaCount: 3", "replicaCount: '3'")
+    assert only(existing(written(tmp_path, text), Filled())).launched.replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "fewest", "most"),
+    [("HorizontalPodAutoscaler", "minReplicas", "maxReplicas"), ("ScaledObject", "minReplicaCount", "maxReplicaCount")],
+)
+def test_an_autoscaler_s_fewest_replicas_are_those_that_run(kind: str, fewest: str, most: str, tmp_path: Path) -> None:
+    scaler = f"---\nkind: {kind}\nspec: {{scaleTargetRef: {{name: chat}}, {fewest}: 2, {most}: 6}}\n"
+    found = only(existing(written(tmp_path, KINDS["deployment"] + scaler), Filled()))
+    assert found.launched.replicas == 2
+    assert "the fewest replicas of the autoscaler, 2, of at most 6" in found.assumed
+
+
+def test_a_nim_picks_by_itself_what_nobody_can_know(tmp_path: Path) -> None:
+    text = """\
+kind: Deployment
+metadata: {name: nim}
+spec:
+  template:
+    spec:
+      containers:
+      - image: nvcr.io/nim/meta/llama-3.1-70b-instruct:1.8
+        env: [{name: NIM_MODEL_PROFILE, value: vllm-fp8-tp4}]
+"""
+    (told,) = faults(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    assert ":7: nvcr.io/nim" in told and "NIM_MODEL_PROFILE (vllm-fp8-tp4)" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        (f"CUDA_VISIBLE_DEVICES=0,1 vllm serve {MODEL} -tp 4", 2),
+        (f"export CUDA_VISIBLE_DEVICES=0,1,2,3 && vllm serve {MODEL} -tp 4", 4),
+        (f"CUDA_VISIBLE_DEVICES=0 true; vllm serve {MODEL} -tp 4", None),
+        (f"docker run --gpus '\"device=0,1\"' vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", 2),
+        (f"docker run --gpus=2 vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", 2),
+        (f"docker run --gpus all -e CUDA_VISIBLE_DEVICES=3 vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", 1),
+        (f"docker run --gpus all vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", None),
+    ],
+)
+def test_gpus_that_a_command_sees_are_those_that_it_reserves(line: str, gpus: int | None) -> None:
+    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.reserved_gpus == gpus
+
+
+def test_a_flag_that_stands_twice_is_told() -> None:
+    found = only(
+        existing(
+            f"vllm serve {MODEL} -tp 4 --max-num-seqs 8 -tp=2 --max-num-seqs 8", Filled(gpu="h100-sxm", replicas=1)
+        )
+    )
+    assert layout_of(found.launched).tp == 2
+    assert [(stated.flag, stated.value) for stated in found.again] == [("-tp", 2)]
+
+
+@pytest.mark.parametrize(
+    "level", ["-O3", "-O 3", "-O=3", "--compilation-config 3", "-cc.level 3", "--compilation-config '{\"level\": 3}'"]
+)
+def test_levels_of_compilation_are_read_as_vllm_reads_them(level: str) -> None:
+    assert (
+        only(existing(f"vllm serve {MODEL} {level} -tp 4", Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
+    )
+
+
+def test_what_another_command_prints_ends_no_command() -> None:
+    line = f"vllm serve {MODEL} --served-model-name $(cat name.txt) --port $((8000 + 1)) -tp 4"
+    assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
+
+
+NODES = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --nnodes 2"
+
+
+def test_nodes_of_a_script_are_one_replica(tmp_path: Path) -> None:
+    text = f"{NODES} --node-rank 0 --dist-init-addr a:1\nRANK=1\n{NODES} --node-rank $RANK --dist-init-addr a:1\n"
+    found = only(existing(written(tmp_path, text, "start.sh"), Filled(gpu="h100-sxm", replicas=2)))
+    assert (found.launched.replicas, layout_of(found.launched).gpus, found.nodes) == (2, 16, 2)
+
+
+def test_pods_of_a_stateful_set_that_count_their_rank_are_nodes(tmp_path: Path) -> None:
+    words = [*NODES.split(), "--node-rank", "$(POD_INDEX)"]
+    text = f"""\
+kind: StatefulSet
+spec:
+  replicas: 4
+  template:
+    spec:
+      {NODE}
+      containers: [{{image: "lmsysorg/sglang:v0.5.9", command: {json.dumps(words)}, resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]
+"""
+    found = only(existing(written(tmp_path, text), Filled()))
+    assert (found.launched.replicas, found.launched.reserved_gpus, found.nodes) == (2, 16, 2)
+    (told,) = faults(written(tmp_path, text.replace("replicas: 4", "replicas: 3")), Filled())
+    assert "3 pods are no whole instances of 2 nodes" in told
 
 
 def test_flags_of_another_version_are_refused() -> None:

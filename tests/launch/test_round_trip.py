@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 import sizing
-from sizing.answers.answer import Outcome
 from sizing.catalog import profiles
-from sizing.launch.answered import Checkpoints
 from sizing.launch.deploy import ENGINES, WRITERS, deploy
-from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.existing import Filled
 from sizing.launch.flags import Dialect, Source, Word, dialect_of, read, write
 from sizing.launch.terms import data_of, layout_of, terms_of
 from sizing.specs.errors import InputError
@@ -111,57 +109,70 @@ def test_every_written_flag_is_one_of_the_version(name: str) -> None:
 
 # --- whole files ------------------------------------------------------------------------------------------------------
 
+SMALL = "model: llama-3.1-8b\ngpu: h100-sxm\ntokens: {isl: 1000, osl: 200}\ndemand: {requests_per_s: 4}\n"
+EXPERT = SMALL.replace("llama-3.1-8b", "qwen3-30b-a3b")
+WORKLOADS = {
+    "plain": SMALL,
+    "several replicas": SMALL.replace("requests_per_s: 4", "requests_per_s: 90"),
+    "settings": f"{SMALL}kv_precision: fp8\nserving: {{tp: 2, memory_fraction: 0.8, max_num_seqs: 64, prefix_caching: false, enforce_eager: true}}\n",
+    "attention ranks": f"{EXPERT}serving: {{tp: 1, dp: 4, ep: 4}}\n",
+    "experts": f"{EXPERT}serving: {{tp: 4, ep: 4}}\n",
+    "drafts": f"{SMALL}optimisations: {{speculative: 'ngram:4@0.5'}}\n",
+    "adapters": f"{SMALL}optimisations: {{lora: 8x16}}\n",
+    "pools": f"{SMALL}optimisations: {{disaggregate: {{prefill: {{tp: 1, replicas: 1}}, decode: {{tp: 2, replicas: 2}}}}}}\n",
+    "nodes": f"{SMALL.replace('llama-3.1-8b', 'deepseek-v3')}serving: {{tp: 8, pp: 2}}\n",
+    "nodes of ranks": f"{SMALL.replace('llama-3.1-8b', 'deepseek-v3')}serving: {{tp: 1, dp: 16, ep: 16}}\n",
+}  # fmt: skip
+OF_ENGINE = {
+    name: [target for target in WRITERS if ENGINES.get(target, name) == name]
+    for name in ("vllm", "vllm:0.10.2", "sglang", "tensorrt-llm")
+} | {"vllm:0.10.2": ["vllm", "kubernetes"]}
+# What no command of a target, or of an engine, says.
+UNWRITTEN = {("nodes", "tensorrt-llm"), ("nodes of ranks", "tensorrt-llm")}
+WITHIN_A_NODE = ("kserve", "compose")
+
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, Outcome]:
-    """The estimate of a chat on each engine, and of experts in separate pools."""
-    chat = {name: sizing.ask("chat", gpu="h100-sxm", engine=name) for name in VERSIONS}
-    return {name: sizing.estimate(question, simulated=False, relaxed=False) for name, question in chat.items()}
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The file of each workload."""
+    folder = tmp_path_factory.mktemp("workloads")
+    for name, text in WORKLOADS.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return {name: str(folder / f"{name}.yaml") for name in WORKLOADS}
 
 
-def found_in(tmp_path: Path, outcome: Outcome, target: str) -> tuple[list[Existing], Any]:
-    named = Checkpoints("nvidia/Llama-3.1-70B-Instruct-FP8")
-    written = deploy(outcome, target, checkpoints=named)
-    path = tmp_path / ("k.sh" if target in ENGINES else "k.yaml")
-    path.write_text(written.text, encoding="utf-8")
-    filled = Filled(gpu="h100-sxm", replicas=written.replicas) if target in ENGINES else Filled()
-    return existing(str(path), filled), written
-
-
-@pytest.mark.parametrize("name", VERSIONS)
-@pytest.mark.parametrize("target", WRITERS)
-def test_files_read_back_to_the_answer(name: str, target: str, answers: dict[str, Outcome], tmp_path: Path) -> None:
-    outcome = answers[name]
-    if ENGINES.get(target, name) != name:
-        with pytest.raises(InputError, match="is the engine of the question"):
-            deploy(outcome, target)
-        return
-    (found,), written = found_in(tmp_path, outcome, target)
-    best = outcome.best
+@pytest.mark.parametrize("engine", OF_ENGINE)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_what_deploy_writes_checks_without_a_word_more(
+    name: str, engine: str, asked: dict[str, str], tmp_path: Path
+) -> None:
+    """Every target, under any file name: the same layout, settings and prediction."""
+    outcome = sizing.estimate(sizing.ask(asked[name], engine=engine), simulated=False, relaxed=False)
+    best = (outcome.separate_pools or outcome).answer
     assert best is not None
-    replica, serving = best.pool.replica, found.launched.serving
-    assert layout_of(found.launched) == replica.layout
-    assert (found.launched.replicas, found.launched.gpu) == (best.pool.count, "h100-sxm")
-    assert serving.engine == f"{name}:{written.engine_version}"
-    assert serving.max_model_len == outcome.question.service.max_model_len
-    assert serving.max_num_seqs == replica.settings.max_num_seqs
-    assert serving.max_num_batched_tokens == replica.settings.max_num_batched_tokens
-    assert serving.memory_fraction == replica.settings.memory_fraction
-    assert all(line for name, line in found.lines.items() if name in ("model", "tp", "replicas"))
+    for number, target in enumerate(OF_ENGINE[engine]):
+        path = tmp_path / f"k{('', '.yaml', '.sh', '.txt')[number % 4]}"
+        if (name, engine) in UNWRITTEN or (name.startswith("nodes") and target in WITHIN_A_NODE):
+            with pytest.raises(InputError, match="nodes"):
+                deploy(outcome, target)
+            continue
+        path.write_text(deploy(outcome, target).text, encoding="utf-8")
+        (found,) = sizing.check(str(path), demand=asked[name], simulated=False)
+        assert found.held is not None and found.held.answer is not None, found.findings
+        assert [finding for finding in found.findings if finding.level == "warning"] == []
+        for pool, again in zip(best.pools, found.held.answer.pools, strict=True):
+            assert (again.replica.layout, again.count) == (pool.replica.layout, pool.count)
+            assert again.replica.gpu_type.id == pool.replica.gpu_type.id
+            assert again.replica.settings == pool.replica.settings
+            assert again.replica.memory == pool.replica.memory
+            assert again.most_requests_per_s == pytest.approx(pool.most_requests_per_s)
 
 
-@pytest.mark.parametrize("target", ["kubernetes", "compose", "kserve", "vllm"])
-def test_separate_pools_read_back(target: str, tmp_path: Path) -> None:
-    question = sizing.ask(
-        model="llama-3.1-8b", gpu="h100-sxm", isl=2000, osl=200, rps=5, ttft="p95:2s", itl="30ms",
-        disaggregate="prefill=1xtp1,decode=2xtp2",
-    )  # fmt: skip
-    outcome = sizing.estimate(question, simulated=False, relaxed=False)
-    written = deploy(outcome, target)
-    path = tmp_path / ("k.sh" if target == "vllm" else "k.yaml")
-    path.write_text(written.text, encoding="utf-8")
-    found = existing(str(path), Filled(gpu="h100-sxm", replicas=1) if target == "vllm" else Filled())
-    assert [each.launched.role for each in found] == ["prefill", "decode"]
-    assert [layout_of(each.launched).tp for each in found] == [1, 2]
-    if target != "vllm":
-        assert [each.launched.replicas for each in found] == [1, 2]
+def test_a_version_and_more_replicas_may_be_said(asked: dict[str, str], tmp_path: Path) -> None:
+    """What the user says beside a script holds where it does not contradict its comments."""
+    outcome = sizing.estimate(sizing.ask(asked["plain"]), simulated=False, relaxed=False)
+    path = tmp_path / "k"
+    path.write_text(deploy(outcome, "vllm").text, encoding="utf-8")
+    assert sizing.check(str(path), demand=asked["plain"], filled=Filled(gpu="h100-sxm"), simulated=False)
+    with pytest.raises(InputError, match="replicas: is 1 here, and --replicas says 2"):
+        sizing.check(str(path), demand=asked["plain"], filled=Filled(replicas=2), simulated=False)
