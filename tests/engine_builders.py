@@ -11,7 +11,7 @@ import numpy as np
 from builders import kernels_for, real_gpu, real_model
 
 from sizing.engine import rules, run, simulation
-from sizing.engine.batch import DecodeBatch, KvCache, Piece
+from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
 from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.requests import Lengths, Requests
 from sizing.engine.rules import SchedulerRules
@@ -102,11 +102,8 @@ class StubClock:
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         return self.prefill, 0.0
 
-    def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        return steps * self.decode
-
-    def steps_within(self, batch: DecodeBatch, time: float) -> int:
-        return max(1, -int(-time // self.decode))
+    def series(self, batch: DecodeBatch) -> StepSeries:
+        return StepSeries(self.decode)
 
 
 def stub_replica(requests: Requests, clock: Any, scheduling: SchedulerRules) -> Scheduler:

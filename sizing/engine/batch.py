@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 SLACK_SHARE = 1e-9
+TINY, ENDLESS_STEPS = 1e-300, 2**62
 
 
 @dataclass(slots=True)
@@ -76,24 +77,21 @@ class KvCache:
         """Decode steps from `step` on with blocks that fit into `free_bytes`; infinite where no block is needed."""
         if sequences == 0 or self.block_bytes == 0:
             return math.inf
-        blocks = int(free_bytes / self.block_bytes + 1e-9)
-        periods, left = divmod(blocks, sequences)
-        steps = periods * self.block_tokens
-        for offset in range(self.block_tokens):
-            left -= self.phases[(step + offset) % self.block_tokens]
+        periods, left = divmod(int(free_bytes / self.block_bytes + 1e-9), sequences)
+        steps, start = periods * self.block_tokens, step % self.block_tokens
+        for due in (self.phases * 2)[start : start + self.block_tokens]:
+            left -= due
             if left < 0:
-                return steps + offset
-        return steps + self.block_tokens
+                break
+            steps += 1
+        return steps
 
     def grow(self, sequences: int, step: int, steps: int) -> None:
         """Hold the blocks that decoding sequences ask for in `steps` steps from `step` on."""
-        if sequences == 0 or self.block_bytes == 0:
-            return
         periods, rest = divmod(steps, self.block_tokens)
-        blocks = periods * sequences
-        for offset in range(rest):
-            blocks += self.phases[(step + offset) % self.block_tokens]
-        self.held_bytes += blocks * self.block_bytes
+        start = step % self.block_tokens
+        due = (self.phases * 2)[start : start + rest]
+        self.held_bytes += (periods * sequences + sum(due)) * self.block_bytes
 
 
 class Piece(NamedTuple):
@@ -109,63 +107,55 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Window:
-    """Context within a window: `attended` = sum of min(context, tokens), growing by one a step and unfilled sequence.
+class DecodeBatch:
+    """The decoding sequences. `step` counts decode steps; `ends` is a heap of (step at which it ends, request).
 
-    `fills` says at which decode step each unfilled sequence fills the window; `ordered` is a heap of the same, whose
-    entries are skipped where `fills` no longer agrees (the sequence has left, or left and come back).
+    At decode step s all together attend to `attended` + `growing` * s tokens within a window: its growing sequences have not
+    filled it yet. `fills` is a heap of (step, window, request, its entry of `joined`) for the next window that each sequence fills
+    before it ends. Entries of both heaps are skipped where `joined` no longer agrees (the sequence has left, or left and come back).
     """
 
-    tokens: float
-    attended: float = 0.0
-    fills: dict[int, int] = field(default_factory=dict)
-    ordered: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def growing(self) -> int:
-        """Sequences that have not filled the window."""
-        return len(self.fills)
-
-    def next_fill(self) -> int | None:
-        """The decode step at which the next sequence fills the window, or None."""
-        while self.ordered:
-            at, request = self.ordered[0]
-            if self.fills.get(request) == at:
-                return at
-            heapq.heappop(self.ordered)
-        return None
-
-
-@dataclass(slots=True)
-class DecodeBatch:
-    """The decoding sequences. `step` counts decode steps; `ends` is a heap of (step at which it ends, request)."""
-
-    window_tokens: tuple[float, ...] = ()
+    windows: tuple[float, ...] = ()
     size: int = 0
     step: int = 0
     context: float = 0.0
     end_sum: int = 0
     ends: list[tuple[int, int]] = field(default_factory=list)
     joined: dict[int, tuple[int, float, int]] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)
+    attended: list[float] = field(default_factory=list)
+    growing: list[int] = field(default_factory=list)
+    fills: list[tuple[int, int, int, tuple[int, float, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Open one sum a window."""
-        self.windows = [Window(tokens) for tokens in self.window_tokens]
+        """Open the sums of each window."""
+        self.attended = [0.0 for _ in self.windows]
+        self.growing = [0 for _ in self.windows]
 
     def join(self, request: int, context: float, steps: int) -> None:
         """Add a sequence with `context` tokens that ends after `steps` decode steps."""
-        end = self.step + steps
-        self.joined[request] = (self.step, context, end)
+        start, end = self.step, self.step + steps
+        entry = self.joined[request] = (start, context, end)
         heapq.heappush(self.ends, (end, request))
         self.size += 1
         self.end_sum += end
         self.context += context
-        for window in self.windows:
-            window.attended += min(context, window.tokens)
-            if context < window.tokens:
-                window.fills[request] = self.step + int(window.tokens - context)
-                heapq.heappush(window.ordered, (window.fills[request], request))
+        filled = 0
+        for window, tokens in enumerate(self.windows):
+            if context >= tokens:
+                self.attended[window] += tokens
+                filled += 1
+            else:
+                self.attended[window] += context - start
+                self.growing[window] += 1
+        self._fills_next(filled, request, entry)
+
+    def _fills_next(self, window: int, request: int, entry: tuple[int, float, int]) -> None:
+        """Note when a sequence fills a window, the first that it has not filled, unless it ends before."""
+        if window < len(self.windows):
+            start, context, end = entry
+            at = start + int(self.windows[window] - context)
+            if at <= end:
+                heapq.heappush(self.fills, (at, window, request, entry))
 
     def leave(self, request: int) -> float:
         """Remove a sequence and return its context. Its heap entries are skipped when they surface."""
@@ -174,9 +164,13 @@ class DecodeBatch:
         now = context + (self.step - start)
         self.size -= 1
         self.context -= now
-        for window in self.windows:
-            window.attended -= min(now, window.tokens)
-            window.fills.pop(request, None)
+        reached = min(now, context + (end - start))  # what its last step gives beyond its end fills no window
+        for window, tokens in enumerate(self.windows):
+            if reached >= tokens:
+                self.attended[window] -= tokens
+            else:
+                self.attended[window] -= context - start
+                self.growing[window] -= 1
         return now
 
     @property
@@ -199,12 +193,12 @@ class DecodeBatch:
 
     def steps_until_window_fills(self) -> int | None:
         """Steps until a sequence fills a window, or None. Sums grow more slowly after that step."""
-        nearest: int | None = None
-        for window in self.windows:
-            at = window.next_fill()
-            if at is not None:
-                nearest = at - self.step if nearest is None else min(nearest, at - self.step)
-        return nearest
+        while self.fills:
+            at, _, request, entry = self.fills[0]
+            if self.joined.get(request) is entry:
+                return at - self.step
+            heapq.heappop(self.fills)
+        return None
 
     def advance(self, steps: int) -> None:
         """Move on by so many tokens of every sequence.
@@ -213,11 +207,53 @@ class DecodeBatch:
         """
         self.step += steps
         self.context += steps * self.size
-        for window in self.windows:
-            window.attended += steps * window.growing
-            while (at := window.next_fill()) is not None and at <= self.step:
-                window.attended -= self.step - at
-                del window.fills[heapq.heappop(window.ordered)[1]]
+        while self.fills and self.fills[0][0] <= self.step:
+            _, window, request, entry = heapq.heappop(self.fills)
+            if self.joined.get(request) is entry:
+                start, context, _ = entry
+                self.attended[window] += self.windows[window] - (context - start)
+                self.growing[window] -= 1
+                self._fills_next(window + 1, request, entry)
+
+
+class StepSeries(NamedTuple):
+    """Decode steps that grow evenly, none shorter than a floor: the host's time, which hides the first ones."""
+
+    first: float
+    growth: float = 0.0
+    floor: float = 0.0
+
+    def time(self, steps: int) -> float:
+        """Time of the first `steps` steps."""
+        covered = min(steps, self._covered()) if self.first < self.floor else 0
+        rest = steps - covered
+        start = self.first + covered * self.growth
+        return covered * self.floor + rest * start + self.growth * rest * (rest - 1) / 2
+
+    def steps_within(self, time: float) -> int:
+        """The fewest steps that take at least `time`; at least one."""
+        steps = self._about(time)
+        while self.time(steps) < time:
+            steps += 1
+        while steps > 1 and self.time(steps - 1) >= time:
+            steps -= 1
+        return steps
+
+    def _about(self, time: float) -> int:
+        """Number of steps that take `time`, to within rounding; at least one."""
+        covered = self._covered()
+        if covered and covered * self.floor >= time:
+            return max(1, math.ceil(time / self.floor))
+        rest = time - covered * self.floor
+        half = self.growth / 2
+        start = self.first + covered * self.growth - half
+        return max(1, covered + math.ceil(2 * rest / (start + math.sqrt(start**2 + 4 * half * rest))))
+
+    def _covered(self) -> int:
+        """Steps that the floor covers; practically all where they do not grow."""
+        if self.first >= self.floor:
+            return 0
+        return math.ceil(min((self.floor - self.first) / max(self.growth, TINY), ENDLESS_STEPS))
 
 
 class Clock(Protocol):
@@ -233,8 +269,5 @@ class Clock(Protocol):
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """(time of a step that prefills `pieces`, extra time until its first tokens are out)."""
 
-    def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Time of `steps` steps that decode only."""
-
-    def steps_within(self, batch: DecodeBatch, time: float) -> int:
-        """The fewest decode-only steps that take at least `time`."""
+    def series(self, batch: DecodeBatch) -> StepSeries:
+        """The decode-only steps from now on, while nothing changes but lengths."""

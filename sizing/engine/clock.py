@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.engine.batch import DecodeBatch, Piece
+from sizing.engine.batch import DecodeBatch, Piece, StepSeries
 from sizing.model import architecture, operations
 from sizing.replica.kernels import Kernels, corners
 from sizing.replica.step import (
@@ -26,7 +26,6 @@ from sizing.replica.step import (
     decode_attention_s,
     encoder_s,
     front_end,
-    front_end_s,
     gpu_seconds,
     joined_s,
     launch_s,
@@ -42,9 +41,8 @@ from sizing.specs.units import MICRO, MILLI
 
 LENGTH_POINTS_PER_OCTAVE = 4
 SHARE_POINTS_PER_OCTAVE = 2
+NO_TABLE = [0.0, 0.0]
 SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller ones cost as much
-
-TINY_S, ENDLESS_STEPS = 1e-300, 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +82,22 @@ def prefill_table(kernels: Kernels) -> Prefill:
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
 
 
-class StepSeries(NamedTuple):
-    """Steps that grow evenly, none shorter than a floor: the host's time, which hides the first ones."""
+class Decoding(NamedTuple):
+    """What a decode step of so many sequences takes, but for their contexts; `own` and `verified` tokens are those of the fullest rank.
 
-    first_s: float
-    growth_s: float
-    floor_s: float
+    The seconds of its layers and its head grow with the mean context, and with what of it lies within each window.
+    """
 
-    def seconds(self, steps: int) -> float:
-        """Seconds of the first `steps` steps."""
-        covered = min(steps, self._covered())
-        rest = steps - covered
-        start_s = self.first_s + covered * self.growth_s
-        return covered * self.floor_s + rest * start_s + self.growth_s * rest * (rest - 1) / 2
-
-    def about(self, seconds: float) -> int:
-        """Number of steps that take `seconds`, to within rounding; at least one."""
-        covered = self._covered()
-        if covered and covered * self.floor_s >= seconds:
-            return max(1, math.ceil(seconds / self.floor_s))
-        rest_s = seconds - covered * self.floor_s
-        half = self.growth_s / 2
-        start_s = self.first_s + covered * self.growth_s - half
-        return max(1, covered + math.ceil(2 * rest_s / (start_s + math.sqrt(start_s**2 + 4 * half * rest_s))))
-
-    def _covered(self) -> int:
-        """Steps that the floor covers; practically all where they do not grow."""
-        if self.first_s >= self.floor_s:
-            return 0
-        return math.ceil(min((self.floor_s - self.first_s) / max(self.growth_s, TINY_S), ENDLESS_STEPS))
+    own: float
+    verified: float
+    microbatches: int
+    layers_s: float
+    per_token_s: float
+    in_windows_s: list[float]
+    head_s: float
+    host_s: float
+    added_s: float
+    of_prompts_s: tuple[float, float]  # of body and head, and of the experts: a step with prefill has its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +129,17 @@ class StepClock:
     pp: int
     verified: int = 1
     tokens_per_step: float = 1.0
-    again_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    joined_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    again_s: list[float] = field(default_factory=lambda: NO_TABLE)
+    joined_s: list[float] = field(default_factory=lambda: NO_TABLE)
     encoder_s: float = 0.0
     largest_stage: float = 0.0
     last_stage: float = 0.0
     dp: int = 1
-    shared_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    shared_s: list[float] = field(default_factory=lambda: NO_TABLE)
     correction: Correction = UNCORRECTED
     own_step_s: float = 0.0
     own_sequence_s: float = 0.0
+    sizes: dict[int, Decoding] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def serial(self) -> float:
@@ -162,69 +148,83 @@ class StepClock:
 
     def outside(self, prompt_tokens: int) -> float:
         """Seconds that a request takes outside the steps, beside the server's thread."""
-        return float(front_end_s(self.front_end, prompt_tokens)) * self.correction.prefill - self.serial
+        factor, front_end = self.correction.prefill, self.front_end
+        return factor * (MILLI * front_end.per_request_ms + MICRO * front_end.per_prompt_token_us * prompt_tokens)
 
-    def _host(self, gpu_s: float, sequences: float, microbatches: float = 1.0) -> float:
+    def _host(self, gpu_s: float, sequences: float, microbatches: float) -> float:
         host_s = (self.host_step_s + self.host_sequence_s * sequences) * microbatches
         step_s = max(gpu_s, host_s) if self.overlapped else gpu_s + host_s
-        return step_s + self._added_s(sequences, microbatches, step_s)
+        return step_s + self._added_s(self._own_s(sequences, microbatches), step_s)
 
-    def _added_s(self, sequences: float, microbatches: float, step_s: float) -> float:
-        """Seconds that own runs add to a step of `step_s`, as `own_s` has them."""
-        return max((self.own_step_s + self.own_sequence_s * sequences) * microbatches, -MOST_TAKEN * step_s)
+    def _own_s(self, sequences: float, microbatches: float) -> float:
+        """Seconds that own runs add to a step, as `own_s` has them."""
+        return (self.own_step_s + self.own_sequence_s * sequences) * microbatches
 
-    def _own(self, micro: float) -> float:
-        """Sequences on the fullest rank, of a microbatch of at least one."""
-        return max(micro / self.dp, 1.0)
+    def _added_s(self, own_s: float, step_s: float) -> float:
+        return max(own_s, -MOST_TAKEN * step_s)
 
-    def _decode_parts(self, batch: DecodeBatch) -> tuple[float, float]:
+    def _decoding(self, size: int) -> Decoding:
+        """What a decode step of `size` sequences takes; kept, as sizes come again."""
+        found = self.sizes.get(size)
+        if found is None:
+            micro, microbatches = max(size / self.pp, 1.0), min(size, self.pp)
+            own = max(micro / self.dp, 1.0)  # of a microbatch of at least one sequence
+            verified = own * self.verified
+            floor_s, per_token_s, *in_windows_s = _row_at(self.decode_s, own)
+            body_s, head_s = _at(self.body_s, verified), _at(self.head_s, verified)
+            shared_s = _at(self.shared_s, micro * self.verified)
+            found = self.sizes[size] = Decoding(
+                own,
+                verified,
+                microbatches,
+                body_s + shared_s + _at(self.joined_s, own) + floor_s,
+                per_token_s,
+                in_windows_s,
+                head_s + _at(self.again_s, own),
+                (self.host_step_s + self.host_sequence_s * own) * microbatches,
+                self._own_s(own, microbatches),
+                (body_s + head_s, shared_s),
+            )
+        return found
+
+    def _decode_parts(self, batch: DecodeBatch, of: Decoding) -> tuple[float, float]:
         """(GPU seconds of a decode step now, growth per step)."""
-        micro, microbatches = max(batch.size / self.pp, 1.0), min(batch.size, self.pp)
-        own = self._own(micro)
-        floor_s, slope_s, *window_slopes_s = _row_at(self.decode_s, own)
-        layers_s = (
-            _at(self.body_s, own * self.verified)
-            + _at(self.shared_s, micro * self.verified)
-            + _at(self.joined_s, own)
-            + floor_s
-            + slope_s * batch.context / batch.size
-        )
-        growth = slope_s
-        for slope_s, window in zip(window_slopes_s, batch.windows, strict=True):
-            layers_s += slope_s * window.attended / batch.size
-            growth += slope_s * window.growing / batch.size
-        head_s = _at(self.head_s, own * self.verified) + _at(self.again_s, own)
-        pass_s = layers_s + head_s * microbatches
-        if (
-            self.pp > 1
-        ):  # a full pipeline waits for its slowest stage: that with the most layers, or the last with the head
-            largest_s = microbatches * self.largest_stage * layers_s
-            last_s = microbatches * (self.last_stage * layers_s + head_s)
+        size, step, growth = batch.size, batch.step, of.per_token_s
+        layers_s = of.layers_s + growth * batch.context / size
+        for slope_s, attended, growing in zip(of.in_windows_s, batch.attended, batch.growing, strict=True):
+            slope_s /= size
+            layers_s += slope_s * (attended + growing * step)
+            growth += slope_s * growing
+        pass_s = layers_s + of.head_s * of.microbatches
+        # A full pipeline waits for its slowest stage: that with the most layers, or the last with the head.
+        if self.pp > 1:
+            largest_s = of.microbatches * self.largest_stage * layers_s
+            last_s = of.microbatches * (self.last_stage * layers_s + of.head_s)
             if largest_s > max(pass_s, last_s):
-                pass_s, growth = largest_s, growth * microbatches * self.largest_stage
+                pass_s, growth = largest_s, growth * of.microbatches * self.largest_stage
             elif last_s > pass_s:
-                pass_s, growth = last_s, growth * microbatches * self.last_stage
+                pass_s, growth = last_s, growth * of.microbatches * self.last_stage
         return pass_s, growth * self.tokens_per_step
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """(seconds of a step with prefill, extra seconds until its first tokens are out)."""
-        decoding = batch.size if decodes else 0
-        micro = max(decoding / self.pp, 1.0) if decoding else 0.0
-        own = self._own(micro) if decoding else 0.0
-        verified = own * self.verified
-        gpu_s, new, prompts = max(self._rank_s(of_rank, verified) for of_rank in self._by_rank(pieces))
-        gpu_s += _at(self.shared_s, sum(piece.units for piece in pieces) + micro * self.verified)
-        if decoding:
-            decode_s, _ = self._decode_parts(batch)
-            gpu_s += decode_s - _at(self.body_s, verified) - _at(self.head_s, verified)
-            gpu_s -= _at(self.shared_s, micro * self.verified)
+        of = self._decoding(batch.size) if decodes and batch.size else None
+        own, verified, microbatches = of[:3] if of else (0.0, 0.0, 1)
+        gpu_s, new, prompts = self._fullest_s(pieces, verified)
+        if self.shared_s is not NO_TABLE:
+            micro = max(batch.size / self.pp, 1.0) if of else 0.0
+            gpu_s += _at(self.shared_s, sum(piece.units for piece in pieces) + micro * self.verified)
+        decode_s = 0.0
+        if of:
+            decode_s, _ = self._decode_parts(batch, of)
+            alone_s, shared_s = of.of_prompts_s
+            gpu_s += decode_s - alone_s - shared_s
         if new + verified > self.captured_tokens:
             gpu_s = max(gpu_s, self.launch_s)
-        microbatches = max(1.0, min(decoding, self.pp))
         whole_s, factors = self._host(gpu_s, own + prompts, microbatches), self.correction
         if self.pp == 1 and factors.decode == factors.prefill:
             return whole_s * factors.decode, 0.0
-        alone_s = self._host(self._decode_parts(batch)[0], own, microbatches) if decoding else 0.0
+        alone_s = self._host(decode_s, own, microbatches) if of else 0.0
         whole_s = float(corrected_s(factors, whole_s, min(alone_s, whole_s)))
         if self.pp == 1:
             return whole_s, 0.0
@@ -232,46 +232,34 @@ class StepClock:
         taken_s = alone_s + max(whole_s - alone_s, 0.0) * (self.largest_stage or 1 / self.pp)
         return taken_s, whole_s - taken_s
 
-    def _by_rank(self, pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
+    def _fullest_s(self, pieces: Sequence[Piece], verified: float) -> tuple[float, float, int]:
+        """`_rank_s` of the rank that takes longest."""
         if self.dp == 1:
-            return [pieces]
-        return [[piece for piece in pieces if piece.rank == rank] for rank in {piece.rank for piece in pieces}]
+            return self._rank_s(pieces, verified)
+        ranks = {piece.rank for piece in pieces}
+        return max(self._rank_s([piece for piece in pieces if piece.rank == rank], verified) for rank in ranks)
 
     def _rank_s(self, pieces: Sequence[Piece], verified: float) -> tuple[float, float, int]:
         """(GPU seconds of a rank's pieces with `verified` decode tokens, new tokens, prompts)."""
-        new = sum(piece.units for piece in pieces)
-        gpu_s = _at(self.body_s, new + verified) + _at(self.head_s, max(1.0, verified + len(pieces)))
-        gpu_s += self.prefill.floor_s
-        for piece in pieces:
-            gpu_s += self.prefill.seconds(piece.units, piece.prior)
-            if piece.first:
+        new, gpu_s = 0.0, self.prefill.floor_s
+        for _, units, prior, first, _ in pieces:
+            new += units
+            gpu_s += self.prefill.seconds(units, prior)
+            if first:
                 gpu_s += self.encoder_s
+        gpu_s += _at(self.body_s, new + verified) + _at(self.head_s, max(1.0, verified + len(pieces)))
         return gpu_s, new, len(pieces)
 
-    def _series(self, batch: DecodeBatch) -> StepSeries:
-        first_s, growth_s = self._decode_parts(batch)
-        micro = max(batch.size / self.pp, 1.0)
-        own, microbatches = self._own(micro), min(batch.size, self.pp)
-        host_s = (self.host_step_s + self.host_sequence_s * own) * microbatches
+    def series(self, batch: DecodeBatch) -> StepSeries:
+        """The decode steps from now on, in seconds, until a sequence ends or fills a window."""
+        of, factor = self._decoding(batch.size), self.correction.decode
+        first_s, growth_s = self._decode_parts(batch, of)
+        host_s = of.host_s
         if not self.overlapped:
             first_s, host_s = first_s + host_s, 0.0
-        added_s = self._added_s(own, microbatches, max(first_s, host_s))
-        steps = (first_s + added_s, growth_s, host_s + added_s if host_s else 0.0)
-        return StepSeries(*(self.correction.decode * seconds for seconds in steps))
-
-    def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Seconds of `steps` decode steps."""
-        return self._series(batch).seconds(steps)
-
-    def steps_within(self, batch: DecodeBatch, seconds: float) -> int:
-        """The fewest steps that take at least `seconds`; at least one."""
-        series = self._series(batch)
-        steps = series.about(seconds)
-        while series.seconds(steps) < seconds:
-            steps += 1
-        while steps > 1 and series.seconds(steps - 1) >= seconds:
-            steps -= 1
-        return steps
+        added_s = self._added_s(of.added_s, max(first_s, host_s))
+        floor_s = host_s + added_s if host_s else 0.0
+        return StepSeries(factor * (first_s + added_s), factor * growth_s, factor * floor_s)
 
 
 def _at(table: list[float], at: float) -> float:
@@ -342,7 +330,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
 def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most: int) -> list[float]:
     """Seconds for 0 .. most + 1 tokens; zero tokens cost as one. Without seconds nothing takes any."""
     if seconds is None:
-        return [0.0, 0.0]
+        return NO_TABLE
     tokens = np.maximum(np.arange(most + 2), 1)
     table: list[float] = np.asarray(lookup(grid, seconds, tokens.astype(float))).tolist()
     return table

@@ -191,17 +191,13 @@ def _route(replicas: Sequence[Scheduler], routing: Routing, number: int, rng: np
 def _advance(replica: Scheduler, until: float) -> None:
     """Run a replica until it would begin a step at `until` or later; an idle one waits."""
     while replica.now < until:
-        before = replica.now
-        replica.run(until)
-        replica.completed.clear()
-        if replica.now > before or replica.running:
+        if replica.step(until):
             continue
         wakes = replica.wakes_at
-        if replica.queue and wakes <= before:
-            return  # nothing moves: the queue's head can never be let in
-        if min(wakes, until) == math.inf:
-            return
+        if min(wakes, until) == math.inf or (replica.queue and wakes <= replica.now):
+            break  # nothing comes, or nothing moves: the queue's head can never be let in
         replica.now = min(wakes, until)
+    replica.completed.clear()
 
 
 def closed_loop(

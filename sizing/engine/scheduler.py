@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sizing.engine.batch import Clock, DecodeBatch, KvCache, Piece
+from sizing.engine.batch import ENDLESS_STEPS, Clock, DecodeBatch, KvCache, Piece
 from sizing.engine.requests import Requests, Watch
 from sizing.engine.rules import SchedulerRules
 from sizing.model.extras import cached_tokens
@@ -21,16 +21,27 @@ from sizing.model.extras import cached_tokens
 # SGLang's admission estimate (server_args and schedule_policy, 0.4 to 0.5): ratio of the output still to come that is
 # assumed to be needed, falling from its start to a floor in so many decode steps, reset when idle.
 RATIO_START, RATIO_FLOOR_SHARE, RATIO_STEPS = 0.7, 0.14, 600
+RATIO_FALL = RATIO_START * (1 - RATIO_FLOOR_SHARE) / RATIO_STEPS
 RETRACT_MARGIN_TOKENS = 20
 ROUNDING = 1e-9  # of a token: what sums of means may be off by
 MOST_LEFT = 4096  # requests that have ended and are still in the order of admission: so few are worth no search
 
 
 @dataclass(slots=True)
+class Prompt:
+    """A prompt in prefill: units left, those before them in the cache (`prior`), its attention-data rank, whether any was computed."""
+
+    left: float
+    prior: float
+    rank: int
+    begun: bool = False
+
+
+@dataclass(slots=True)
 class Scheduler:
     """The state of one replica. `observer`, where given, is called after each step with what it did.
 
-    Attention-data ranks of a replica step together: each prompt is prefilled on one of them (`ranks`), that with the fewest
+    Attention-data ranks of a replica step together: each prompt is prefilled on one of them, that with the fewest
     tokens when it is let in, and what decodes is spread evenly. Slots and cache are those of all ranks in one, so that none
     is full while another has room.
 
@@ -51,10 +62,8 @@ class Scheduler:
     coming: deque[tuple[float, int]] = field(default_factory=deque)
     served_until: float = 0.0
     queue: deque[int] = field(default_factory=deque)
-    prefilling: list[int] = field(default_factory=list)
-    ranks: dict[int, int] = field(default_factory=dict)
+    prefilling: dict[int, Prompt] = field(default_factory=dict)
     landing: deque[tuple[float, int]] = field(default_factory=deque)
-    done_units: dict[int, float] = field(default_factory=dict)
     units: Callable[[int], float] | None = None
     held: dict[int, float] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
@@ -94,13 +103,16 @@ class Scheduler:
         if self.pool.need(total, self.requests.isl[request]) > of_rank * (1 + 1e-12):
             self.refused.append(request)
             return
-        if self.clock.serial:
-            self.served_until = max(self.served_until, self.requests.arrival[request]) + self.clock.serial
+        serial = self.clock.serial
+        if serial:
+            self.served_until = max(self.served_until, self.requests.arrival[request]) + serial
             self.coming.append((self.served_until, request))
         else:
             self._queue(request)
 
     def _queue(self, request: int) -> None:
+        if not self.queue and not self.running:
+            self.ratio = RATIO_START
         self.queue.append(request)
         self.watch.queue += max(0.0, self.now - self.requests.arrival[request])  # before it, or while a step ran
         self.watch.queue_max = max(self.watch.queue_max, len(self.queue))
@@ -118,7 +130,8 @@ class Scheduler:
         """Take a step, or a stretch of them that ends by `until`; returns whether there was anything to do."""
         while self.coming and self.coming[0][0] <= self.now:
             self._queue(self.coming.popleft()[1])
-        self._admit()
+        if self.queue:
+            self._admit()
         if self.coming:
             until = min(until, self.coming[0][0])
         if self.prefilling:
@@ -146,10 +159,6 @@ class Scheduler:
 
     def _admit(self) -> None:
         rules = self.rules
-        if not self.queue:
-            if not self.running:
-                self.ratio = RATIO_START
-            return
         if rules.poll_steps and not self._steps_to_look():
             self.seen = len(self.queue)
         if rules.whole_batches and (self.running or not self._batch_is_due()):
@@ -166,13 +175,13 @@ class Scheduler:
             request = self.queue[0]
             if not rules.whole_batches and max(left) <= 0:
                 return
-            bytes_ = self._bytes_to_let_in(request, max(left))
-            if bytes_ is None or not self._fits_budget(request, max(left)):
+            takes, lacks = self._bytes_to_let_in(request, max(left))
+            if lacks > 0 or not self._fits_budget(request, max(left)):
                 return
             self.queue.popleft()
             self.seen -= 1
-            self.pool.held_bytes += bytes_
-            self.held[request] = bytes_
+            self.pool.held_bytes += takes
+            self.held[request] = takes
             self._in_order(request)
             if math.isnan(self.requests.admitted[request]):
                 self.requests.admitted[request] = self.now
@@ -180,13 +189,9 @@ class Scheduler:
                 self._next_token(request, self.requests.arrival[request])
                 left = []
                 continue
-            rank = left.index(max(left))
-            if rules.ranks > 1:
-                self.ranks[request] = rank
-            self.prefilling.append(request)
-            left[rank] -= min(
-                rules.units_per_request, self.total_units(request) - self.done_units.setdefault(request, 0.0)
-            )
+            rank, units = left.index(max(left)), self.total_units(request)
+            self.prefilling[request] = Prompt(units, self._in_cache(request), rank)
+            left[rank] -= min(rules.units_per_request, units)
 
     def _steps_to_look(self) -> int:
         """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""
@@ -206,11 +211,11 @@ class Scheduler:
         """Units to prefill: the prompt less its cached prefix, and what was generated before a preemption."""
         if self.units is not None:
             return self.units(request)
-        prompt = self.requests.isl[request]
-        return prompt - self._cached(request, prompt) + self.requests.generated[request]
+        return self.requests.isl[request] - self._in_cache(request) + self.requests.generated[request]
 
-    def _cached(self, request: int, prompt: int) -> int:
+    def _in_cache(self, request: int) -> int:
         """Tokens of a prompt that the prefix cache holds: a share, or what the turn of a conversation finds."""
+        prompt = self.requests.isl[request]
         return cached_tokens(prompt, self.prefix_hit) if self.finds is None else self.finds(request, prompt)
 
     def _left(self) -> list[float]:
@@ -220,9 +225,8 @@ class Scheduler:
         left = [budget - (self._decoding_on_rank() if rules.shared_budget else 0)] * rules.ranks
         if math.isinf(rules.budget):
             return left
-        for request in self.prefilling:
-            taken = min(rules.units_per_request, self.total_units(request) - self.done_units[request])
-            left[self.ranks.get(request, 0)] -= taken
+        for prompt in self.prefilling.values():
+            left[prompt.rank] -= min(rules.units_per_request, prompt.left)
         return left
 
     def _budget(self, decodes: bool) -> float:
@@ -243,26 +247,40 @@ class Scheduler:
             return True
         return self.total_units(request) <= left
 
-    def _bytes_to_let_in(self, request: int, left: float) -> float | None:
-        """Cache bytes that `request` takes on admission with so many units left of the step, or None when they are not free."""
+    def _bytes_to_let_in(self, request: int, left: float) -> tuple[float, float]:
+        """Cache bytes that `request` takes on admission with so many units left of the step, and those that it lacks.
+
+        It lacks infinitely many where sequences must end first, none where it may come in.
+        """
         pool, rules, requests = self.pool, self.rules, self.requests
-        prompt = requests.isl[request] + requests.generated[request]
-        whole = requests.isl[request] + requests.osl[request]
-        isl = requests.isl[request]
-        takes = pool.need(whole, isl) if rules.reserve == "reserve" else pool.need(prompt, isl)
-        must_be_free = takes
+        isl, osl, generated = requests.isl[request], requests.osl[request], requests.generated[request]
+        takes = must_be_free = pool.need(isl + (osl if rules.reserve == "reserve" else generated), isl)
         if rules.reserve == "first_chunk":
-            must_be_free = pool.need(min(prompt, left), isl)
+            must_be_free = pool.need(min(isl + generated, left), isl)
         elif rules.reserve == "estimate":
-            coming = requests.osl[request] - requests.generated[request]
-            expected = self.ratio * self.batch.to_come + coming
+            expected = self.ratio * self.batch.to_come + osl - generated
             must_be_free = takes + expected * pool.block_bytes / pool.block_tokens
         free = pool.free_bytes + pool.slack_bytes
         if rules.mixed and rules.reserve != "reserve":  # those who run take their blocks of the step first
             free -= pool.due_bytes(self.batch.step)
+        if takes > free:
+            return takes, math.inf
         # A request that finds the engine empty is let in though its output may not fit: it can be preempted later.
-        refused = takes > free or (must_be_free > free and self.running > 0)
-        return None if refused else takes
+        return takes, must_be_free - free if self.running else 0.0
+
+    def _steps_until_let_in(self) -> int:
+        """Decode steps for which the head of the queue stays out at least, if no sequence ends: one, but for rules that count steps."""
+        rules, pool, batch, steps = self.rules, self.pool, self.batch, ENDLESS_STEPS
+        if rules.hold_steps:
+            steps = max(1, rules.hold_steps - self.held_steps)
+        if rules.poll_steps:
+            steps = min(steps, self._steps_to_look() or rules.poll_steps)
+        if rules.reserve == "estimate" and self.running < rules.slots:  # which falls with each step
+            _, lacks = self._bytes_to_let_in(self.queue[0], math.inf)
+            falls = RATIO_FALL * batch.to_come + self.ratio * batch.size  # tokens a step, at most
+            if 0 < lacks < math.inf:
+                steps = min(steps, max(1, int(lacks * pool.block_tokens / pool.block_bytes / falls)))
+        return steps
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -271,49 +289,41 @@ class Scheduler:
         rules = self.rules
         decodes = rules.mixed and self.batch.size > 0
         if decodes and not self._make_room(1):
-            decodes = rules.mixed and self.batch.size > 0
+            decodes = self.batch.size > 0
         left = self._budget(decodes) - (self._decoding_on_rank() if rules.shared_budget and decodes else 0)
         left_on = [max(left, 1.0)] * rules.ranks
         pieces: list[Piece] = []
-        for request in self.prefilling:
-            rank, remaining = self.ranks.get(request, 0), self.total_units(request) - self.done_units[request]
-            units = min(rules.units_per_request, remaining, left_on[rank])
+        for request, prompt in self.prefilling.items():
+            units = min(rules.units_per_request, prompt.left, left_on[prompt.rank])
             if units <= 0:
                 continue
-            pieces.append(Piece(request, units, self._prior(request), self.done_units[request] == 0, rank))
-            left_on[rank] -= units
+            pieces.append(Piece(request, units, prompt.prior, not prompt.begun, prompt.rank))
+            left_on[prompt.rank] -= units
             if max(left_on) <= 0:
                 break
         taken, extra = self.clock.step(pieces, self.batch, decodes)
         self._pass(taken, 1, decodes, pieces)
-        for piece in pieces:
-            self.done_units[piece.request] += piece.units
         if decodes:
             self._end_sequences()
             if rules.microbatches > 1:  # each of those that carry prompts waits for the rest of its own pass
                 extra /= max(1, math.ceil(sum(piece.units for piece in pieces) / rules.budget))
-        self._end_prompts(pieces, extra)
+        for request, units, *_ in pieces:
+            self._computed(request, units, extra)
 
-    def _prior(self, request: int) -> float:
-        """Tokens that a chunk finds in the cache: units done, and the cached prefix."""
-        if self.units is not None:
-            return self.done_units[request]
-        return self.done_units[request] + self._cached(request, self.requests.isl[request])
-
-    def _end_prompts(self, pieces: Sequence[Piece], extra: float) -> None:
-        """Send finished prompts on to their next token: at once, or after the rest of a pass through a pipeline."""
-        for piece in pieces:
-            request = piece.request
-            if self.done_units[request] < self.total_units(request) - 1e-9:
-                continue
-            self.prefilling.remove(request)
-            del self.done_units[request]
-            self.ranks.pop(request, None)
-            if extra > 0:
-                behind = self.landing[-1][0] if self.landing else 0.0  # a pipeline keeps the order
-                self.landing.append((max(self.now + extra, behind), request))
-            else:
-                self._next_token(request)
+    def _computed(self, request: int, units: float, extra: float) -> None:
+        """Note units of a prompt as done; send a finished one on to its next token, after the rest of a pass through a pipeline."""
+        prompt = self.prefilling[request]
+        prompt.left -= units
+        prompt.prior += units
+        prompt.begun = True
+        if prompt.left > ROUNDING:
+            return
+        del self.prefilling[request]
+        if extra > 0:
+            behind = self.landing[-1][0] if self.landing else 0.0  # a pipeline keeps the order
+            self.landing.append((max(self.now + extra, behind), request))
+        else:
+            self._next_token(request)
 
     def _land(self) -> None:
         """Give those their token whose pass through the pipeline is over."""
@@ -339,39 +349,41 @@ class Scheduler:
 
     def _decode_stretch(self, until: float) -> None:
         """Many decode steps at once, as many as change nothing but lengths."""
-        batch, clock = self.batch, self.clock
+        batch = self.batch
         tokens, _ = batch.next_end()
         fills = batch.steps_until_window_fills()
         steps = self._steps_until(tokens if fills is None else min(tokens, fills))
-        room = self._steps_with_room()
-        if room < 1:
+        if not self._has_room(steps):
             self._make_room(1)
             if not batch.size:
                 return
-            room = max(self._steps_with_room(), 1)
-            steps = min(steps, self._steps_until(batch.next_end()[0]))
-        steps = int(min(steps, room))
-        if self.rules.hold_steps and self.queue:
-            steps = min(steps, max(1, self.rules.hold_steps - self.held_steps))
-        if self.rules.reserve == "estimate" and self.queue and self.running < self.rules.slots:
-            steps = 1  # the estimate falls with every step and may let the next one in
-        if self.rules.poll_steps and self.queue:
-            steps = min(steps, self._steps_to_look() or self.rules.poll_steps)
+            steps = int(min(steps, self._steps_until(batch.next_end()[0]), max(self._steps_with_room(), 1)))
+        if self.queue:
+            steps = min(steps, self._steps_until_let_in())
         steps = 1 if self.one_by_one else max(1, steps)
-        taken = clock.stretch(batch, steps)
+        series = self.clock.series(batch)
+        taken = series.time(steps)
         if steps > 1 and self.now + taken > until:
-            steps = min(steps, clock.steps_within(batch, until - self.now))
-            taken = clock.stretch(batch, steps)
+            steps = min(steps, series.steps_within(until - self.now))
+            taken = series.time(steps)
         self._pass(taken, steps, True, ())
         self._end_sequences()
 
     def _tokens_of(self, steps: int) -> int:
         """Whole tokens that `steps` steps give each sequence. The next steps get the rest of a mean."""
-        return int(self.owed + steps * self.tokens_per_step + ROUNDING)
+        return steps if self.tokens_per_step == 1 else int(self.owed + steps * self.tokens_per_step + ROUNDING)
 
-    def _steps_until(self, tokens: float) -> float:
+    def _steps_until(self, tokens: int) -> int:
         """Steps that give each sequence at least `tokens` tokens."""
-        return math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
+        return (
+            tokens if self.tokens_per_step == 1 else math.ceil((tokens - self.owed - ROUNDING) / self.tokens_per_step)
+        )
+
+    def _has_room(self, steps: int) -> bool:
+        """Whether the tokens of `steps` steps all find cache; the count of blocks is only asked where they may be short."""
+        pool, tokens = self.pool, self._tokens_of(steps)
+        most = (tokens // pool.block_tokens + 1) * self.batch.size
+        return most * pool.block_bytes <= pool.size_bytes - pool.held_bytes or self._steps_with_room() >= steps
 
     def _steps_with_room(self) -> float:
         """Steps whose tokens all find cache."""
@@ -384,38 +396,37 @@ class Scheduler:
 
     def _pass(self, taken: float, steps: int, decodes: bool, pieces: Sequence[Piece]) -> None:
         """Let time pass: grow the caches of decoding sequences and the integrals, and tell the observer."""
-        watch, batch = self.watch, self.batch
-        running = self.running
-        watch.queue += taken * len(self.queue)
-        watch.batch += taken * running
-        watch.busy += taken
-        watch.batch_max = max(watch.batch_max, running)
-        before = self.pool.held_bytes
+        watch, batch, pool, queued = self.watch, self.batch, self.pool, len(self.queue)
+        running, before, started = self.running, pool.held_bytes, self.now
         if decodes:
             tokens = self._tokens_of(steps)
             self.owed += steps * self.tokens_per_step - tokens
             self.passes += steps
             if self.rules.reserve != "reserve":
-                self.pool.grow(batch.size, batch.step, tokens)
+                pool.grow(batch.size, batch.step, tokens)
             batch.advance(tokens)
-            self.held_steps = self.held_steps + steps if self.queue else 0
-            self.ratio = max(
-                RATIO_START * RATIO_FLOOR_SHARE,
-                self.ratio - steps * RATIO_START * (1 - RATIO_FLOOR_SHARE) / RATIO_STEPS,
-            )
+            self.held_steps = self.held_steps + steps if queued else 0
+            if self.rules.reserve == "estimate":
+                self.ratio = max(RATIO_START * RATIO_FLOOR_SHARE, self.ratio - steps * RATIO_FALL)
         if pieces:
             self.held_steps = 0
             self.looked_at_pass = self.passes
-        watch.cache += taken * (before + self.pool.held_bytes) / 2
-        watch.cache_max = max(watch.cache_max, self.pool.held_bytes)
-        started = self.now
-        self.now += taken
+        held = pool.held_bytes
+        watch.queue += taken * queued
+        watch.batch += taken * running
+        watch.busy += taken
+        watch.cache += taken * (before + held) / 2
+        if running > watch.batch_max:
+            watch.batch_max = running
+        if held > watch.cache_max:
+            watch.cache_max = held
+        self.now = started + taken
         if self.observer is not None:
             self.observer(started, self.now, pieces, batch.size if decodes else 0)
 
     def _end_sequences(self) -> None:
         batch = self.batch
-        while batch.size:
+        while batch.size and batch.ends[0][0] <= batch.step:
             left, request = batch.next_end()
             if left > 0:
                 return
@@ -445,7 +456,7 @@ class Scheduler:
     def _make_room(self, steps: int) -> bool:
         """Preempt until the next `steps` decode steps have their blocks. Returns whether nothing had to go."""
         untouched = True
-        while self.batch.size and self._steps_with_room() < steps:
+        while self.batch.size and not self._has_room(steps):
             victim = self._victim()
             if victim is None:
                 break

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sizing.engine.batch import DecodeBatch, KvCache, Piece
+from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
 from sizing.engine.requests import Requests, course_lengths
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.scheduler import Scheduler
@@ -40,14 +40,9 @@ class TickClock:
         working = sum(piece.units for piece in pieces) * self.prefill / self.chunks
         return max(working, self.itl if decodes and batch.size else 0.0, SHORTEST_STEP), 0.0
 
-    def stretch(self, batch: DecodeBatch, steps: int) -> float:
-        """Ticks of `steps` steps that decode only."""
-        return steps * max(self.itl, SHORTEST_STEP)
-
-    def steps_within(self, batch: DecodeBatch, ticks: float) -> int:
-        """The fewest steps that take at least `ticks` ticks."""
-        each = max(self.itl, SHORTEST_STEP)
-        return max(1, -int(-ticks // each))
+    def series(self, batch: DecodeBatch) -> StepSeries:
+        """Steps that decode only, in ticks."""
+        return StepSeries(max(self.itl, SHORTEST_STEP))
 
 
 PREFILL, DECODE, EMPTY = "p", "d", "e"
@@ -217,7 +212,7 @@ def _observe(
     if keep_timeline:
         states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
         slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
-    first_tokens = sum(replica.done_units[p.request] + p.units >= replica.total_units(p.request) for p in pieces)
+    first_tokens = sum(p.units >= replica.prefilling[p.request].left for p in pieces)
     # The course counts a request's step lengths from its second decode step on, those of the last step too.
     later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
     slots.itl_sum += (end - start) * later

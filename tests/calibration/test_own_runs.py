@@ -253,7 +253,7 @@ def test_the_simulators_clock_and_the_exact_step_add_the_same(engine: str, step_
     for number in range(16):
         batch.join(number, 1000.0, 100)
     exact = step(kernels, Batch(decode_sequences=16.0, decode_context_tokens=1000.0)).total_s
-    assert clock.stretch(batch, 1) == pytest.approx(exact, rel=0.02)
+    assert clock.series(batch).time(1) == pytest.approx(exact, rel=0.02)
     assert exact > 0
 
 

@@ -39,7 +39,7 @@ def decoding(model: tuple[str, str, int], sequences: int, context: int, steps: i
 def test_a_decode_step_is_the_exact_one(model: tuple[str, str, int], sequences: int, context: int) -> None:
     of = served(model[0], model[1], tp=model[2])
     wanted = exact.step(of.kernels, exact.Batch(sequences, context)).total_s
-    got = of.clock.stretch(decoding(model, sequences, context), 1)
+    got = of.clock.series(decoding(model, sequences, context)).time(1)
     assert got == pytest.approx(wanted, rel=TABLE_TOLERANCE)
 
 
@@ -52,8 +52,8 @@ def test_unequal_contexts_cost_their_sum(model: tuple[str, str, int], contexts: 
         batch.join(number, float(context), 10_000)
     bare = replace(of.clock, host_step_s=0.0, host_sequence_s=0.0)
     size = len(contexts)
-    equal = [bare.stretch(decoding(model, size, context), 1) for context in contexts]
-    assert bare.stretch(batch, 1) == pytest.approx(sum(equal) / size, rel=1e-9)
+    equal = [bare.series(decoding(model, size, context)).time(1) for context in contexts]
+    assert bare.series(batch).time(1) == pytest.approx(sum(equal) / size, rel=1e-9)
 
 
 @given(models, st.integers(1, 8192), st.integers(0, 30_000))
@@ -96,17 +96,17 @@ def test_a_stretch_is_the_sum_of_its_steps(
         for number, context in enumerate(contexts):
             batch.join(number, float(context), 10_000)
     bare = replace(of.clock, host_step_s=0.0, host_sequence_s=0.0, overlapped=True)
-    clock: StepClock = replace(bare, host_step_s=host_share * bare.stretch(whole, 1), overlapped=overlapped)
+    clock: StepClock = replace(bare, host_step_s=host_share * bare.series(whole).time(1), overlapped=overlapped)
     taken, left = 0.0, steps
     while left:
         fill = whole.steps_until_window_fills()
         stretch = left if fill is None else min(left, fill)
-        taken += clock.stretch(whole, stretch)
+        taken += clock.series(whole).time(stretch)
         whole.advance(stretch)
         left -= stretch
     one_by_one = []
     for _ in range(steps):
-        one_by_one.append(clock.stretch(single, 1))
+        one_by_one.append(clock.series(single).time(1))
         single.advance(1)
     assert taken == pytest.approx(math.fsum(one_by_one), rel=1e-12)
 
@@ -117,10 +117,10 @@ def test_steps_within_is_the_fewest(
 ) -> None:
     of = served(model[0], model[1], tp=model[2])
     clock, batch = replace(of.clock, overlapped=overlapped), decoding(model, sequences, context)
-    steps = clock.steps_within(batch, seconds)
+    steps = clock.series(batch).steps_within(seconds)
     assert steps >= 1
-    assert clock.stretch(batch, steps) >= seconds
-    assert steps == 1 or clock.stretch(batch, steps - 1) < seconds
+    assert clock.series(batch).time(steps) >= seconds
+    assert steps == 1 or clock.series(batch).time(steps - 1) < seconds
 
 
 @given(models, st.integers(1, 60), st.integers(1, 3000), st.integers(1, 2000))
@@ -129,7 +129,7 @@ def test_steps_within_the_time_of_a_stretch_are_its_steps(
 ) -> None:
     of = served(model[0], model[1], tp=model[2])
     batch = decoding(model, sequences, context)
-    assert of.clock.steps_within(batch, of.clock.stretch(batch, steps)) == steps
+    assert of.clock.series(batch).steps_within(of.clock.series(batch).time(steps)) == steps
 
 
 @given(st.integers(1, 64), st.integers(10, 5000))
@@ -140,7 +140,7 @@ def test_two_stages_serve_a_batch_no_slower_than_twice_one_pass_of_half(sequence
     for number in range(2 * sequences):
         batch.join(number, float(context), 100)
     half = exact.step(of.kernels, exact.Batch(sequences, context)).total_s
-    got = of.clock.stretch(batch, 1)
+    got = of.clock.series(batch).time(1)
     assert half * (1 - TABLE_TOLERANCE) <= got <= 2 * half
 
 
@@ -179,9 +179,9 @@ def test_sums_advance_as_if_every_sequence_were_counted(
                 del contexts[gone]
         assert batch.size == len(contexts)
         assert batch.context == sum(contexts.values())
-        for window in batch.windows:
-            assert window.attended == sum(min(c, window.tokens) for c in contexts.values())
-            assert window.growing == sum(c < window.tokens for c in contexts.values())
+        for tokens, attended, growing in zip(windows, batch.attended, batch.growing, strict=True):
+            assert attended + growing * batch.step == sum(min(c, tokens) for c in contexts.values())
+            assert growing == sum(c < tokens for c in contexts.values())
         left = [w - c for w in windows for c in contexts.values() if c < w]
         assert batch.steps_until_window_fills() == (min(left) if left else None)
         assert batch.to_come == sum(end - batch.step for _, _, end in batch.joined.values())

@@ -193,7 +193,9 @@ def test_nothing_is_held_when_all_is_done(scenario: Scenario) -> None:
     assert (replica.in_flight, replica.running, replica.held) == (0, 0, {})
     assert replica.batch.size == 0 and replica.batch.to_come == 0
     assert replica.batch.context == pytest.approx(0, abs=1e-6)
-    assert all(w.growing == 0 and w.attended == pytest.approx(0, abs=1e-6) for w in replica.batch.windows)
+    assert not any(replica.batch.growing) and replica.batch.attended == pytest.approx(
+        [0.0] * len(replica.batch.windows)
+    )
 
 
 @given(scenarios(), st.floats(0.05, 0.95))

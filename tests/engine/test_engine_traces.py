@@ -40,4 +40,4 @@ def test_nothing_is_kept_of_requests_that_have_ended(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(scheduler, "MOST_LEFT", 50)
     replica = driven(Requests.of_rows(rows(2000, 100.0)))
     assert len(replica.order) <= 51 + 2 * replica.watch.batch_max
-    assert not replica.held and not replica.done_units
+    assert not replica.held and not replica.prefilling

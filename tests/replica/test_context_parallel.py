@@ -246,7 +246,7 @@ def test_the_table_of_steps_agrees_with_the_exact_step() -> None:
         for number in range(16):
             batch.join(number, round(context), 100)
         if chosen.layout.pp == 1:
-            assert clock.stretch(batch, 1) == pytest.approx(exact, rel=0.02)
+            assert clock.series(batch).time(1) == pytest.approx(exact, rel=0.02)
 
 
 # --- the search and the command line ------------------------------------------------------------------------------

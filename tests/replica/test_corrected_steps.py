@@ -78,7 +78,7 @@ def test_the_clock_and_the_exact_step_scale_alike(
         for number in range(decoding):
             batch.join(number, 700.0, 1000)
         pieces = [Piece(1000 + n, 500.0, 0.0) for n in range(prompts)]
-        taken = sum(clock.step(pieces, batch, decoding > 0)) if prompts else clock.stretch(batch, 1)
+        taken = sum(clock.step(pieces, batch, decoding > 0)) if prompts else clock.series(batch).time(1)
         whole = exact.Batch(float(decoding), 700.0, float(prompts), 500.0 if prompts else 0.0, 0.0, float(prompts))
         step = exact.step(each, whole)
         assert sum(one.seconds for one in step.operations) == pytest.approx(step.gpu_s)

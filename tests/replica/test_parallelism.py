@@ -102,7 +102,7 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
         batch.join(number, 1000.0, 100)
     service = load("deepseek-v3", tp=1, pp=11).batching
     closed_s = float(np.asarray(decode_step_s(curves, service, 220.0)))
-    assert clock.stretch(batch, 1) == pytest.approx(closed_s, rel=0.01)
+    assert clock.series(batch).time(1) == pytest.approx(closed_s, rel=0.01)
     assert clock.largest_stage == curves.largest_stage == 6 / 61
 
 
