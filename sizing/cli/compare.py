@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from sizing.cli.estimate import to_size
-from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
 from sizing.question.rules import OF_DEMAND
-from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, sets_demand, states_demand
+from sizing.question.values import QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from sizing.report.compare import Replaced
     from sizing.specs.workload import Objective, Workload
 
+OWN_OPTIONS = (
+    Field("sort", TEXT, ("--sort",), "Order: gpus, cost or energy. Default: the objective, gpus without one.", OWN),
+    Field("replace", TEXT, ("--replace",), "What takes the place of these GPUs: 8xh100-sxm. The most that they serve within the limits is the demand.", OWN),
+    JOBS,
+)  # fmt: skip
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if states_demand(option))
 STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
@@ -32,29 +37,8 @@ NO_DEMAND = Fault(
 )
 
 
-@takes((*QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    sort: Annotated[
-        str | None,
-        typer.Option("--sort", help="Order: gpus, cost or energy. Default: the objective, gpus without one."),
-    ] = None,
-    replace: Annotated[
-        str | None,
-        typer.Option(
-            "--replace",
-            help="What takes the place of these GPUs: 8xh100-sxm. The most that they serve within the limits is the demand.",
-        ),
-    ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
-    ] = None,
-    **values: Any,
-) -> None:
+@takes((*OWN_OPTIONS, *QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
+def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
     """Compare GPU types and weight precisions for one demand.
 
     Each is in its best layout. Those that can't serve the demand stay, with why.
@@ -74,14 +58,14 @@ def command(
     from sizing.report.compare import document, record
 
     if measured is not None:
-        from sizing.cli.measured import compare_from
+        from sizing.cli.measured import Added, print_from
 
-        compare_from(measured, workload, {**values, "replace": replace, "jobs": jobs}, sort)
+        print_from(measured, workload, values, Added(whole=True, sort=values["sort"]))
         return
-    if replace is not None:  # whose GPUs say what the demand is
+    if values["replace"] is not None:  # whose GPUs say what the demand is
         values = without_settings(values, OF_DEMAND)
-    asked = ask(workload, {**values, "sort": sort, "replace": replace})
-    most = min(jobs or cores(), len(candidates_of(asked.question)))
+    asked = ask(workload, values)
+    most = min(values["jobs"] or cores(), len(candidates_of(asked.question)))
     with Bar("Comparing") as bar:
         outcomes = compare(
             asked.question,

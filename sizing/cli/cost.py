@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
 from sizing.question.values import WORKLOAD_OPTIONS, comma_separated
 from sizing.specs.errors import Fault, InputError
 
@@ -31,16 +31,7 @@ NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
 @takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
-    ] = None,
-    **values: Any,
-) -> None:
+def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
     """Compare the cost of own servers, rented GPUs and an API.
 
     Each has $ a year, per 1,000 requests and per million tokens, and the load from which it pays.
@@ -61,11 +52,11 @@ def command(
         Part(lambda: ways_of(values)),
     )
     if measured is not None:
-        from sizing.cli.measured import cost_from
+        from sizing.cli.measured import PAID, Added, print_from
         from sizing.question.values import check
 
         check(output, plot, ways)
-        cost_from(measured, workload, values, ways.value)
+        print_from(measured, workload, values, Added(PAID, ways=ways.value))
         return
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
     check_rules(of_kind(asked, rows=False), WORKLOAD_OPTIONS, values)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.cli.output import chosen_format, complain, write, write_picture
 from sizing.question.rules import broken, check_rules
 from sizing.question.values import (
@@ -19,6 +19,9 @@ from sizing.question.values import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    TEXT,
+    WHOLE,
+    Field,
     Part,
     check,
     comma_separated,
@@ -39,14 +42,26 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Workload
 
-OWN = ("tp", "pp")  # lists here
+LISTED_SIZES = ("tp", "pp")  # lists here
 OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # the load is one replica's concurrency, whatever the demand
 GPU_HELP = "GPU type, several with commas, a profile's path, or all. Default: the workload's, or as measured."
+OWN_OPTIONS = (
+    Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2.", OWN),
+    Field("pp", TEXT, ("--pp",), "Pipeline parallelism, a line each; 1 by default.", OWN),
+    Field("concurrency", TEXT, ("--concurrency",), "Requests in flight on one replica: 1,8,64, doublings 1..512x2 (default), steps 10..100:10; on average, under arrivals at random times. On separate pools over both, by default up to the most that they hold.", OWN),
+    Field("closed_loop", bool, ("--closed-loop",), "Hold exactly so many in flight at any time, as a benchmark's synchronised clients do; always so beside --measured.", OWN),
+    Field("x", TEXT, ("--x",), "Latency to draw against: ttft, itl or e2e. Default: TTFT of streams (ITL or E2E where that alone is limited), else E2E.", OWN),
+    Field("measured", TEXT, ("--measured",), "CSV file of measured rows (mode closed_loop); predictions join with a workload or -m.", OWN),
+    Field("measured_only", bool, ("--measured-only",), "Take -m and the workload as filters of the rows; predict nothing.", OWN),
+    Field("plot", TEXT, ("--plot",), "Draw it into FILE.svg, .png or .pdf (llmsize[plot]).", OWN),
+    Field("seed", WHOLE, ("--seed",), "Seed of drawn lengths; equal seeds give equal output.", OWN),
+    JOBS,
+)  # fmt: skip
 CURVE_OPTIONS = (
     *(option._replace(help=GPU_HELP) if option.name == "gpu" else option for option in MODEL_OPTIONS),
     *(option for option in DEMAND_OPTIONS if option.name in OF_DEMAND),
     *LIMIT_OPTIONS,
-    *(option for option in SERVING_OPTIONS if option.name not in OWN),
+    *(option for option in SERVING_OPTIONS if option.name not in LISTED_SIZES),
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
     *SET_OPTIONS,
@@ -65,55 +80,8 @@ NO_GPU = Fault(
 )
 
 
-@takes((*CURVE_OPTIONS, *FORMAT_OPTIONS, *CLOSED_FORM))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    tp: Annotated[
-        str | None,
-        typer.Option("--tp", help="Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2."),
-    ] = None,
-    pp: Annotated[str | None, typer.Option("--pp", help="Pipeline parallelism, a line each; 1 by default.")] = None,
-    concurrency: Annotated[
-        str | None,
-        typer.Option(
-            "--concurrency",
-            help="Requests in flight on one replica: 1,8,64, doublings 1..512x2 (default), steps 10..100:10; on average, under arrivals at random times. On separate pools over both, by default up to the most that they hold.",
-        ),
-    ] = None,
-    closed_loop: Annotated[
-        bool,
-        typer.Option(
-            "--closed-loop",
-            help="Hold exactly so many in flight at any time, as a benchmark's synchronised clients do; always so beside --measured.",
-        ),
-    ] = False,
-    x: Annotated[
-        str | None,
-        typer.Option(
-            "--x",
-            help="Latency to draw against: ttft, itl or e2e. Default: TTFT of streams (ITL or E2E where that alone is limited), else E2E.",
-        ),
-    ] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option(
-            "--measured", help="CSV file of measured rows (mode closed_loop); predictions join with a workload or -m."
-        ),
-    ] = None,
-    measured_only: Annotated[
-        bool, typer.Option("--measured-only", help="Take -m and the workload as filters of the rows; predict nothing.")
-    ] = False,
-    plot: Annotated[
-        str | None, typer.Option("--plot", help="Draw it into FILE.svg, .png or .pdf (llmsize[plot]).")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of drawn lengths; equal seeds give equal output.")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
-    **values: Any,
-) -> None:
+@takes((*OWN_OPTIONS, *CURVE_OPTIONS, *FORMAT_OPTIONS, *CLOSED_FORM))
+def command(workload: WorkloadName = None, **values: Any) -> None:
     """Draw throughput against latency and mark the best point.
 
     The best point keeps the limits. The Pareto set, knees and full caches are marked too.
@@ -123,9 +91,7 @@ def command(
     from sizing.report.curve.record import record
     from sizing.report.curve.sections import document, figure
 
-    own = {"tp": tp, "pp": pp, "concurrency": concurrency, "closed_loop": closed_loop, "x": x, "measured": measured}
-    rest = {"measured_only": measured_only, "plot": plot, "seed": seed, "jobs": jobs}
-    asked = _asking(workload, {**values, **own, **rest})
+    asked = _asking(workload, values)
     found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
     write(document(found), asked.format)
     if asked.own.picture is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sizing.cli.options import OUTPUT, VERIFY_OPTIONS, takes
+from sizing.cli.options import OUTPUT, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.values import QUESTION_OPTIONS, TEXT, Field
 
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ DEPLOY_OPTIONS = (
 
 
 @takes((*QUESTION_OPTIONS, *DEPLOY_OPTIONS, *VERIFY_OPTIONS))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    **values: Any,
-) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> None:
     """Write the launch command or manifests of what `estimate` answers.
 
     Its flags are those of the engine version; `llmsize check` reads them back.

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.options import (
+    EXPLAIN_OPTIONS,
+    FORMAT_OPTIONS,
+    QUIET_OPTIONS,
+    VERIFY_OPTIONS,
+    MeasuredRows,
+    WorkloadName,
+    takes,
+)
 from sizing.question.values import DEMAND, QUESTION_OPTIONS, TEXT, Field
 from sizing.specs.errors import Fault, InputError
 
@@ -35,17 +43,12 @@ OPTIONS = (*QUESTION_OPTIONS, *TRACE_OPTIONS, *LINE_FORMATS, *VERIFY_OPTIONS, *E
 
 @takes(OPTIONS)
 def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
+    workload: WorkloadName = None,
     others: Annotated[
         list[str] | None,
         typer.Argument(help="More workloads, with --format jsonl: a line of JSON each, in their order."),
     ] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
-    ] = None,
+    measured: MeasuredRows = None,
     **values: Any,
 ) -> None:
     """Find the fewest GPUs that serve a demand within latency limits.
@@ -64,9 +67,9 @@ def command(
         _several((workload, *others), {**values, "from": measured})
         return
     if measured is not None:
-        from sizing.cli.measured import estimate_from
+        from sizing.cli.measured import print_from
 
-        estimate_from(measured, workload, values)
+        print_from(measured, workload, values)
         return
     output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
     minute = Part(lambda: _busiest(values))

@@ -2,160 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from sizing.report.listings import Listing
 
 Name = Annotated[str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")]
 AsYaml = Annotated[bool, typer.Option("--yaml", help="The file of one entry, to be pasted and edited.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
 
 
-def _list(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], as_json: bool) -> None:
+class Stated(NamedTuple):
+    """One entry: its id, its file, what it states, and whether the file is of it alone."""
+
+    id: str
+    path: Path
+    entry: dict[str, Any]
+    is_whole: bool = True
+
+
+def _stated(found: Any, path: Path | None = None, *, is_whole: bool = True) -> Stated:
+    """What a profile's file states (null where stated so), without defaults."""
+    return Stated(found.id, path or found.path, found.spec.model_dump(mode="json", exclude_unset=True), is_whole)
+
+
+def _answer(listed: Listing, one: Stated | None, *, json: bool, yaml: bool) -> None:
+    """Write the list, or the one entry that was asked for; with `yaml` the file of that entry."""
     from sizing.cli.output import write
-    from sizing.report.listings import Listing, document_of_list
+    from sizing.report.listings import Entry, document_of_entry, document_of_list
 
-    write(document_of_list(Listing(title, columns, tuple(rows))), "json" if as_json else "table")
+    if yaml:
+        _print_file(one, json=json)
+    elif one is not None:
+        write(document_of_entry(Entry(one.id, one.path.name, one.entry)), "json" if json else "table")
+    else:
+        write(document_of_list(listed), "json" if json else "table")
 
 
-def _printed(name: str | None, path: Path | None, *, as_json: bool, is_whole: bool = True) -> None:
+def _print_file(one: Stated | None, *, json: bool) -> None:
     """Print the file of an entry without the line for editors, which is of its place."""
     from sizing.catalog.files import read_text
     from sizing.cli.output import print_text
-    from sizing.specs.errors import Fault, InputError
+    from sizing.specs.errors import InputError
 
-    if name is None or path is None or as_json:
-        why = "contradicts --json" if as_json else "is of one entry"
-        raise InputError(Fault(why, field="--yaml", allowed="one of them" if as_json else "with a name"))
-    if not is_whole or path.suffix not in (".yaml", ".yml"):
-        raise InputError(
-            Fault(f"{name!r} has no file of its own", field="--yaml", allowed="the name of a whole profile")
-        )
-    lines = read_text(path).splitlines()
+    if json:
+        raise InputError("contradicts --json", field="--yaml", allowed="one of them")
+    if one is None:
+        raise InputError("is of one entry", field="--yaml", allowed="with a name")
+    if not one.is_whole or one.path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{one.id!r} has no file of its own", field="--yaml", allowed="the name of a whole profile")
+    lines = read_text(one.path).splitlines()
     print_text("\n".join(line for line in lines if not line.startswith("# yaml-language-server")))
 
 
-def _show(title: str, path: Any, entry: dict[str, Any], as_json: bool) -> None:
-    from sizing.cli.output import write
-    from sizing.report.listings import Entry, document_of_entry
-
-    write(document_of_entry(Entry(title, str(path), entry)), "json" if as_json else "table")
-
-
-def _stated(spec: BaseModel) -> dict[str, Any]:
-    """The stated fields of a profile (null where stated so), without defaults."""
-    return spec.model_dump(mode="json", exclude_unset=True)
+GPU_COLUMNS = ("name", "memory_gib", "bandwidth_gb_per_s", "bf16_tflops", "fp8_tflops", "link", "measured", "aliases")
+MODEL_COLUMNS = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
+WORKLOAD_COLUMNS = ("name", "model", "isl", "osl", "mode", "description")
 
 
 def gpus(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the GPU types known, or show one with its sources."""
     from sizing.catalog import profiles
+    from sizing.report.listings import Listing
 
-    found = profiles.load_gpu(name) if name else None
-    if yaml:
-        _printed(name, None if found is None else found.path, as_json=json, is_whole=":" not in (name or ""))
-        return
-    if found:
-        _show(found.id, found.path.name, _stated(found.spec), json)
-        return
-    columns = (
-        "name",
-        "memory_gib",
-        "bandwidth_gb_per_s",
-        "bf16_tflops",
-        "fp8_tflops",
-        "link",
-        "measured",
-        "aliases",
-    )
-    rows = []
-    for id_ in profiles.GPUS.ids:
+    def row(id_: str) -> tuple[Any, ...]:
         gpu = profiles.load_gpu(id_).spec
-        sheet = gpu.datasheet
+        sheet, tflops = gpu.datasheet, gpu.datasheet.dense_tflops
         link = f"{sheet.link.kind} x{sheet.link.domain_gpus}" if sheet.link else "PCIe"
-        rows.append(
-            (id_, sheet.memory.cuda_visible_gib, sheet.memory.bandwidth_gb_per_s, sheet.dense_tflops.bf16 or sheet.dense_tflops.fp16,
-             sheet.dense_tflops.fp8, link, bool(gpu.efficiency), ", ".join(gpu.aliases))
-        )  # fmt: skip
-    _list("gpus", columns, rows, json)
+        sizes = sheet.memory.cuda_visible_gib, sheet.memory.bandwidth_gb_per_s, tflops.bf16 or tflops.fp16, tflops.fp8
+        return (id_, *sizes, link, bool(gpu.efficiency), ", ".join(gpu.aliases))
+
+    one = _stated(profiles.load_gpu(name), is_whole=":" not in name) if name else None
+    rows = () if one else tuple(map(row, profiles.GPUS.ids))
+    _answer(Listing("gpus", GPU_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
 def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the models known, or show one with its sources."""
     from sizing.catalog import models
+    from sizing.report.listings import Listing
 
-    found = models.load_model(name) if name else None
-    if yaml:
-        _printed(name, None if found is None else found.path, as_json=json)
-        return
-    if found:
-        facts = _stated(found.facts) if found.facts else {"config": str(found.path)}
-        _show(found.id, found.path.name, facts, json)
-        return
-    columns = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
-    rows = []
-    for id_ in models.SHELF.ids:
-        facts_ = models.load_model(id_).facts
-        if facts_ is not None:
-            rows.append((id_, facts_.parameters_b, facts_.active_parameters_b, facts_.name, ", ".join(facts_.aliases)))
-    _list("models", columns, rows, json)
+    one, rows = None, tuple[tuple[Any, ...], ...]()
+    if name:
+        found = models.load_model(name)
+        stated = found.facts.model_dump(mode="json", exclude_unset=True) if found.facts else {"config": str(found.path)}
+        one = Stated(found.id, found.path, stated)
+    else:
+        known = [(id_, models.load_model(id_).facts) for id_ in models.SHELF.ids]
+        rows = tuple(
+            (id_, f.parameters_b, f.active_parameters_b, f.name, ", ".join(f.aliases)) for id_, f in known if f
+        )
+    _answer(Listing("models", MODEL_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
 def engines(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the serving engines known, or show one with its settings."""
     from sizing.catalog import profiles
+    from sizing.model.settings import check_version
+    from sizing.report.listings import Listing
 
+    one, rows = None, tuple[tuple[Any, ...], ...]()
     if name:
-        from sizing.model.settings import check_version
-
         found, version = profiles.load_engine(name)
         check_version(found.spec, version)
-        if yaml:
-            _printed(name, found.path, as_json=json)
-            return
-        _show(found.id, found.path.name, _stated(found.spec), json)
-        return
-    if yaml:
-        _printed(None, None, as_json=json)
-    rows = []
-    for id_ in profiles.ENGINES.ids:
-        engine = profiles.load_engine(id_)[0].spec
-        rows.append((id_, engine.oldest, engine.newest, ", ".join(engine.aliases)))
-    _list("engines", ("name", "oldest", "newest", "aliases"), rows, json)
+        one = _stated(found)
+    else:
+        known = [(id_, profiles.load_engine(id_)[0].spec) for id_ in profiles.ENGINES.ids]
+        rows = tuple((id_, engine.oldest, engine.newest, ", ".join(engine.aliases)) for id_, engine in known)
+    _answer(Listing("engines", ("name", "oldest", "newest", "aliases"), rows), one, json=json, yaml=yaml)
 
 
 def workloads(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
     """List the ready workloads and fleets, or show one."""
     from sizing.catalog import workloads
-    from sizing.catalog import workloads as fleets
     from sizing.catalog.shelf import find
+    from sizing.report.listings import Listing
 
-    if yaml:
-        known = fleets.FLEETS if name in fleets.FLEETS.ids else workloads.SHELF
-        _printed(name, None if name is None else find(name, known).path, as_json=json)
-        return
-    if name in fleets.FLEETS.ids and (fleet := fleets.find_fleet(name)) is not None:
-        _show(fleet.id, f"{fleet.id}.yaml", _stated(fleet.spec), json)
-        return
+    one, rows = None, tuple[tuple[Any, ...], ...]()
     if name:
-        found = workloads.load_workload(name)
-        _show(found.id, found.path.name, _stated(found.spec), json)
-        return
-    rows: list[tuple[Any, ...]] = []
-    for id_ in workloads.SHELF.ids:
-        spec = workloads.load_workload(id_).spec
-        rows.append((id_, spec.model, spec.tokens.isl, spec.tokens.osl, spec.mode, spec.description or ""))
-    for id_ in fleets.FLEETS.ids:
-        fleet = fleets.find_fleet(id_)
-        if fleet is not None:
-            count = f"{len(fleet.members)} workloads"
-            rows.append((id_, count, None, None, "fleet", fleet.spec.description or ""))
-    _list("workloads", ("name", "model", "isl", "osl", "mode", "description"), rows, json)
+        fleet = workloads.find_fleet(name) if name in workloads.FLEETS.ids else None
+        one = (
+            _stated(workloads.load_workload(name))
+            if fleet is None
+            else _stated(fleet, find(name, workloads.FLEETS).path)
+        )
+    else:
+        specs = [(id_, workloads.load_workload(id_).spec) for id_ in workloads.SHELF.ids]
+        fleets = [(id_, fleet) for id_ in workloads.FLEETS.ids if (fleet := workloads.find_fleet(id_)) is not None]
+        rows = (
+            *((id_, w.model, w.tokens.isl, w.tokens.osl, w.mode, w.description or "") for id_, w in specs),
+            *(
+                (id_, f"{len(fleet.members)} workloads", None, None, "fleet", fleet.spec.description or "")
+                for id_, fleet in fleets
+            ),
+        )
+    _answer(Listing("workloads", WORKLOAD_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
 PRICE_COLUMNS = (
@@ -177,7 +161,8 @@ def prices(
     from sizing.catalog import profiles
     from sizing.catalog.prices import api_offers, offers
     from sizing.catalog.shelf import hyphenated
-    from sizing.specs.errors import Fault, InputError
+    from sizing.report.listings import Listing
+    from sizing.specs.errors import InputError
 
     rows: list[tuple[Any, ...]] = []
     for id_ in profiles.GPUS.ids:
@@ -193,7 +178,8 @@ def prices(
     found = [row for row in rows if word in hyphenated(row[0]) or word == hyphenated(row[1])]
     if not found:
         allowed = "a GPU type, a provider or a model of llmsize prices"
-        raise InputError(Fault(f"no price of {name!r} is known", allowed=allowed))
+        raise InputError(f"no price of {name!r} is known", allowed=allowed)
     # Addresses would break the lines of a terminal: JSON has them.
     columns = PRICE_COLUMNS if json else PRICE_COLUMNS[:-1]
-    _list("prices", columns, (row if json else row[:-1] for row in found), json)
+    rows_shown = tuple(row if json else row[:-1] for row in found)
+    _answer(Listing("prices", columns, rows_shown), None, json=json, yaml=False)

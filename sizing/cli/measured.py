@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -14,11 +14,10 @@ from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from sizing.answers.measured import Measured
-    from sizing.answers.measured_size import MeasuredSize
     from sizing.catalog.shelf import Found
     from sizing.planning.bill import Ways
     from sizing.planning.rules import ProvisionRules
-    from sizing.question.ask import MeasuredQuestion
+    from sizing.question.values import Part
     from sizing.report.measured import MeasuredAnswer
     from sizing.specs.workload import Workload
 
@@ -41,138 +40,85 @@ RESERVED = (
 PAID = ("own", "cloud", "api", "split", "provider")
 RESULT_ENDINGS = (".json", ".jsonl")
 COUNTED = re.compile(r"\d+x")
+ORDERS = ("gpus", "cost")  # of measured layouts
 NO_EFFECT = "has no effect with --from: measured rows say what a replica serves"
 
 
-class ByRows(NamedTuple):
-    """What rows answer: the measured layouts that do, fewest GPUs first, and the record of `estimate --from`."""
+class Added(NamedTuple):
+    """What is added to the GPUs that rows give: a plan by rules, ways to pay, all layouts (`whole`) in an order.
 
-    measured: Measured
-    question: MeasuredQuestion
-    sizes: tuple[MeasuredSize, ...]
-    answer: MeasuredAnswer
-    format: str
+    `taken` are the options of a command that mean something here besides those of any.
+    """
+
+    taken: tuple[str, ...] = ()
+    rules: ProvisionRules | None = None
+    ways: Ways | None = None
+    whole: bool = False
+    sort: str | None = None
 
 
-def by_rows(
-    file: str, workload: str | None, values: Mapping[str, Any], taken: Iterable[str] = (), *, whole: bool = False
-) -> ByRows:
-    """Size by the rows of `file` for any command; `taken` are its own options that mean something here.
+def print_from(file: str, workload: str | None, values: Mapping[str, Any], added: Added | None = None) -> None:
+    """Size by the rows of `file`, and print the answer with what is added. Exits with 1 where no measured load keeps the limits."""
+    from sizing.cli.output import chosen_format, complain, print_text, write
+    from sizing.question.values import Part
+    from sizing.report.measured import document
 
-    `whole` lists every measured layout. Raises InputError with all faults, options without a meaning among them.
+    output = Part(lambda: chosen_format(values))
+    answer = answer_from(file, workload, values, added or Added(), output)
+    counted = answer.plan or answer.deployment
+    if not values.get("quiet"):
+        write(document(answer), output.value)
+    elif counted is not None:
+        print_text(str(counted.gpus))
+    else:
+        complain(f"infeasible: {answer.limiting}")
+    if not answer.feasible:
+        raise typer.Exit(1)
+
+
+def answer_from(
+    file: str, workload: str | None, values: Mapping[str, Any], added: Added, *parts: Part[Any]
+) -> MeasuredAnswer:
+    """The record of what the rows of `file` answer, with what is added.
+
+    Raises InputError with all faults, those of `parts` and options without a meaning here among them.
     """
     from sizing.answers.measured_size import measured_sizes
     from sizing.catalog import workloads
-    from sizing.cli.output import chosen_format
     from sizing.question.ask import measured_question
     from sizing.question.values import Part, check, options_of
-    from sizing.report.measured import record
+    from sizing.report.measured import by_cost, planned, priced, record
 
+    if added.sort not in (None, *ORDERS):
+        raise InputError(
+            Fault(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=", ".join(ORDERS))
+        )
     values = {
         field.name: values.get(field.name, False if field.type is bool else None) for field in QUESTION_OPTIONS
     } | dict(values)
-    output = Part(lambda: chosen_format(values))
-    idle = Part(lambda: _check_idle(values, {*TAKEN, *taken}))
+    idle = Part(lambda: _check_idle(values, {*TAKEN, *added.taken}))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
     rows = Part(lambda: _rows(file, values, found.value))
-    check(output, idle, found, rows)
+    check(*parts, idle, found, rows)
     closed, measured = bool(values["closed_loop"]), rows.value
     stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": _of_clients(values)})
     question = measured_question(found.value, stated)
     sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
-    return ByRows(
-        measured, question, sizes, record(measured, question, sizes, short, closed=closed, whole=whole), output.value
-    )
+    answer = record(measured, question, sizes, short, closed=closed, whole=added.whole)
+    if added.rules is not None:
+        from sizing.planning.by_rows import fleets
 
+        answer = planned(answer, fleets(sizes, question, added.rules))
+    if added.ways is not None:
+        from sizing.planning.by_rows import bill
 
-def estimate_from(file: str, workload: str | None, values: Mapping[str, Any]) -> None:
-    """Size by the rows of `file`, and print the answer. Exits with 1 where no measured load keeps the limits."""
-    from sizing.cli.output import complain, print_text, write
-    from sizing.report.measured import document
-
-    found = by_rows(file, workload, values)
-    if not values["quiet"]:
-        write(document(found.answer), found.format)
-    elif found.answer.deployment is not None:
-        print_text(str(found.answer.deployment.gpus))
-    else:
-        complain(f"infeasible: {found.answer.limiting}")
-    _end(found)
-
-
-def compare_from(file: str, workload: str | None, values: Mapping[str, Any], sort: str | None) -> None:
-    """Every measured layout side by side, by GPUs or by cost. Exits with 1 where none keeps the limits."""
-    from sizing.cli.output import write
-    from sizing.report.measured import by_cost, document
-
-    if sort not in (None, "gpus", "cost"):
-        raise InputError(Fault(f"{sort!r} is no order of measured layouts", field="--sort", allowed="gpus, cost"))
-    found = by_rows(file, workload, values, whole=True)
-    write(document(by_cost(found.answer) if sort == "cost" else found.answer), found.format)
-    _end(found)
-
-
-def plan_from(file: str, workload: str | None, values: Mapping[str, Any], rules: ProvisionRules) -> None:
-    """Add reserves and growth to what the rows answer. Exits with 1 where no measured load keeps the limits."""
-    from sizing.cli.output import complain, print_text, write
-    from sizing.report.measured import document, planned
-
-    found = by_rows(file, workload, values, RESERVED)
-    answer = planned(found.answer, _fleets(found, rules))
-    if not values["quiet"]:
-        write(document(answer), found.format)
-    elif answer.plan is not None:
-        print_text(str(answer.plan.gpus))
-    else:
-        complain(f"infeasible: {answer.limiting}")
-    _end(found)
-
-
-def cost_from(file: str, workload: str | None, values: Mapping[str, Any], ways: Ways) -> None:
-    """Price what the rows answer in every way. Exits with 1 where no measured load keeps the limits."""
-    from sizing.cli.output import write
-    from sizing.report.measured import document, priced
-
-    found = by_rows(file, workload, values, PAID)
-    write(document(priced(found.answer, _bill(found, ways))), found.format)
-    _end(found)
-
-
-def report_from(
-    file: str, workload: str | None, values: Mapping[str, Any], rules: ProvisionRules | None, ways: Ways | None
-) -> tuple[str, bool]:
-    """The page of what the rows answer, with a plan and its cost where they are asked for, and whether there is an answer."""
-    from sizing.report.measured import html, planned, priced
-
-    found = by_rows(file, workload, values, (*RESERVED, *PAID), whole=True)
-    answer = found.answer
-    if rules is not None:
-        answer = planned(answer, _fleets(found, rules))
-    if ways is not None:
-        answer = priced(answer, _bill(found, ways))
-    return html(answer), answer.feasible
+        answer = priced(answer, bill(sizes, measured, question, added.ways) if sizes else ())
+    return by_cost(answer) if added.sort == "cost" else answer
 
 
 def is_rows(text: str | None) -> bool:
     """Whether the value of a plan's `--from` is a file of rows, and not the day that it begins."""
     return text is not None and ("/" in text or text.lower().endswith((".csv", *RESULT_ENDINGS)))
-
-
-def _fleets(found: ByRows, rules: ProvisionRules) -> Any:
-    from sizing.planning.by_rows import fleets
-
-    return fleets(found.sizes, found.question, rules)
-
-
-def _bill(found: ByRows, ways: Ways) -> Any:
-    from sizing.planning.by_rows import bill
-
-    return bill(found.sizes, found.measured, found.question, ways) if found.sizes else ()
-
-
-def _end(found: ByRows) -> None:
-    if not found.answer.feasible:
-        raise typer.Exit(1)
 
 
 def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:

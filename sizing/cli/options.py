@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NewType
 
 import typer
 
@@ -37,8 +37,19 @@ PAID = "Ways to pay"
 SIMULATION = "Simulation"
 TICKS = "Teaching simulator"
 OUTPUT = "Output"
+OWN = ""  # no panel: the options that make a command
 
 SEARCHED = "auto"
+Count = NewType("Count", int)
+COUNT = Count | None  # a whole number from 1 on
+
+# Arguments and options of several commands that stand in their signatures.
+WorkloadName = Annotated[str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")]
+MeasuredRows = Annotated[
+    str | None,
+    typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
+]
+JOBS = Field("jobs", COUNT, ("--jobs",), "Processes; all cores without it.", OWN)
 
 # Help of these options for a command on a single layout.
 ONE_LAYOUT_HELP = {
@@ -215,20 +226,22 @@ def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping
 def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add shared options after a command's own parameters; the command receives them as keywords.
 
-    Those that are not given have the values of settings, whose places stand in faults for the options.
+    Those that are not given have the values of settings, whose places stand in faults for the options. A command's own
+    options, which have no panel, are no settings, whatever their names.
     """
     options = tuple(options)
+    settable = tuple(option for option in options if option.panel != OWN)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def configured(**given: Any) -> None:
             from sizing.question.configuration import located
 
-            values = with_settings_of(given.get("workload"), options, given)
+            values = with_settings_of(given.get("workload"), settable, given)
             try:
                 command(**values)
             except InputError as error:
-                raise InputError(located(fault, options, values) for fault in error.faults) from None
+                raise InputError(located(fault, settable, values) for fault in error.faults) from None
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -240,7 +253,10 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
                 annotation=Annotated[
                     _kind(option),
                     typer.Option(
-                        *option.flags, help=option.help, rich_help_panel=option.panel, **_reading(_kind(option))
+                        *option.flags,
+                        help=option.help,
+                        rich_help_panel=option.panel or None,
+                        **_reading(option.type if option.type == COUNT else _kind(option)),
                     ),
                 ],
             )
@@ -255,11 +271,13 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
 
 def _kind(option: Field) -> Any:
     """The type that typer reads; a share of a workload's field is text, so that a wrong one is told with all other faults."""
-    return TEXT if option.type == SHARE and option.field else option.type
+    return TEXT if option.type == SHARE and option.field else int | None if option.type == COUNT else option.type
 
 
 def _reading(kind: Any) -> dict[str, Any]:
     """The parser of a number and its name in help; other types are parsed by typer."""
+    if kind == COUNT:
+        return {"min": 1}
     if kind == WHOLE:
         return {"parser": _number(whole_number, "whole number"), "metavar": "INTEGER"}
     if kind == NUMBER:

@@ -74,12 +74,12 @@ def command(
 
     output, files = Part(lambda: chosen_format(values)), Part(lambda: _files(values))
     if is_rows(values["start"]):
-        from sizing.cli.measured import plan_from
+        from sizing.cli.measured import RESERVED, Added, print_from
         from sizing.question.values import check
 
         rules = Part(lambda: rows_rules(values))
         check(output, files, rules)
-        plan_from(values["start"], workload, {**values, "start": None}, rules.value)
+        print_from(values["start"], workload, {**values, "start": None}, Added(RESERVED, rules.value))
         return
     asked = ask(workload, values, output, files)
     plot, seed = files.value

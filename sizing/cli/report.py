@@ -11,7 +11,8 @@ import typer
 
 from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
-from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.measured import RESERVED
+from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.rules import is_given
 from sizing.question.values import LISTED, WORKLOAD_OPTIONS, Part, check
 
@@ -22,28 +23,14 @@ if TYPE_CHECKING:
     from sizing.planning.bill import Ways
 
 STDOUT = "-"
-PLANNED = (
-    "spare",
-    "availability",
-    "node_availability",
-    "mtbf",
-    "mttr",
-    "failures",
-    "maintenance",
-    "growth",
-    "start",
-    "until",
-)
-RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if option.name in PLANNED)  # any of them asks for a plan
+RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if option.name in RESERVED)  # any of them asks for a plan
 PAID_OPTIONS = tuple(option for option in COST_OPTIONS if option.name != "plot")  # any of them asks for its cost
 OPTIONS = (*WORKLOAD_OPTIONS, *RULE_OPTIONS, *PAID_OPTIONS, *VERIFY_OPTIONS)
 
 
 @takes(OPTIONS)
 def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
+    workload: WorkloadName = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="HTML file to write; - for standard output.")
     ] = None,
@@ -72,14 +59,16 @@ def command(
     ways = Part(lambda: _ways(values))
     planning = Part(lambda: None if is_rows(values["start"]) else _planning(workload, values))
     if is_rows(values["start"]):
-        from sizing.cli.measured import report_from
+        from sizing.cli.measured import PAID, Added, answer_from
         from sizing.cli.plan import rows_rules
+        from sizing.report.measured import html as measured_html
 
         rules = Part(lambda: rows_rules(values) if _plans({**values, "start": None}) else None)
         check(target, ways, rules)
-        page, feasible = report_from(values["start"], workload, {**values, "start": None}, rules.value, ways.value)
-        _give(page, target.value, output)
-        if not feasible:
+        added = Added((*RESERVED, *PAID), rules.value, ways.value, whole=True)
+        answer = answer_from(values["start"], workload, {**values, "start": None}, added)
+        _give(measured_html(answer), target.value, output)
+        if not answer.feasible:
             raise typer.Exit(1)
         return
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), target, ways, planning)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, takes
-from sizing.question.values import DEMAND, WHOLE, Field
+from sizing.cli.options import FORMAT_OPTIONS, OWN, STEP_OPTIONS, takes
+from sizing.question.values import DEMAND, TEXT, WHOLE, Field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,28 +13,20 @@ if TYPE_CHECKING:
     from sizing.cli.reading import Reader
     from sizing.report.roofline import Sizes
 
+OWN_OPTIONS = (
+    Field("batch", TEXT, ("--batch",), "Sequences that decode: 1,8,64, or doublings as 1..512x2 (default).", OWN),
+    Field("context", WHOLE, ("--context",), "Their mean context in tokens, 2,048 by default.", OWN),
+    Field("prefill", TEXT, ("--prefill",), "Prompt lengths in tokens: 512,2048, or doublings as 128..8192x2.", OWN),
+    Field("plot", TEXT, ("--plot",), "Draw it into FILE.svg, .png or .pdf (llmsize[plot]).", OWN),
+)
 LENGTH_OPTIONS = (
     Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens, with --osl in place of --context.", DEMAND),
     Field("osl", WHOLE, ("--osl",), "Mean output length in tokens; half of it is written at a mean context.", DEMAND),
 )
 
 
-@takes((*STEP_OPTIONS, *LENGTH_OPTIONS, *FORMAT_OPTIONS))
-def command(
-    batch: Annotated[
-        str | None, typer.Option("--batch", help="Sequences that decode: 1,8,64, or doublings as 1..512x2 (default).")
-    ] = None,
-    context: Annotated[
-        int | None, typer.Option("--context", help="Their mean context in tokens, 2,048 by default.")
-    ] = None,
-    prefill: Annotated[
-        str | None, typer.Option("--prefill", help="Prompt lengths in tokens: 512,2048, or doublings as 128..8192x2.")
-    ] = None,
-    plot: Annotated[
-        str | None, typer.Option("--plot", help="Draw it into FILE.svg, .png or .pdf (llmsize[plot]).")
-    ] = None,
-    **values: Any,
-) -> None:
+@takes((*OWN_OPTIONS, *STEP_OPTIONS, *LENGTH_OPTIONS, *FORMAT_OPTIONS))
+def command(**values: Any) -> None:
     """Show how near operations come to the limits of the GPU.
 
     It also finds the batch from which on decode is bound by compute, no longer by memory."""
@@ -48,8 +38,7 @@ def command(
     from sizing.question.values import Part, options_of
     from sizing.report.roofline import document, figure, record
 
-    given = {**values, "batch": batch, "context": context, "prefill": prefill, "plot": plot}
-    output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(given))
+    output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(values))
     new = Part(lambda: check_rules(("a roofline",), STEP_OPTIONS, values))
     question = layout_question(options_of(STEP_OPTIONS, values), output, asked, new)
     sizes, picture = asked.value

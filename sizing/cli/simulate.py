@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import typer
 
-from sizing.cli.options import FILE_OPTIONS, FORMAT_OPTIONS, SIMULATION_OPTIONS, TICK_OPTIONS, for_one_layout, takes
+from sizing.cli.options import (
+    FILE_OPTIONS,
+    FORMAT_OPTIONS,
+    SIMULATION_OPTIONS,
+    TICK_OPTIONS,
+    WorkloadName,
+    for_one_layout,
+    takes,
+)
 from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
 from sizing.question.values import (
     DEMAND_OPTIONS,
@@ -78,12 +86,7 @@ class SimulationFiles(NamedTuple):
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    **values: Any,
-) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> None:
     """Simulate the engine under a load, request by request.
 
     It measures throughput, percentiles of latency, queue and cache; policies stand side by side.

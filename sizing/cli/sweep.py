@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from sizing.cli.estimate import to_size
-from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, WorkloadName, takes
 from sizing.question.rules import OF_DEMAND
-from sizing.question.values import QUESTION_OPTIONS, WORKLOAD_OPTIONS, Field, Part, check, options_of
+from sizing.question.values import LISTED, QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, Part, check, options_of
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded where something is swept
@@ -24,6 +24,13 @@ if TYPE_CHECKING:  # loaded where something is swept
     from sizing.report.sweep import Sweep, SweepRow
     from sizing.specs.workload import Workload
 
+OWN_OPTIONS = (
+    Field("vary", LISTED, ("--vary",), "KEY=VALUES, for each input to vary: an option that takes a value (isl, rps, tp, precision, gpu, ttft ...), its values with commas, numbers as ranges 1..5, doublings 1..512x2 or steps 1..100:10 too.", OWN),
+    Field("verify", bool, ("--verify",), "Check every answer by simulation, as estimate does.", OWN),
+    JOBS,
+    Field("shard", TEXT, ("--shard",), "K/N: the K-th of N equal parts of the rows, as 3/16 (job arrays); in order they are the whole.", OWN),
+    Field("dask", TEXT, ("--dask",), "ADDRESS of a Dask scheduler whose workers compute the rows (llmsize[dask]).", OWN),
+)  # fmt: skip
 ROW_FORMATS = (
     FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
     *FORMAT_OPTIONS[1:],
@@ -36,35 +43,8 @@ NEEDED = ("model", *LENGTHS)  # for any question
 FEW = 64  # combinations that are answered before another process has started
 
 
-@takes((*QUESTION_OPTIONS, *ROW_FORMATS))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            help="KEY=VALUES, for each input to vary: an option that takes a value (isl, rps, tp, precision, gpu, ttft ...), its values with commas, numbers as ranges 1..5, doublings 1..512x2 or steps 1..100:10 too.",
-        ),
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check every answer by simulation, as estimate does.")
-    ] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            "--shard",
-            help="K/N: the K-th of N equal parts of the rows, as 3/16 (job arrays); in order they are the whole.",
-        ),
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option("--dask", help="ADDRESS of a Dask scheduler whose workers compute the rows (llmsize[dask])."),
-    ] = None,
-    **values: Any,
-) -> None:
+@takes((*OWN_OPTIONS, *QUESTION_OPTIONS, *ROW_FORMATS))
+def command(workload: WorkloadName = None, **values: Any) -> None:
     """Estimate every combination of the inputs that vary.
 
     Rows come in order, the last input fastest. What can't be served is a row with its reason.
@@ -73,10 +53,7 @@ def command(
 
     Exit codes: 0 at least one combination is feasible, 1 none is, 2 bad input.
     """
-    feasible = _written(
-        _ask(workload, {**values, "vary": vary, "verify": verify, "jobs": jobs, "shard": shard, "dask": dask})
-    )
-    if not feasible:
+    if not _written(_ask(workload, values)):
         raise typer.Exit(1)
 
 

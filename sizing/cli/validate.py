@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, JOBS, takes
 
 
 class ValidationFiles(NamedTuple):
@@ -18,7 +18,7 @@ class ValidationFiles(NamedTuple):
     per_row: Path | None
 
 
-@takes(FORMAT_OPTIONS)
+@takes((JOBS, *FORMAT_OPTIONS))
 def command(
     files: Annotated[list[str], typer.Argument(help="CSV files of measured rows.")],
     by: Annotated[
@@ -31,7 +31,6 @@ def command(
     gpu: Annotated[
         str | None, typer.Option("--gpu", "-g", help="Predict by this profile the rows of its GPU; others are skipped.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; all cores without it.")] = None,
     **values: Any,
 ) -> None:
     """Predict rows of measured benchmarks and show the errors.
@@ -66,7 +65,9 @@ def command(
     )
     check(output, targets, rows, columns, on)
     with Bar("rows predicted", len(rows.value.rows)) as bar:
-        results = predict_rows(rows.value.rows, jobs or os.cpu_count() or 1, shelf.only(Corrections), bar, on.value)
+        results = predict_rows(
+            rows.value.rows, values["jobs"] or os.cpu_count() or 1, shelf.only(Corrections), bar, on.value
+        )
     record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, takes
+from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.values import QUESTION_OPTIONS
 
 if TYPE_CHECKING:
@@ -18,12 +18,7 @@ OPTIONS = tuple(option for option in QUESTION_OPTIONS if option.name not in NOT_
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
-def command(
-    workload: Annotated[
-        str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")
-    ] = None,
-    **values: Any,
-) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> None:
     """Try each optimisation that applies, alone and together.
 
     Each has GPUs, latency and cost before and after, what it needs and what it risks.

@@ -6,7 +6,6 @@ Names and units are those of JSON in words: `usd_per_hour` 61.55 reads `$61.6 pe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
 
 from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
 from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, plural, rounded_usd, stated
@@ -180,7 +179,7 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
         )
     ]
     columns = [
-        Quantity(name, _words(name), str, itemgetter(name), is_number=_is_number(rows, name), shown="differs")
+        Quantity(name, _words(name), str, is_number=_is_number(rows, name), shown="differs")
         for name in rows[0]
         if name not in nested
     ]

@@ -26,7 +26,7 @@ Shown = Literal["said", "always", "differs"]  # a column: where any row has a va
 class Quantity(NamedTuple):
     """A figure: its key in JSON and CSV, its heading, how people read it, its unit and meaning.
 
-    `of` takes it from a record where no field of its key does; `nothing` stands for None. As a column it is `shown` where
+    `of` takes it from a record, which may be a mapping, where no field of its key does; `nothing` stands for None. As a column it is `shown` where
     it says something, right-aligned where it `is_number`.
     """
 
@@ -43,7 +43,9 @@ class Quantity(NamedTuple):
 
     def value(self, record: Any) -> Any:
         """The figure in `record`; None without one."""
-        return getattr(record, self.key) if self.of is None else self.of(record)
+        if self.of is not None:
+            return self.of(record)
+        return record.get(self.key) if isinstance(record, Mapping) else getattr(record, self.key)
 
     def text(self, record: Any) -> str:
         """The figure in `record` as text."""

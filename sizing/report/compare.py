@@ -10,19 +10,28 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
-from sizing.formats.view import Assumption, Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
-from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.formats.view import (
+    Assumption,
+    Document,
+    Facts,
+    Line,
+    Quantity,
+    Rows,
+    Section,
+    Table,
+    filled,
+    in_words,
+    rows_of,
+)
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import (
-    as_one,
-    kwh_per_million_output_tokens,
+    figures_by_name,
     layout,
     sizes,
-    usd_per_million_output_tokens,
-    usd_per_million_tokens,
 )
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
@@ -39,7 +48,6 @@ from sizing.report.parts.question import (
 from sizing.report.parts.screen import OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
-from sizing.specs.units import HOURS_PER_MONTH
 from sizing.specs.workload import Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
@@ -183,38 +191,32 @@ def _unserved(outcome: Outcome) -> CompareCandidate:
         limit=limit,
         reason=reason,
         disaggregated=question.space.pools is not None,
-    )._replace(**as_one(outcome.answer))
+    )
 
 
 def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
     question = outcome.question
     in_flight, most, headroom = _load(best, outcome)
-    return candidate._replace(
-        weight_precision=best.decode.replica.plan.weight_format,
+    return filled(
+        CompareCandidate,
+        best,
+        candidate,
+        **figures_by_name(best, question)
+        | {
+            "gpu": candidate.gpu,
+            "weight_precision": best.decode.replica.plan.weight_format,
+            "pools": pools.shapes(best) if best.separate else None,
+        },
         feasible=True,
-        gpus=best.gpus,
-        gpus_per_replica=None if best.separate else best.pool.replica.layout.gpus,
-        requests_per_s=best.requests_per_s,
-        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
         concurrency=in_flight,
         max_requests_per_s=most,
         headroom=headroom,
-        ttft_ms=mean_ms(best, "ttft_ms", question),
-        itl_ms=mean_ms(best, "itl_ms", question),
-        e2e_ms=mean_ms(best, "e2e_ms", question),
         bands={} if best.separate else dict(_bands(best, outcome)),
-        usd_per_hour=best.usd_per_hour,
-        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
-        usd_per_million_tokens=usd_per_million_tokens(best, question),
         price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
-        power_w=best.power_w,
-        kwh_per_million_output_tokens=kwh_per_million_output_tokens(best, question),
         verified=outcome.tries > 0,
         borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
-        pools=pools.shapes(best) if best.separate else None,
         gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
-        usd_per_month=None if best.usd_per_hour is None else best.usd_per_hour * HOURS_PER_MONTH,
         evidence=evidence(outcome),
     )
 
@@ -383,16 +385,6 @@ def _shape(c: CompareCandidate) -> str | None:
     return None if c.replicas is None else f"{c.replicas:,} x {layout(c)}"
 
 
-def _price(c: CompareCandidate) -> str | None:
-    return (
-        "no price"
-        if c.usd_per_hour is None and c.feasible
-        else None
-        if c.usd_per_hour is None
-        else money(c.usd_per_hour)
-    )
-
-
 SCREEN = (
     bands.GPUS,
     Quantity("gpus_sure", "sure"),
@@ -400,7 +392,7 @@ SCREEN = (
     bands.GPU,
     bands.WEIGHTS._replace(write=str.upper, shown="differs"),
     in_words("layout", "layout", _shape),
-    Quantity("usd_per_hour", "$/h", str, _price),
+    bands.USD_PER_HOUR._replace(nothing="no price", shown="always"),
     *bands.LATENCY_QUANTITIES,
     bands.USD_PER_MILLION_OUTPUT_TOKENS,
     Quantity("headroom", "used", percent, lambda c: None if c.headroom is None else 1 / (1 + c.headroom)),

@@ -51,6 +51,16 @@ UNMET, NO_ROOM = (
     "Infeasible: no layout has room for the model",
 )
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
+OF_ANSWER = (
+    "deployment",
+    "load",
+    "throughput",
+    "latency",
+    "simulation",
+    "utilisation",
+    "users",
+    "cost",
+)  # null without
 TIMES_FROM = 2.0  # of a limit, from which on a miss is said as so many times the limit
 
 
@@ -190,27 +200,19 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
 
 def _unserved(outcome: Outcome) -> Estimate:
     """The record without an answer: what makes it infeasible, and the memory where that is too small."""
-    question, best, lacking = outcome.question, outcome.answer, None
+    question, best = outcome.question, outcome.answer
+    nothing: dict[str, Any] = dict.fromkeys(OF_ANSWER)
     miss = nearest_miss(outcome) if outcome.best is None else None
-    if miss is not None and miss.sized is not None:
-        lacking = memory_of(miss.sized)
+    sized = None if miss is None else miss.sized
+    lacking = None if sized is None else memory_of(sized)
     of_memory = (
-        ()
-        if miss is None or miss.sized is None or lacking is None
-        else bands.of_memory(lacking, bands.memory_situation(question, miss.sized))
+        () if sized is None or lacking is None else bands.of_memory(lacking, bands.memory_situation(question, sized))
     )
     return Estimate(
         feasible=False,
         inputs=inputs(question, None),
-        deployment=None,
-        load=None,
-        throughput=None,
-        latency=None,
-        simulation=None,
+        **nothing,
         memory=lacking,
-        utilisation=None,
-        users=None,
-        cost=None,
         limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
         bands=bands.bounds(of_memory),
         conservative=_conservative(best, outcome.predicted) if question.target.confidence is not None else None,

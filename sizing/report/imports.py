@@ -8,7 +8,8 @@ from typing import NamedTuple
 from sizing.answers.logged import Logged
 from sizing.catalog.imports.rows import HEAD
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words
-from sizing.formats.words import milliseconds, number, plural
+from sizing.formats.words import number, plural
+from sizing.report.parts.bands import LATENCY_QUANTITIES
 
 Cell = str | float | None
 
@@ -68,31 +69,18 @@ def rows(record: Imported) -> Rows:
     return Rows(HEAD, [tuple(row[name] for name in HEAD) for row in record.rows])
 
 
-def _text(key: str, heading: str) -> Quantity:
-    return in_words(key, heading, lambda row: row[key], shown="differs")
-
-
-def _figure(key: str, heading: str) -> Quantity:
-    return Quantity(key, heading, number, lambda row: row[key])
-
-
-def _latency(key: str, heading: str) -> Quantity:
-    return Quantity(key, heading, milliseconds, lambda row: row[key])
-
-
 COLUMNS = (
-    _text("source", "tool"),
-    _text("model", "model"),
-    _text("gpu", "GPU"),
-    _figure("n_gpus", "GPUs")._replace(shown="differs"),
+    *(
+        in_words(key, heading, shown="differs")
+        for key, heading in (("source", "tool"), ("model", "model"), ("gpu", "GPU"))
+    ),
+    Quantity("n_gpus", "GPUs", shown="differs"),
     in_words("mode", "load", lambda row: _load(row)),  # C=16: requests in flight; 5/s: arrivals; all: at once
-    _figure("isl", "ISL"),
-    _figure("osl", "OSL"),
-    _latency("ttft_ms", "TTFT"),
-    _latency("itl_ms", "ITL"),
-    _latency("e2e_ms", "E2E"),
-    _figure("req_per_s", "requests/s"),
-    _figure("output_tok_per_s", "output tok/s"),
+    Quantity("isl", "ISL"),
+    Quantity("osl", "OSL"),
+    *LATENCY_QUANTITIES,
+    Quantity("req_per_s", "requests/s"),
+    Quantity("output_tok_per_s", "output tok/s"),
 )
 
 

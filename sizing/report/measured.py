@@ -18,6 +18,7 @@ from sizing.formats.view import (
     Rows,
     Section,
     Table,
+    filled,
     in_words,
     labelled,
     rows_of,
@@ -156,39 +157,26 @@ def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> Measured
         return answer
     best = fleets[0]
     line, size = best.of.line, best.size
-    return answer._replace(
-        plan=MeasuredReserve(
-            line.gpu,
-            str(line.layout or Layout()),
-            size.base,
-            size.reserve.replicas,
-            size.replicas,
-            size.gpus,
-            size.nodes,
-            best.usd_per_hour,
-            best.growth,
-        )
-    )
+    own = {
+        "layout": str(line.layout or Layout()),
+        "base_replicas": size.base,
+        "reserve_replicas": size.reserve.replicas,
+    }
+    return answer._replace(plan=filled(MeasuredReserve, best, size, gpu=line.gpu, **own))
 
 
 def priced(answer: MeasuredAnswer, options: Sequence[CostOption]) -> MeasuredAnswer:
     """The same with ways to pay."""
-    return answer._replace(
-        ways=tuple(
-            MeasuredWay(
-                each.name,
-                each.units,
-                each.gpus,
-                each.load,
-                each.utilisation_at_load,
-                each.usd_per_year,
-                each.usd_per_1k_requests.at_load,
-                each.usd_per_million_tokens.total.at_load,
-                each.source,
-            )
-            for each in options
+    ways = tuple(
+        filled(
+            MeasuredWay,
+            each,
+            usd_per_1k_requests=each.usd_per_1k_requests.at_load,
+            usd_per_million_tokens=each.usd_per_million_tokens.total.at_load,
         )
+        for each in options
     )
+    return answer._replace(ways=ways)
 
 
 def html(answer: MeasuredAnswer) -> str:

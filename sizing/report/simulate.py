@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers.simulate import Runs, Scenario
@@ -290,21 +289,15 @@ def _flat(run: SimulatedRun) -> dict[str, Any]:
     return flat
 
 
-def _figure(key: str, heading: str, write: Callable[[Any], str] = number) -> Quantity:
-    return Quantity(key, heading, write, lambda row: row.get(key))
-
-
 COMPARED = (
-    in_words("policy", "policy", itemgetter("policy")),
-    _figure("requests_per_s", "requests/s"),
-    *(_figure(f"{q.key}_mean", q.heading, q.write) for q in bands.LATENCY_QUANTITIES),
-    _figure("gpu_utilisation", "GPU busy", percent),
-    _figure("wasted_slot_share", "wasted", percent),
-    _figure("batch_mean", "running"),
-    _figure("goodput_requests_per_s", "goodput"),
-    in_words(
-        "verdict", "", itemgetter("verdict"), nothing="", style=lambda row: MISSED if row["verdict"] != OK else KEPT
-    ),
+    in_words("policy", "policy"),
+    Quantity("requests_per_s", "requests/s"),
+    *(Quantity(f"{q.key}_mean", q.heading, q.write) for q in bands.LATENCY_QUANTITIES),
+    Quantity("gpu_utilisation", "GPU busy", percent),
+    Quantity("wasted_slot_share", "wasted", percent),
+    Quantity("batch_mean", "running"),
+    Quantity("goodput_requests_per_s", "goodput"),
+    in_words("verdict", "", nothing="", style=lambda row: MISSED if row["verdict"] != OK else KEPT),
 )
 SPARE = ("running", "wasted", "GPU busy", "goodput")
 WASTED = "wasted: slots empty while requests waited; goodput: requests/s that keep every limit"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -25,15 +24,7 @@ from sizing.formats.view import (
 from sizing.formats.words import plural, stated
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands
-from sizing.report.parts.figures import mean_ms
-from sizing.report.parts.layouts import (
-    as_one,
-    gpus_called,
-    layout_in,
-    shape,
-    usd_per_million_output_tokens,
-    weights_called,
-)
+from sizing.report.parts.layouts import figures_by_name, layout_in, shape
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import inputs
@@ -127,13 +118,8 @@ def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str
         best,
         varied=varied,
         feasible=True,
-        gpu=gpus_called(best),
-        weight_precision=weights_called(best),
-        **as_one(best),
+        **figures_by_name(best, question),
         pools=pools,
-        requests_per_s_per_gpu=best.requests_per_s / best.gpus,
-        **{name: mean_ms(best, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms")},
-        usd_per_million_output_tokens=usd_per_million_output_tokens(best, question),
         limit=limit,
         detail="",
     )
@@ -205,10 +191,6 @@ def rows(record: Sweep) -> Rows:
     return Rows(columns(record.varied), [tuple(plain(list(row.values()))) for row in record.rows])
 
 
-def _of_row(quantity: Quantity, heading: str = "") -> Quantity:
-    return quantity._replace(of=itemgetter(quantity.key), heading=heading or quantity.heading, shown="always")
-
-
 def _shape(row: dict[str, Any]) -> str | None:
     if row["pools"] is not None:
         return str(row["pools"])
@@ -216,14 +198,19 @@ def _shape(row: dict[str, Any]) -> str | None:
 
 
 ANSWER = (
-    _of_row(bands.GPUS),
-    _of_row(bands.GPU)._replace(shown="differs"),
-    _of_row(bands.WEIGHTS)._replace(shown="differs"),
+    bands.GPUS._replace(shown="always"),
+    bands.GPU._replace(shown="differs"),
+    bands.WEIGHTS._replace(shown="differs"),
     in_words("layout", "layout", _shape, shown="always"),
-    _of_row(bands.TTFT),
-    _of_row(bands.ITL),
-    _of_row(bands.REQUESTS_PER_S_PER_GPU, "req/s per GPU"),
-    _of_row(bands.USD_PER_HOUR),
+    *(
+        quantity._replace(shown="always")
+        for quantity in (
+            bands.TTFT,
+            bands.ITL,
+            bands.REQUESTS_PER_S_PER_GPU._replace(heading="req/s per GPU"),
+            bands.USD_PER_HOUR,
+        )
+    ),
     in_words("limit", "limit", lambda row: row["limit"] if row["feasible"] else f"no: {row['limit']}"),
 )
 
@@ -247,7 +234,7 @@ def _varied(name: str, is_number: bool) -> Quantity:
     def write(value: Any) -> str:
         return f"{value:,}" if isinstance(value, int) else stated(value)
 
-    return Quantity(_column(name), name, write, itemgetter(_column(name)), is_number=is_number, shown="always")
+    return Quantity(_column(name), name, write, is_number=is_number, shown="always")
 
 
 def _asked(record: Sweep) -> Iterator[Line]:

@@ -25,8 +25,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
-from sizing.report.parts.figures import mean_ms
-from sizing.report.parts.layouts import cache_called, gpus_called, shape, usd_per_million_output_tokens, weights_called
+from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
@@ -173,30 +172,11 @@ def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:
     return " ".join(f"{flags[name]} {value}" for name, value in options.items())
 
 
-def _figures(found: Answer, question: Question) -> dict[str, Any]:
-    """The figures common to every record of an answer."""
-    return {
-        "gpus": found.gpus,
-        "gpu": gpus_called(found),
-        "layout": shape(found),
-        "requests_per_s_per_gpu": found.requests_per_s / found.gpus,
-        "max_requests_per_s_per_gpu": found.most_per_gpu,
-        **{name: mean_ms(found, name, question) for name in ("ttft_ms", "itl_ms", "e2e_ms")},
-        "usd_per_hour": found.usd_per_hour,
-        "usd_per_million_output_tokens": usd_per_million_output_tokens(found, question),
-    }
-
-
 def _summary(outcome: Outcome, question: Question) -> AnswerSummary | None:
     found = outcome.best
     if found is None:
         return None
-    figures = {
-        **_figures(found, question),
-        "weight_precision": weights_called(found),
-        "kv_precision": cache_called(found),
-    }
-    return AnswerSummary(**figures, verified=outcome.verified is True)
+    return filled(AnswerSummary, found, **figures_by_name(found, question), verified=outcome.verified is True)
 
 
 def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> Iterator[OptionReport]:
@@ -208,7 +188,8 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
         yield filled(
             OptionReport,
             trial,
-            **_figures(found, question),
+            found,
+            **figures_by_name(found, question),
             name=tried.name,
             options=_spelled(trial.values(), flags),
             helps=is_better(found, base, question),
@@ -220,9 +201,11 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
 
 def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivity:
     what = tried.trial.assumed.what if tried.trial.assumed else ""
-    shown = Sensitivity._fields[2:]
-    figures = dict.fromkeys(shown) if varied.best is None else _figures(varied.best, question)
-    return Sensitivity(what, varied.value, *(figures[name] for name in shown))
+    if varied.best is None:
+        return Sensitivity(what, varied.value, **dict.fromkeys(Sensitivity._fields[2:]))
+    return filled(
+        Sensitivity, varied.best, **figures_by_name(varied.best, question), assumption=what, value=varied.value
+    )
 
 
 def document(record: WhatIfReport) -> Document[WhatIfReport]:
@@ -236,28 +219,15 @@ FIGURES = ("layout", *AnswerSummary._fields[AnswerSummary._fields.index("request
 def rows(record: WhatIfReport) -> Rows:
     """One row for the answer as it is, for each optimisation alone, and for the best combination."""
     base, best = record.base, record.best
-    found: list[tuple[Any, ...]] = []
-    if base is not None:
-        found.append(("base", "", "", base.gpus, 0, *_shown(base), "", ""))
-    for option in record.options:
-        found.append(
-            (
-                "alone",
-                option.name,
-                option.options,
-                option.gpus,
-                option.gpus_saved,
-                *_shown(option),
-                option.needs,
-                option.risk,
-            )
-        )
-    if best is not None:
-        answer, names = best.answer, " + ".join(best.names)
-        found.append(("best", names, best.options, answer.gpus, best.gpus_saved, *_shown(answer), "", ""))
+    alone: tuple[Any, ...] = tuple(("alone", one.name, one.options, one.gpus_saved, one) for one in record.options)
+    entries = [*([("base", "", "", 0, base)] if base else []), *alone]
+    entries += [("best", " + ".join(best.names), best.options, best.gpus_saved, best.answer)] if best else []
     columns = ("status", "name", "options", "gpus", "gpus_saved", *FIGURES, "needs", "risk")
-    shared = labels(record.inputs).values()
-    return Rows((*LABELS, *columns), [(*shared, *plain(row)) for row in found])
+    found = [
+        (*said, answer.gpus, saved, *_shown(answer), getattr(answer, "needs", ""), getattr(answer, "risk", ""))
+        for *said, saved, answer in entries
+    ]
+    return Rows((*LABELS, *columns), [(*labels(record.inputs).values(), *plain(row)) for row in found])
 
 
 def _shown(answer: AnswerSummary | OptionReport) -> tuple[Any, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
+from sizing.formats.view import filled
 from sizing.planning.growth import MONTHS_PER_YEAR
 from sizing.report import compare, estimate
 from sizing.report.compare import Compare
@@ -16,10 +17,11 @@ from sizing.report.cost import CostReport
 from sizing.report.curve import record as curve_record
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
-from sizing.report.parts.layouts import sizes
+from sizing.report.parts.layouts import figures_by_name, sizes
 from sizing.report.parts.limiting import unmet
 from sizing.report.plan_record import PlanReport
 from sizing.specs.units import HOURS_PER_MONTH, Statistics
+from sizing.specs.workload import LATENCIES
 
 
 class ChangedInput(NamedTuple):
@@ -50,22 +52,17 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
     """The record of an input's effect on the answer; `now` is the answer without the change."""
     change, outcome = effect
     best = None if outcome is None else outcome.answer
-    pool = None if best is None else best.pool
-    return ChangedInput(
-        what=change.what,
-        share=change.share,
-        value=change.value,
-        unit=change.unit,
-        feasible=best is not None,
-        gpu=pool.replica.gpu_type.name if pool else None,
-        weight_precision=pool.replica.plan.weight_format if pool else None,
-        gpus=best.gpus if best else None,
-        extra_gpus=best.gpus - now.gpus if best and now else None,
-        layout=f"{pool.count} x {pool.replica.layout}" if pool else None,
-        requests_per_s=best.requests_per_s if best else None,
-        usd_per_hour=best.usd_per_hour if best else None,
-        usd_per_month=a_month(best.usd_per_hour) if best else None,
-        reason=change.reason if outcome is None else unmet(outcome).detail if best is None else None,
+    nothing: dict[str, Any] = dict.fromkeys(ChangedInput._fields[5:])  # without an answer
+    changed = nothing if best is None or outcome is None else figures_by_name(best, outcome.question)
+    return filled(
+        ChangedInput,
+        change,
+        **changed
+        | {
+            "feasible": best is not None,
+            "extra_gpus": best.gpus - now.gpus if best and now else None,
+            "reason": change.reason if outcome is None else unmet(outcome).detail if best is None else None,
+        },
     )
 
 
@@ -195,20 +192,15 @@ def rate_line(found: LineByRate) -> RateLine:
     line, layout = found.line, found.line.layout
     assert layout is not None and line.gpus is not None
     points = [
-        RatePoint(
+        filled(
+            RatePoint,
+            point,
             requests_per_s_per_replica=point.requests_per_s,
-            requests_per_s_per_gpu=point.requests_per_s_per_gpu,
-            requests_per_s_per_8_gpus=point.requests_per_s_per_8_gpus,
             share_of_stable=share,
             in_flight=point.concurrency,
-            ttft_ms=point.latency_ms.ttft,
-            itl_ms=point.latency_ms.itl,
-            e2e_ms=point.latency_ms.e2e,
-            feasible=point.feasible,
+            **{f"{name}_ms": getattr(point.latency_ms, name) for name in LATENCIES},
             is_answer=point.chosen,
         )
         for share, point in zip(found.shares, line.points, strict=True)
     ]
-    return RateLine(
-        gpu=line.gpu, weight_precision=line.weight_precision, **sizes(layout), gpus=line.gpus, points=tuple(points)
-    )
+    return filled(RateLine, line, **sizes(layout), points=tuple(points))

@@ -16,10 +16,11 @@ from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejecte
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     LATENCIES,
+    PoolFigures,
     TransferSummary,
     end_of,
     limit_of,
-    pool_words,
+    pools_words,
     transfer_figures,
     transfer_words,
     unserved,
@@ -30,36 +31,6 @@ from sizing.specs.units import MILLI, Statistics
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 NARROW = "no pipelines within a pool, which may take fewer GPUs: --layouts all"
 LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
-
-
-class PoolFigures(NamedTuple):
-    """One pool: what to run, how full it is, what ends its load.
-
-    `utilisation` is its rate over the highest that it could serve without any limit, `most_requests_per_s` what it serves
-    within the limits, `limit` what ends that. TTFT is the prefill pool's and counts the transfer, ITL the decode pool's; the
-    other is null. `kv_cache_tokens` are those that one replica holds.
-    """
-
-    gpu: str
-    gpu_id: str
-    replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-    gpus_per_replica: int
-    nodes_per_replica: int
-    gpus: int
-    weight_precision: str
-    utilisation: float
-    most_requests_per_s: float
-    limit: str
-    ttft_ms: float | None
-    itl_ms: float | None
-    kv_cache_tokens: int
-    solo_ms: float
 
 
 class Aggregated(NamedTuple):
@@ -230,14 +201,13 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"
         yield Facts((screen.verdict(found.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
         return
-    named = prefill.gpu != decode.gpu
-    shape = f"prefill {pool_words(prefill, named=named)} + decode {pool_words(decode, named=named)}"
+    shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
     limited, by_rate = any(inputs["limits"].values()), inputs["demand"]["requests_per_s"] is not None
     holds = screen.kept(limited, found.sizes_tried is not None)
     sure = SureOf(found.gpus or 0, found.gpus_sure, found.confidence, found.evidence, limited, by_rate)
     yield Facts(
         (screen.verdict(f"{holds}; {_against(found)}", good=True), *sure.lines()),
-        headline(found.gpus or 0, None if named else decode.gpu, shape, found.usd_per_hour),
+        headline(found.gpus or 0, gpu, shape, found.usd_per_hour),
     )
     rows = screen.latencies(lambda name, statistic: getattr(getattr(found, name), statistic), inputs["limits"])
     most = min(prefill.most_requests_per_s, decode.most_requests_per_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.answer import Answer, Pool
 from sizing.formats.view import Line, filled, labelled
@@ -16,9 +16,11 @@ from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
+from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.screen import dollars
 from sizing.specs.bands import Sure
-from sizing.specs.units import MILLI
+from sizing.specs.units import HOURS_PER_MONTH, MILLI
+from sizing.specs.workload import LATENCIES
 
 T = TypeVar("T")
 
@@ -85,37 +87,9 @@ class RejectedLayout(NamedTuple):
     shortfall: float | None
 
 
-class LayoutSizes(Protocol):
-    """An object with the sizes of a layout; a size that does not apply may be None."""
-
-    @property
-    def tp(self) -> int | None:
-        """Tensor parallelism."""
-
-    @property
-    def pp(self) -> int | None:
-        """Pipeline parallelism."""
-
-    @property
-    def ep(self) -> int | None:
-        """Expert parallelism."""
-
-    @property
-    def dp(self) -> int | None:
-        """Attention data parallelism."""
-
-    @property
-    def cp(self) -> int | None:
-        """Context parallelism."""
-
-    @property
-    def dcp(self) -> int | None:
-        """Decode context parallelism."""
-
-
-def layout(of: LayoutSizes) -> str:
-    """Write the sizes of a layout that are not 1."""
-    return str(Layout(of.tp or 1, of.pp or 1, of.dp or 1, of.ep or 1, of.cp or 1, of.dcp or 1))
+def layout(of: NamedTuple) -> str:
+    """Write the layout of a record with the sizes as fields; one that is null is 1."""
+    return layout_in(of._asdict())
 
 
 def sizes(of: Layout | Deployment) -> dict[str, int]:
@@ -229,21 +203,6 @@ def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
     return list(firsts.values())
 
 
-def gpus_called(found: Answer) -> str:
-    """Write the GPU types of an answer, each once."""
-    return _each(found, lambda pool: pool.replica.gpu_type.name)
-
-
-def weights_called(found: Answer) -> str:
-    """Write the weight formats of an answer, each once."""
-    return _each(found, lambda pool: pool.replica.plan.weight_format)
-
-
-def cache_called(found: Answer) -> str:
-    """Write the cache formats of an answer, each once."""
-    return _each(found, lambda pool: pool.replica.plan.kv_format)
-
-
 def shape(found: Answer) -> str:
     """Write the replicas and their layouts: `2 x TP4`, `prefill 2 x TP4 + decode 1 x TP8`, with GPU types where they
     differ.
@@ -257,37 +216,44 @@ def shape(found: Answer) -> str:
     return " + ".join(map(called, found.pools))
 
 
-def as_one(found: Answer | None) -> dict[str, Any]:
-    """The replicas and the layout of an answer without separate pools; null with them."""
-    if found is None or found.separate:
-        return dict.fromkeys(("replicas", *SIZES))
-    return {"replicas": found.pool.count, **sizes(found.pool.replica.layout)}
+def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
+    """The figures of an answer, of one pool or two, by the names that records have; those of one layout are null of two.
+
+    GPU types and formats are each named once; latencies are means at the answer's load, money and energy around the clock.
+    Without a price, or without output tokens, what is of them is null.
+    """
+    replicas = [pool.replica for pool in found.pools]
+    whole = None if found.separate else found.pool
+    sizes_of = {name: None if whole is None else getattr(whole.replica.layout, name) for name in SIZES}
+    outputs_per_s = found.requests_per_s * question.service.output_tokens
+    tokens_per_s, pooled = outputs_per_s + found.requests_per_s * question.service.isl, question.service.model.pooled
+    usd = found.usd_per_hour
+    return {
+        "gpu": _each(replica.gpu_type.name for replica in replicas),
+        "weight_precision": _each(replica.plan.weight_format for replica in replicas),
+        "kv_precision": _each(replica.plan.kv_format for replica in replicas),
+        "layout": shape(found),
+        "replicas": None if whole is None else whole.count,
+        **sizes_of,
+        "gpus": found.gpus,
+        "gpus_per_replica": None if whole is None else whole.replica.layout.gpus,
+        "requests_per_s": found.requests_per_s,
+        "requests_per_s_per_gpu": found.requests_per_s / found.gpus,
+        "max_requests_per_s_per_gpu": found.most_per_gpu,
+        **{f"{name}_ms": mean_ms(found, f"{name}_ms", question) for name in LATENCIES},
+        "usd_per_hour": usd,
+        "power_w": found.power_w,
+        "usd_per_month": None if usd is None else usd * HOURS_PER_MONTH,
+        "usd_per_million_output_tokens": None
+        if usd is None or pooled
+        else cost.usd_per_million_tokens(usd, outputs_per_s),
+        "usd_per_million_tokens": None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s),
+        "kwh_per_million_output_tokens": None if pooled else cost.kwh_per_million_tokens(found.power_w, outputs_per_s),
+    }
 
 
-def usd_per_million_output_tokens(found: Answer, question: Question) -> float | None:
-    """$ per million output tokens around the clock; None without a price or without output tokens."""
-    if found.usd_per_hour is None or question.service.model.pooled:
-        return None
-    return cost.usd_per_million_tokens(found.usd_per_hour, found.requests_per_s * question.service.output_tokens)
-
-
-def usd_per_million_tokens(found: Answer, question: Question) -> float | None:
-    """$ per million tokens (prompts and outputs alike) around the clock; None without a price."""
-    if found.usd_per_hour is None:
-        return None
-    per_s = found.requests_per_s * (question.service.isl + question.service.output_tokens)
-    return cost.usd_per_million_tokens(found.usd_per_hour, per_s)
-
-
-def kwh_per_million_output_tokens(found: Answer, question: Question) -> float | None:
-    """kWh per million output tokens at the thermal design power; None without output tokens."""
-    if question.service.model.pooled:
-        return None
-    return cost.kwh_per_million_tokens(found.power_w, found.requests_per_s * question.service.output_tokens)
-
-
-def _each(found: Answer, called: Callable[[Pool], str]) -> str:
-    return " + ".join(dict.fromkeys(map(called, found.pools)))
+def _each(names: Iterable[str]) -> str:
+    return " + ".join(dict.fromkeys(names))
 
 
 def headline(gpus: int, gpu: str | None, shape: str, usd_per_hour: float | None) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.formats.view import Assumption, filled
 from sizing.formats.words import milliseconds, number, plural
 from sizing.report.parts.assumptions import taken
-from sizing.report.parts.layouts import LayoutSizes, layout, sizes
+from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
 
@@ -40,16 +40,34 @@ class PoolShape(NamedTuple):
     gpus: int
 
 
-class Running(LayoutSizes, Protocol):
-    """An object with the GPU type, replicas and layout of a pool."""
+class PoolFigures(NamedTuple):
+    """One pool: what to run, how full it is, what ends its load.
 
-    @property
-    def gpu(self) -> str:
-        """GPU type."""
+    `utilisation` is its rate over the highest that it could serve without any limit, `most_requests_per_s` what it serves
+    within the limits, `limit` what ends that. TTFT is the prefill pool's and counts the transfer, ITL the decode pool's; the
+    other is null. `kv_cache_tokens` are those that one replica holds.
+    """
 
-    @property
-    def replicas(self) -> int:
-        """Number of replicas."""
+    gpu: str
+    gpu_id: str
+    replicas: int
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+    gpus_per_replica: int
+    nodes_per_replica: int
+    gpus: int
+    weight_precision: str
+    utilisation: float
+    most_requests_per_s: float
+    limit: str
+    ttft_ms: float | None
+    itl_ms: float | None
+    kv_cache_tokens: int
+    solo_ms: float
 
 
 class PoolShapes(NamedTuple):
@@ -292,12 +310,11 @@ def end_of(pool: Pool) -> str:
 
 def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str:
     """Write the replicas and layouts of both pools."""
-    named = found.prefill.gpu != found.decode.gpu
-    pools = (("prefill", found.prefill), ("decode", found.decode))
-    return between.join(f"{name} {pool_words(pool, named=named)}" for name, pool in pools)
+    return between.join(pools_words(found.prefill, found.decode))
 
 
-def pool_words(pool: Running, *, named: bool) -> str:
-    """Write the replicas of a pool and their layout, `named` with its GPU type."""
-    gpu = f" {pool.gpu}" if named else ""
-    return f"{pool.replicas} x {layout(pool)}{gpu}"
+def pools_words(*pools: PoolShape | SimulatedPool | PoolFigures) -> Iterator[str]:
+    """Yield the replicas and the layout of the prefill pool and of the decode pool, with GPU types where they differ."""
+    named = len({pool.gpu for pool in pools}) > 1
+    for name, pool in zip(("prefill", "decode"), pools, strict=True):
+        yield f"{name} {pool.replicas} x {layout(pool)}" + (f" {pool.gpu}" if named else "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.files import expanded
 from sizing.catalog.shelf import is_path
 from sizing.question.question import Question, SeparatePools
+from sizing.question.values import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.replica.replica import Replica
 from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
@@ -33,9 +35,9 @@ def command(best: Answer, question: Question) -> str:
         "--engine": f"{service.engine.name}:{service.engine_version}",
         **({f"--{name}": size for name, size in _sizes(best.pool)} if sides is None else {}),
         "--disaggregate": None if sides is None else _pools(best, question, sides),
-        **_serving(question, chosen),
+        **dict(_stated(question, chosen, SERVED)),
         "--task": service.task if service.model.pooled else None,
-        **_optimised(question),
+        **dict(_stated(question, chosen, OPTIMISED)),
         **_lengths(question),
         **_load(best, question),
         **dict(_limits(question)),
@@ -76,53 +78,41 @@ def gpu_argument(gpu_type: GpuType, question: Question) -> str:
     return gpu_type.id
 
 
-def _serving(question: Question, chosen: Replica) -> dict[str, float | str | None]:
-    """The stated engine settings, and the sequences that recurrent states bound; the command defaults to the others."""
-    serving, most = question.service.serving, chosen.settings.max_num_seqs
-    bound = most if most == chosen.memory.most_num_seqs else None
-    return {
-        "--gpu-memory-utilization": serving.memory_fraction,
-        "--max-num-seqs": serving.max_num_seqs or bound,
-        "--max-num-batched-tokens": serving.max_num_batched_tokens,
-        "--cuda-graphs-gib": serving.cuda_graphs_gib,
-        "--kv-cache-memory-bytes": None if serving.kv_cache_bytes is None else f"{serving.kv_cache_bytes:.0f}",
-        "--max-total-tokens": serving.max_total_tokens,
-        "--cpu-offload-gb": serving.cpu_offload_gb,
-        "--offload-backend": serving.offload_backend,
-        "--mamba-full-memory-ratio": serving.mamba_full_memory_ratio,
-        "--max-mamba-cache-size": serving.max_mamba_cache_size,
-        "--pp-layers": None if serving.pp_layers is None else ",".join(map(str, serving.pp_layers)),
-        "--enable-prefix-caching": SWITCHED if serving.prefix_caching else None,
-        "--no-enable-prefix-caching": SWITCHED if serving.prefix_caching is False else None,
-        "--enforce-eager": SWITCHED if serving.enforce_eager else None,
-        "--language-model-only": SWITCHED if serving.language_model_only else None,
-        "--all2all-backend": serving.all2all_backend,
-        "--expert-imbalance": serving.expert_imbalance,
-        "--redundant-experts": serving.redundant_experts,
-    }
+# Options in the order of a command line, and the text of values that is not their own.
+SERVED = (
+    "memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib", "kv_cache_bytes", "max_total_tokens",
+    "cpu_offload_gb", "offload_backend", "mamba_full_memory_ratio", "max_mamba_cache_size", "pp_layers", "prefix_caching",
+    "enforce_eager", "language_model_only", "all2all_backend", "expert_imbalance", "redundant_experts",
+)  # fmt: skip
+OPTIMISED = (
+    "speculative", "sparsity", "prefix_hit", "prefix_shared", "prefix_distinct", "turns", "think_time", "prefix_routing", "lora",
+    "images", "kv_offload",
+)  # fmt: skip
+FIELDS = {field.name: field for field in (*SERVING_OPTIONS, *OPTIMISATION_OPTIONS)}
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "kv_cache_bytes": "{:.0f}".format,
+    "pp_layers": lambda layers: ",".join(map(str, layers)),
+    "prefix_hit": "{:g}".format,
+    "think_time": "{:g}s".format,
+    "images": lambda images: f"{images.count}x{images.height}x{images.width}",
+    "kv_offload": lambda asked: f"{asked.hit:g}" + (f"@{asked.gb_per_s:g}" if asked.gb_per_s else ""),
+}
 
 
-def _optimised(question: Question) -> dict[str, str | int | None]:
-    """The options of the stated optimisations."""
-    asked = question.service.optimisations
-    spoken, prefix, offload = asked.speculative, asked.prefix, asked.kv_offload
-    return {
-        "--speculative": None if spoken is None else str(spoken),
-        "--sparsity": asked.sparsity,
-        "--prefix-hit": None if prefix is None or prefix.hit is None else f"{prefix.hit:g}",
-        "--prefix-shared": None if prefix is None else prefix.shared_tokens,
-        "--prefix-distinct": None if prefix is None else prefix.distinct,
-        "--turns": None if prefix is None else prefix.turns,
-        "--think-time": None if prefix is None or prefix.think_time_s is None else f"{prefix.think_time_s:g}s",
-        "--prefix-routing": None if prefix is None else prefix.routing,
-        "--lora": None if asked.lora is None else str(asked.lora),
-        "--images": None
-        if asked.images is None
-        else f"{asked.images.count}x{asked.images.height}x{asked.images.width}",
-        "--kv-offload": None
-        if offload is None
-        else f"{offload.hit:g}" + (f"@{offload.gb_per_s:g}" if offload.gb_per_s else ""),
-    }
+def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield those fields of `names` that are stated, and the sequences that recurrent states bound, as options."""
+    service, most = question.service, chosen.settings.max_num_seqs
+    for name in names:
+        value: Any = service
+        for step in (FIELDS[name].field or "").split("."):
+            value = None if value is None else getattr(value, step)
+        if name == "max_num_seqs" and not value and most == chosen.memory.most_num_seqs:
+            value = most
+        flag, _, no = FIELDS[name].flags[0].partition("/")
+        if value is True or (value is False and no):
+            yield flag if value else no, SWITCHED
+        elif value is not None and value is not False:
+            yield flag, WRITERS.get(name, str)(value)
 
 
 def _lengths(question: Question) -> dict[str, float | None]:
