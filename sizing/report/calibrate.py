@@ -9,6 +9,7 @@ from sizing.calibration.own_runs import CalibratedProfile, MetricErrors
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
 from sizing.formats.words import number, plural
 from sizing.report.parts.bands import TITLES as BAND_TITLES
+from sizing.report.parts.screen import reasons
 from sizing.specs.own_runs import FACTORS, Factor, FactorRange
 from sizing.specs.workload import LATENCIES
 
@@ -23,7 +24,6 @@ TITLES = {
     "req_per_s": "requests/s",
     "output_tok_per_s": "output tokens/s",
 }
-MOST_REASONS = 12  # the rest is in JSON
 
 
 class FittedFactor(NamedTuple):
@@ -164,7 +164,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     spans = ", ".join(f"{BAND_TITLES[name]} x {band.low:.2f} to {band.high:.2f}" for name, band in record.bands.items())  # type: ignore[index]
     written = (Line(f"{record.written}: use it as --gpu, by its path", "Written"),) if record.written else ()
     yield Facts((Line(f"measured over predicted, 8 in 10: {spans}", "Error bands"), *written))
-    yield Facts(tuple(_aside(record.aside)))
+    yield Facts(tuple(reasons("Left aside", record.aside)))
 
 
 def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
@@ -182,13 +182,3 @@ def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:
             f"{', '.join(worse)}: other runs predict each run no better than the base profile does; measure more loads and lengths",
             "Mind",
         )
-
-
-def _aside(found: Sequence[Reason]) -> Iterator[Line]:
-    counted: dict[str, list[str]] = {}
-    for one in found:
-        counted.setdefault(one.reason, []).append(one.id)
-    for reason, ids in list(counted.items())[:MOST_REASONS]:
-        yield Line(f"{plural(len(ids), 'row')}: {reason} ({ids[0]}{', ...' if len(ids) > 1 else ''})", "Left aside")
-    if len(counted) > MOST_REASONS:
-        yield Line(f"and {len(counted) - MOST_REASONS} more reasons, see --json", "Left aside")

@@ -161,18 +161,14 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         return nothing
     pool, found = best.pool, figures(best, outcome)
     predicted = tuple(bands.of_answer(best, outcome, found))
-    served = nothing._replace(
+    served = filled(
+        Estimate,
+        found,
+        nothing,
         feasible=True,
         inputs=inputs(question, pool.replica),
         deployment=layouts.deployment(best, outcome.sure),
-        load=found.load,
-        throughput=found.throughput,
-        latency=found.latency,
         simulation=_simulation(best, outcome),
-        memory=found.memory,
-        utilisation=found.utilisation,
-        users=found.users,
-        cost=found.cost,
         bands=bands.bounds(predicted),
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
@@ -200,7 +196,7 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
 
 def _unserved(outcome: Outcome) -> Estimate:
     """The record without an answer: what makes it infeasible, and the memory where that is too small."""
-    question, best = outcome.question, outcome.answer
+    question, best, without = outcome.question, outcome.answer, outcome.predicted
     nothing: dict[str, Any] = dict.fromkeys(OF_ANSWER)
     miss = nearest_miss(outcome) if outcome.best is None else None
     sized = None if miss is None else miss.sized
@@ -215,19 +211,17 @@ def _unserved(outcome: Outcome) -> Estimate:
         memory=lacking,
         limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
         bands=bands.bounds(of_memory),
-        conservative=_conservative(best, outcome.predicted) if question.target.confidence is not None else None,
+        conservative=None
+        if question.target.confidence is None
+        else Conservative(
+            gpus_without=without.gpus if without else None,
+            extra_gpus=best.gpus - without.gpus if best and without else None,
+            requests_per_s_without=without.requests_per_s if without else None,
+            margin=best.pool.margin if best else None,
+        ),
         alternatives=tuple(map(layouts.alternative, outcome.answers)),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
         assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),
-    )
-
-
-def _conservative(best: Answer | None, without: Answer | None) -> Conservative:
-    return Conservative(
-        gpus_without=None if without is None else without.gpus,
-        extra_gpus=None if best is None or without is None else best.gpus - without.gpus,
-        requests_per_s_without=None if without is None else without.requests_per_s,
-        margin=None if best is None else best.pool.margin,
     )
 
 

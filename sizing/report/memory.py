@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers.deployment import Resolved
-from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, rows_of
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.figures import MemoryFigures
@@ -51,14 +51,11 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
             *bands.explanations(layout.predicted),
         )
     )
-    return MemoryReport(
-        fits=layout.fits,
+    return filled(
+        MemoryReport,
+        layout,
         inputs=inputs_of_layout(resolved),
-        memory=layout.memory,
         bands=bands.bounds(layout.predicted),
-        reason=layout.reason,
-        suggestions=layout.suggestions,
-        assumptions=layout.assumptions,
         explanations=found,
     )
 

@@ -128,14 +128,13 @@ def record(scenario: Scenario, runs: Runs) -> SimulationReport:
     suggestions = memory.suggestions
     if not scenario.replicas_stated and any(run.stable is False for run in found):
         suggestions = suggestions or (SPREAD_OUT,)
-    return SimulationReport(
-        passed=memory.fits
-        and all(run.completed and run.stable and not run.refused and not run.missed for run in found),
+    return filled(
+        SimulationReport,
+        memory,
+        passed=memory.fits and not any(map(_problem, found)),
         inputs=_inputs(scenario, runs),
         runs=found,
-        memory=memory.memory,
         bands=bands.bounds((*memory.predicted, *_predictions(scenario, runs, found))),
-        reason=memory.reason,
         suggestions=suggestions,
         assumptions=tuple(_rests_on(scenario, found)) if runs.served else memory.assumptions,
         disaggregated=_pools(scenario, runs),

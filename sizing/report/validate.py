@@ -29,6 +29,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import plural
+from sizing.report.parts.screen import reasons
 from sizing.specs.bands import Bands
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high", "corrected")
@@ -39,7 +40,6 @@ TITLES = {
     "req_per_s": "requests/s",
     "output_tok_per_s": "output tokens/s",
 }
-MOST_REASONS = 12  # the rest is in JSON
 MOST_NAMED = 16  # groups in the legend of the pictures
 
 
@@ -183,20 +183,9 @@ def sections(record: ValidationReport) -> Iterator[Section]:
         found = [Errors({name: group.by[name] or "-" for name in by}, group.metrics[metric]) for group in grouped]
         of_all = Errors({name: "" if index else "all" for index, name in enumerate(by)}, figures)
         yield Table((*map(_label, by), *FIGURES), (*found, of_all), title=TITLES[metric], spare=SPARE)
-    yield Facts(tuple(_reasons("Missed", record.missed)))
-    yield Facts(tuple(_reasons("Skipped", record.skipped)))
+    yield Facts(tuple(reasons("Missed", record.missed)))
+    yield Facts(tuple(reasons("Skipped", record.skipped)))
     yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))
-
-
-def _reasons(label: str, named: Sequence[Named]) -> Iterator[Line]:
-    counted: dict[str, list[str]] = {}
-    for entry in named:
-        counted.setdefault(entry.reason, []).append(entry.id)
-    most = sorted(counted.items(), key=lambda item: -len(item[1]))
-    for reason, ids in most[:MOST_REASONS]:
-        yield Line(f"{plural(len(ids), 'row')}: {reason} ({ids[0]}{', ...' if len(ids) > 1 else ''})", label)
-    if len(most) > MOST_REASONS:
-        yield Line(f"and {len(most) - MOST_REASONS} more reasons, see --json", label)
 
 
 def figures(compared: Sequence[Comparison]) -> tuple[Figure, ...]:

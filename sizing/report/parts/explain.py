@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import Explanation
@@ -19,6 +20,44 @@ POOL_FORMULAS = {
     "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
     "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
 }
+STEP = "sum of operations, then the host's share"
+CLOSED, SIMULATED = "closed form of in-flight batching", "simulation of one replica"
+
+
+class Formula(NamedTuple):
+    """How a figure is derived: its unit, formula and source."""
+
+    unit: str
+    formula: str
+    source: str
+
+
+FORMULAS = {
+    "weights": Formula("GiB", "sum over weight matrices of inputs * outputs * bytes of their format, as split over this GPU", "config.json"),
+    "activation": Formula("GiB", "max(tokens * (a*hidden + buffers), rows * vocabulary * sampler_bytes + 2*tokens*hidden), or the image encoder's peak; buffers of the widest layer: b*intermediate/tp, latent attention's or a recurrent state's", "engine profile"),
+    "KV cache": Formula("GiB", "", "engine profile, GPU profile"),
+    "max concurrency": Formula("sequences", "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks", "model's config, engine profile"),
+    "GPUs": Formula("", "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica", "search over layouts"),
+    "most per replica": Formula("", "highest load at which every limit holds, slots suffice and utilisation stays stable", CLOSED),
+    "margin for the confidence asked": Formula("times the demand", "most as predicted / most with latencies and throughput of a published run; the quantile of these over runs", "published measurements over predictions"),
+    "concurrency per replica": Formula("requests in flight", "Little's law: requests/s * E2E; in flight are those in the front end, queued and running", "Little (1961)"),
+    "TTFT": Formula("ms", "", CLOSED),
+    "prefill step": Formula("ms", STEP, "llmsize step shows every operation"),
+    "ITL": Formula("ms", "", CLOSED),
+    "decode step": Formula("ms", STEP, "llmsize step shows every operation"),
+    "E2E": Formula("ms", "TTFT + ITL * (OSL - 1)", "definition"),
+    "daily active users": Formula("users", "requests/s * 3600 * active hours / (requests per user and day * peak to mean)", ""),
+    "$/h": Formula("$/h", "GPUs * price", ""),
+    "$ per million output tokens": Formula("$", "$/h / (output tokens/s * 3600) * 1e6", "definition"),
+    "ISL": Formula("tokens, mean over turns", "mean over t = 1..T of s + t*n + (t-1)*o", "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)"),
+    "prompt tokens in cache": Formula("of all", "sum of E(t) / sum of prompts, E(1) = s, E(t) = s + k*(H(t) - s), H(t) = held(t-1)/R + (1 - 1/R)*H(t-1), in whole blocks", "the last earlier turn on the same of R caches, each picked with 1/R; R = 1 under affinity"),
+}  # fmt: skip
+
+
+def _derived(what: str, value: float | None, inputs: str, **own: str) -> Explanation:
+    """The derivation of a figure from the values in `inputs`; `own` is what its formula leaves open, or has otherwise."""
+    known = FORMULAS[what]._replace(**own)
+    return Explanation(what, value or 0.0, known.unit, "derived", known.formula, inputs, known.source)
 
 
 def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explanation, ...]:
@@ -33,120 +72,90 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
     )
 
 
-def of_memory(memory: MemoryFigures, settings: EngineSettings, kv_format: str) -> tuple[Explanation, ...]:
-    """The derivation of each part of one GPU's memory."""
-    return tuple(_of_memory(memory, settings, kv_format))
-
-
-def _of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
-    yield Explanation(
-        "weights", m.weights_gib, "GiB", "derived",
-        "sum over weight matrices of inputs * outputs * bytes of their format, as split over this GPU",
-        "matrices and formats of the model's config", "config.json",
-    )  # fmt: skip
-    yield Explanation(
-        "activation", m.activation_gib, "GiB", "derived",
-        "max(tokens * (a*hidden + buffers), rows * vocabulary * sampler_bytes + 2*tokens*hidden), or the image encoder's "
-        "peak; buffers of the widest layer: b*intermediate/tp, latent attention's or a recurrent state's",
+def of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
+    """Yield the derivation of each part of one GPU's memory."""
+    yield _derived("weights", m.weights_gib, "matrices and formats of the model's config")
+    by = settings.forward_activation
+    yield _derived(
+        "activation",
+        m.activation_gib,
         f"tokens = max_num_batched_tokens = {settings.max_num_batched_tokens:,}, rows = min(max_num_seqs "
         f"{settings.max_num_seqs:,}, tokens), sampler_bytes = {settings.sampler_bytes_per_logit}, "
-        f"a = {settings.forward_activation.per_hidden_bytes}, b = {settings.forward_activation.per_intermediate_bytes}",
-        "engine profile",
-    )  # fmt: skip
+        f"a = {by.per_hidden_bytes}, b = {by.per_intermediate_bytes}",
+    )
     graphs = " - graphs" if settings.graphs_in_budget else " (graphs come on top)"
-    yield Explanation(
-        "KV cache", m.kv_cache_gib, "GiB", "derived",
-        POOL_FORMULAS[settings.pool_rule].format(graphs=graphs),
+    yield _derived(
+        "KV cache",
+        m.kv_cache_gib,
         f"visible {m.visible_gib:.2f}, memory_fraction {m.budget_gib / m.visible_gib:.3f}, weights {m.weights_gib:.2f}, "
         f"activation {m.activation_gib:.2f}, non_torch {m.non_torch_gib:.2f}, graphs {m.cuda_graphs_gib:.2f}",
-        "engine profile, GPU profile",
-    )  # fmt: skip
-    yield Explanation(
-        "max concurrency", m.max_concurrency, "sequences", "derived",
-        "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks",
+        formula=POOL_FORMULAS[settings.pool_rule].format(graphs=graphs),
+    )
+    yield _derived(
+        "max concurrency",
+        m.max_concurrency,
         f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
         f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {m.block_tokens} tokens",
-        "model's config, engine profile",
-    )  # fmt: skip
+    )
 
 
 def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterator[Explanation]:
-    pool = best.pool
-    wanted, unit = request.target.amount, request.target.unit
-    if wanted is not None:
-        yield Explanation(
-            "GPUs", best.gpus, "", "derived",
-            "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica",
-            f"demand {wanted:,.4g} {unit}, headroom {request.rules.headroom:g}, most per replica "
-            f"{pool.capacity.amount:,.4g} {unit}, {pool.replica.layout.gpus} GPUs per replica",
-            "search over layouts",
-        )  # fmt: skip
-    yield Explanation(
-        "most per replica", pool.capacity.amount, unit, "derived",
-        "highest load at which every limit holds, slots suffice and utilisation stays stable",
-        f"binding: {pool.capacity.binding}; slots {pool.load.slots} ({pool.load.slots_bound}); "
-        f"utilisation <= {request.target.max_utilisation:g} of the highest stable rate",
-        "closed form of in-flight batching",
-    )  # fmt: skip
+    pool, target = best.pool, request.target
+    each = pool.capacity.amount
+    if target.amount is not None:
+        counted = f"demand {target.amount:,.4g} {target.unit}, headroom {request.rules.headroom:g}, most per replica {each:,.4g}"
+        yield _derived("GPUs", best.gpus, f"{counted} {target.unit}, {pool.replica.layout.gpus} GPUs per replica")
+    slots = f"slots {pool.load.slots} ({pool.load.slots_bound})"
+    stable = f"utilisation <= {target.max_utilisation:g} of the highest stable rate"
+    yield _derived("most per replica", each, f"binding: {pool.capacity.binding}; {slots}; {stable}", unit=target.unit)
     if pool.margin != 1.0:
-        yield Explanation(
-            "margin for the confidence asked", pool.margin, "times the demand", "measured",
-            "most as predicted / most with latencies and throughput of a published run; the quantile of these over runs",
-            f"confidence {EVEN if request.target.confidence is None else request.target.confidence.share:.0%}",
-            "published measurements over predictions",
-        )  # fmt: skip
-    yield Explanation(
-        "concurrency per replica", load.concurrency_per_replica, "requests in flight", "derived",
-        "Little's law: requests/s * E2E; in flight are those in the front end, queued and running",
+        share = EVEN if target.confidence is None else target.confidence.share
+        yield _derived("margin for the confidence asked", pool.margin, f"confidence {share:.0%}")._replace(
+            kind="measured"
+        )
+    yield _derived(
+        "concurrency per replica",
+        load.concurrency_per_replica,
         f"{best.requests_per_s / pool.count:.4g} requests/s, E2E {best.latency_s('e2e')['mean']:.4g} s",
-        "Little (1961)",
-    )  # fmt: skip
+    )
 
 
 def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[Explanation]:
     latency, prefill, decode = figures.latency, figures.prefill, figures.decode
     pool, service = best.pool, best.pool.load.batching
-    chunks = service.chunks
     simulated = best.run is not None
-    source = "simulation of one replica" if simulated else "closed form of in-flight batching"
+    source = SIMULATED if simulated else CLOSED
+    measured = "mean over simulated requests; the closed form is " if simulated else ""
     closed = f"closed form {pool.point.ttft_s['mean'] / MILLI:.4g} ms; " if simulated else ""
     waiting = (
         "(rounds + 1)/2 * prefill of one round; all requests start together (closed loop)"
         if request.target.concurrency is not None
         else "prefill with the decodes beside it + rest of the step met + prompts that share its step or queue ahead"
     )
-    if simulated:
-        waiting = f"mean over simulated requests; the closed form is {waiting}"
-    yield Explanation(
-        "TTFT", latency.ttft_ms.mean or 0.0, "ms", "derived", waiting,
-        f"{closed}alone {latency.solo_ttft_ms:.4g} ms; {chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill fills "
-        f"{pool.point.prefill_share:.3f} of the time",
-        source,
-    )  # fmt: skip
-    yield Explanation(
-        "prefill step", prefill.total_s / MILLI, "ms", "derived", "sum of operations, then the host's share",
-        _largest(prefill), "llmsize step shows every operation",
-    )  # fmt: skip
+    yield _derived(
+        "TTFT",
+        latency.ttft_ms.mean,
+        f"{closed}alone {latency.solo_ttft_ms:.4g} ms; {service.chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill "
+        f"fills {pool.point.prefill_share:.3f} of the time",
+        formula=measured + waiting,
+        source=source,
+    )
+    yield _derived("prefill step", prefill.total_s / MILLI, _largest(prefill))
     if decode is None:
         return
-    yield Explanation(
-        "ITL", latency.itl_ms.mean or 0.0, "ms", "derived",
-        ("mean over simulated requests; the closed form is " if simulated else "")
-        + "decode step + decoding * (what a prompt delays them) / (OSL - 1)"
-        + (f", a step giving {service.tokens_per_step:.3g} tokens on average" if service.tokens_per_step != 1 else ""),
+    tokens = f", a step giving {service.tokens_per_step:.3g} tokens on average" if service.tokens_per_step != 1 else ""
+    yield _derived(
+        "ITL",
+        latency.itl_ms.mean,
         f"closed form {pool.point.itl_s['mean'] / MILLI:.4g} ms, so a prompt delays the others by "
         f"{_prompt_delay_s(pool) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {pool.point.decoding:.4g} sequences of "
         f"{request.service.isl + request.service.osl / 2:,.0f} tokens",
-        source,
-    )  # fmt: skip
-    yield Explanation(
-        "decode step", decode.total_s / MILLI, "ms", "derived", "sum of operations, then the host's share",
-        _largest(decode), "llmsize step shows every operation",
-    )  # fmt: skip
-    yield Explanation(
-        "E2E", latency.e2e_ms.mean or 0.0, "ms", "derived", "TTFT + ITL * (OSL - 1)",
-        f"TTFT {latency.ttft_ms.mean:.4g} ms, ITL {latency.itl_ms.mean:.4g} ms, OSL {request.service.osl:,}", "definition",
-    )  # fmt: skip
+        formula=f"{measured}decode step + decoding * (what a prompt delays them) / (OSL - 1){tokens}",
+        source=source,
+    )
+    yield _derived("decode step", decode.total_s / MILLI, _largest(decode))
+    parts = f"TTFT {latency.ttft_ms.mean:.4g} ms, ITL {latency.itl_ms.mean:.4g} ms, OSL {request.service.osl:,}"
+    yield _derived("E2E", latency.e2e_ms.mean, parts)
 
 
 def _prompt_delay_s(pool: Pool) -> float:
@@ -166,23 +175,18 @@ def _largest(step: Step, most: int = 4) -> str:
 
 def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Explanation]:
     users, cost = figures.users, figures.cost
-    yield Explanation(
-        "daily active users", users.daily_active_users, "users", "derived",
-        "requests/s * 3600 * active hours / (requests per user and day * peak to mean)",
+    yield _derived(
+        "daily active users",
+        users.daily_active_users,
         f"{best.requests_per_s:.4g} requests/s, {users.active_hours:g} h, {users.requests_per_user_per_day:g} requests, "
         f"peak {users.peak_to_mean:g} x mean",
-        question.origin.defaults.source,
-    )  # fmt: skip
+        source=question.origin.defaults.source,
+    )
     if cost.usd_per_hour is not None and cost.usd_per_million_output_tokens is not None:
-        yield Explanation(
-            "$/h", cost.usd_per_hour, "$/h", "derived", "GPUs * price",
-            f"{best.gpus} GPUs at {cost.usd_per_gpu_hour:.4g} $ per GPU-hour", cost.price_source or "",
-        )  # fmt: skip
-        yield Explanation(
-            "$ per million output tokens", cost.usd_per_million_output_tokens, "$", "derived",
-            "$/h / (output tokens/s * 3600) * 1e6",
-            f"{cost.usd_per_hour:.4g} $/h, {figures.throughput.output_tokens_per_s:,.4g} output tokens/s", "definition",
-        )  # fmt: skip
+        gpus = f"{best.gpus} GPUs at {cost.usd_per_gpu_hour:.4g} $ per GPU-hour"
+        yield _derived("$/h", cost.usd_per_hour, gpus, source=cost.price_source or "")
+        tokens = f"{cost.usd_per_hour:.4g} $/h, {figures.throughput.output_tokens_per_s:,.4g} output tokens/s"
+        yield _derived("$ per million output tokens", cost.usd_per_million_output_tokens, tokens)
 
 
 def _of_conversations(pool: Pool) -> Iterator[Explanation]:
@@ -193,13 +197,6 @@ def _of_conversations(pool: Pool) -> Iterator[Explanation]:
     lengths = (
         f"s = {conversation.shared:,}, n = {conversation.adds:,}, o = {conversation.osl:,}, T = {conversation.turns:,}"
     )
-    yield Explanation(
-        "ISL", conversation.mean_isl, "tokens, mean over turns", "derived", "mean over t = 1..T of s + t*n + (t-1)*o", lengths,
-        "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)",
-    )  # fmt: skip
-    yield Explanation(
-        "prompt tokens in cache", cached.hit, "of all", "derived",
-        "sum of E(t) / sum of prompts, E(1) = s, E(t) = s + k*(H(t) - s), H(t) = held(t-1)/R + (1 - 1/R)*H(t-1), in whole blocks",
-        f"{lengths}, R = {cached.finding.engines:,} caches, k = {cached.kept:.3g} kept, blocks of {cached.block:,} tokens",
-        "the last earlier turn on the same of R caches, each picked with 1/R; R = 1 under affinity",
-    )  # fmt: skip
+    yield _derived("ISL", conversation.mean_isl, lengths)
+    caches = f"R = {cached.finding.engines:,} caches, k = {cached.kept:.3g} kept, blocks of {cached.block:,} tokens"
+    yield _derived("prompt tokens in cache", cached.hit, f"{lengths}, {caches}")

@@ -26,6 +26,7 @@ LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the dem
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
 MOST_LINES = 3  # of changes that would help, of alternatives, of what is not possible
+MOST_REASONS = 12  # of rows that are left out; the rest is in JSON
 PRICE = "price"
 ASKABLE = {  # assumptions that a user could have stated, as options name them
     "think time": "think time {} s",
@@ -200,6 +201,17 @@ def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES) -> 
     """Yield the first `most` of `texts`, a line each, and how many more there are."""
     more = [f"{plural(len(texts) - most, f'more {noun}')}: --verbose"] if len(texts) > most else []
     yield from labelled(label, (*texts[:most], *more))
+
+
+def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
+    """Yield the reasons of rows, given as (row, reason): how many rows have each, and one of them."""
+    counted: dict[str, list[str]] = {}
+    for name, reason in found:
+        counted.setdefault(reason, []).append(name)
+    for reason, names in sorted(counted.items(), key=lambda item: -len(item[1]))[:MOST_REASONS]:
+        yield Line(f"{plural(len(names), 'row')}: {reason} ({names[0]}{', ...' if len(names) > 1 else ''})", label)
+    if len(counted) > MOST_REASONS:
+        yield Line(f"and {len(counted) - MOST_REASONS} more reasons, see --json", label)
 
 
 def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
