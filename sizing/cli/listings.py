@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -142,6 +143,15 @@ def workloads(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> 
     _answer(Listing("workloads", WORKLOAD_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
+def _of_one_price(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Yield rows of prices, those that differ by their product alone (the third column) as one."""
+    products: dict[tuple[Any, ...], list[str]] = {}
+    for of, provider, product, *price in rows:
+        products.setdefault((of, provider, *price), []).append(product)
+    for (of, provider, *price), named in products.items():
+        yield (of, provider, ", ".join(dict.fromkeys(named)), *price)
+
+
 PRICE_COLUMNS = (
     "of", "provider", "product", "kind", "usd_per_gpu_hour", "usd_per_million_input", "usd_per_million_output", "date",
     "confidence", "source",
@@ -181,5 +191,5 @@ def prices(
         raise InputError(f"no price of {name!r} is known", allowed=allowed)
     # Addresses would break the lines of a terminal: JSON has them.
     columns = PRICE_COLUMNS if json else PRICE_COLUMNS[:-1]
-    rows_shown = tuple(row if json else row[:-1] for row in found)
+    rows_shown = tuple(found if json else _of_one_price(row[:-1] for row in found))
     _answer(Listing("prices", columns, rows_shown), None, json=json, yaml=False)

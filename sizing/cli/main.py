@@ -6,9 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +19,7 @@ from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
 from sizing.question.values import DISAGGREGATE, POOLED, unpooled
-from sizing.specs.errors import InputError, unknown
+from sizing.specs.errors import Fault, InputError, unknown
 
 COMPLETING = ["completion", "words"]
 # Commands with their modules, in the order of messages; only the requested one is loaded.
@@ -43,6 +45,13 @@ COMMANDS = NAMED | {
     if f"{name}:command" not in NAMED.values()
 }
 
+OTHER_TOOLS = {  # what engines, benchmark tools and other calculators call an option of these
+    "model-name": "--model", "gpu-type": "--gpu", "gpu-name": "--gpu", "num-gpus": "--gpus", "gpu-count": "--gpus", "tensor-parallel-size": "--tp",
+    "pipeline-parallel-size": "--pp", "data-parallel-size": "--dp", "input-tokens": "--isl", "prompt-tokens": "--isl", "random-input-len": "--isl",
+    "output-tokens": "--osl", "max-tokens": "--osl", "random-output-len": "--osl", "request-rate": "--rps", "rate": "--rps",
+    "concurrent-users": "--users", "max-concurrency": "--concurrency", "batch-size": "--max-num-seqs", "context-length": "--max-model-len",
+    "dtype": "--precision", "kv-dtype": "--kv-precision", "latency": "--e2e", "budget": "--gpus", "out": "--output",
+}  # fmt: skip
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_LINES, FIRST_LINES = 40, 10  # of faults: of very many the first are shown, and counted are the others
 ENDLESS, FIRST_CHARACTERS = re.compile(r"\S{400,}"), 60  # words that are no words: longer than any path
@@ -131,7 +140,22 @@ def _run(arguments: Sequence[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
+        if (option := getattr(error, "option_name", None)) is not None and hasattr(error, "possibilities"):
+            return _bad_input([str(_no_option(asked[0], option, error))])
         return _bad_input([" ".join(message().split())])
+
+
+def _no_option(command: str, option: str, error: Any) -> Fault:
+    """The fault of an option that a command does not have, with its name for what other tools call so, else the nearest."""
+    known = [flag for parameter in error.ctx.command.params for flag in parameter.opts] if error.ctx else []
+    word = option.lstrip("-").replace("_", "-").lower()
+    own = OTHER_TOOLS.get(word) or OTHER_TOOLS.get(word.removesuffix("s"))
+    nearest = own if own in known else max(error.possibilities or (), key=partial(_likeness, option), default=None)
+    return Fault(f"{command} has no such option", field=option, allowed=f"llmsize {command} --help", nearest=nearest)
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
 
 
 def _bad_input(lines: Iterable[str]) -> int:

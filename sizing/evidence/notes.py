@@ -89,9 +89,9 @@ def version_of(engine: Engine, stated: str, source: str, conventions: Convention
         pass
     number = _NUMBER.search(stated)
     if number is None:
-        return engine.newest, f"{engine.name} {stated!r} taken as the newest, {engine.newest}"
+        return engine.newest, f"{engine.name} {stated!r} is not known, taken as the newest, {engine.newest}"
     version = held_to_range(engine, number[0])
-    return version, f"{engine.name} {stated!r} taken as {version}"
+    return version, f"{engine.name} {stated!r} is not known, taken as {version}"
 
 
 def held_to_range(engine: Engine, version: str) -> str:

@@ -304,6 +304,9 @@ def _answer(record: CostReport) -> Iterator[Line]:
 def _load(record: CostReport) -> str:
     run = record.deployments[0]
     full = f"{plural(run.gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
+    top = record.options[0]
+    if top.gpus is not None and top.gpus != run.gpus:
+        full += f", the {plural(top.gpus, 'GPU')} that are paid for {number(top.capacity_requests_per_s)}"
     if record.load == "as_sized":
         return f"{full}, which is served around the clock: no demand is given"
     how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
@@ -359,12 +362,12 @@ def _when_cheaper(pair: BreakEven) -> str:
         return f"costs no more than {other} at any load"
     if stays is not None:
         per_s = number(stays / SECONDS_PER_DAY, DIGITS)
-        return f"costs less than {other} from {number(stays, DIGITS)} requests a day ({per_s}/s) on"
+        return f"costs less than {other}: from {number(stays, DIGITS)} requests a day ({per_s}/s) on"
     first = pair.first_requests_per_day
     if first is None:
         return f"never costs less than {other}"
     least = f"from {number(first, DIGITS)} requests a day on" if first else "from the smallest load on"
-    return f"costs less than {other} {least}, but not at all higher loads"
+    return f"costs less than {other}: {least}, but for higher loads at which it has just begun one more unit"
 
 
 def figure(record: CostReport) -> Figure:

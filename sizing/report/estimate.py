@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.estimate import nearest_miss
@@ -110,6 +110,9 @@ class Estimate(NamedTuple):
     """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
 
     `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
+    `serves` names the field with the answer to what was asked: `disaggregated` where pools were asked for, else
+    `deployment`; --quiet counts its GPUs, the exit code judges it, deploy and check start from it. It is null where
+    that answer is none.
     """
 
     feasible: bool
@@ -137,6 +140,7 @@ class Estimate(NamedTuple):
     confidence: float | None = None
     evidence: Evidence | None = None
     trace: Replayed | None = None
+    serves: Literal["deployment", "disaggregated"] | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -166,6 +170,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         found,
         nothing,
         feasible=True,
+        serves="deployment",
         inputs=inputs(question, pool.replica),
         deployment=layouts.deployment(best, outcome.sure),
         simulation=_simulation(best, outcome),
@@ -191,7 +196,8 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
     assert asked is not None
     rests_on = (*pools.assumptions(asked.facts), *pools.of_turns(outcome.question, asked.facts))
     found = disaggregated(outcome, best)
-    return one._replace(disaggregated=found, assumptions=(*one.assumptions, *rests_on))
+    serves: Literal["disaggregated"] | None = "disaggregated" if found.feasible else None
+    return one._replace(disaggregated=found, assumptions=(*one.assumptions, *rests_on), serves=serves)
 
 
 def _unserved(outcome: Outcome) -> Estimate:

@@ -102,14 +102,18 @@ def sections(record: PlanReport) -> Iterator[Section]:
 
 
 def _headline(record: PlanReport) -> str:
-    """GPUs, their load, and the reserve of a single workload; a fleet has its reserves in its table."""
+    """GPUs, their load, the reserve of a single workload (a fleet has its reserves in its table), and GPUs after growth."""
     types = dict.fromkeys(pool.gpu for pool in record.pools)
     sums = {gpu: sum(pool.gpus for pool in record.pools if pool.gpu == gpu) for gpu in types}
     gpus = " and ".join(f"{count:,} x {gpu}" for gpu, count in sums.items())
     name = record.inputs.get("fleet") or record.inputs.get("workload") or "the demand"
     verdict = "" if record.feasible else "Over budget: "
     reserve = "" if len(record.workloads) > 1 else f", {_reserve(record.workloads[0])}"
-    return f"{verdict}{gpus} serve {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}"
+    growth = record.growth
+    grown = (
+        "" if growth is None or growth.at_date is None else f"; {plural(growth.at_date.gpus, 'GPU')} by {growth.until}"
+    )
+    return f"{verdict}{gpus} serve {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}{grown}"
 
 
 def _reserve(workload: WorkloadPlan) -> str:
@@ -267,6 +271,9 @@ def _growth(growth: Growing, record: PlanReport) -> Iterator[Line]:
     then = growth.at_date
     until = "" if then is None else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
     yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}{until}", "Growth")
+    if then is not None and record.gpus_sure is not None and record.gpus_sure > (record.gpus or 0):
+        more = f"{record.gpus_sure:,} in place of {record.gpus:,} today"
+        yield Line(f"{then.gpus:,} are the expected GPUs; to be sure takes more, as {more}", "Sure then", spare=2)
     due = growth.next_node
     yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
 

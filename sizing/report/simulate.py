@@ -43,6 +43,9 @@ from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES
 
 OWN = "engine"  # the policy that the engine itself has
+EACH = "requests/s within limits counts requests that each keep all of them; a percentile lets some miss it"
+EACH_MEAN = "requests/s within limits counts requests that each keep all of them; many may be above a mean that is kept"
+AS_ESTIMATED = "estimate checks an answer by a shorter run of one replica, so its percentiles may be lower"
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
 NOT_CONVERGED = "Unstable is a queue that kept growing: latencies depend on how long the run was"
 TOO_LONG = "too long for the cache or the model"
@@ -310,7 +313,8 @@ def sections(record: SimulationReport) -> Iterator[Section]:
     else:
         yield Facts(tuple(_answer(record)), _headline(record))
         if len(record.runs) == 1:
-            yield figures_table(_judged(record, record.runs[0]), "simulated", banded=record.disaggregated is None)
+            run, banded = record.runs[0], record.disaggregated is None
+            yield figures_table(_judged(record, run), "simulated", banded=banded, note=_each_keeps(record, run))
         else:
             rows = [{**_flat(run), "verdict": _problem(run) or OK} for run in record.runs]
             yield Table(COMPARED, rows, "/runs", notes=(Line(WASTED, style="dim"),), spare=SPARE)
@@ -358,6 +362,15 @@ def _problem(run: SimulatedRun) -> str:
     return ", ".join(parts) or ("" if run.completed else "nothing was served")
 
 
+def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
+    """Say why fewer requests keep the limits than are served in time; empty where all do."""
+    served, kept = run.requests_per_s, run.goodput_requests_per_s
+    if served is None or kept is None or kept >= served or not record.passed:
+        return ""
+    means = any(limit is not None and limit.statistic == "mean" for limit in record.inputs["limits"].values())
+    return EACH_MEAN if means else EACH
+
+
 def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
     """Yield the latencies and rates of a run, held against the limits."""
     yield from latency_rows(
@@ -375,6 +388,8 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     out = f"OSL {traffic.length_words(i, 'osl')}" if i["task"] == GENERATE else i["task"]
     yield Line(f"{traffic.load_words(i)}; ISL {traffic.length_words(i, 'isl')}, {out}", "Load")
+    if i["load"]["kind"] == "open_loop" and any(i["limits"].values()) and len(record.runs) == 1:
+        yield Line(AS_ESTIMATED, "Note", spare=2)
     yield from replica_lines(i)
     if both is not None:
         for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):

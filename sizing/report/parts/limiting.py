@@ -141,7 +141,8 @@ def _served_within(best: Answer, question: Question) -> str:
     if not replicas:
         return ""
     served = number(replicas * best.pool.capacity.amount / best.pool.margin)
-    return f"; {plural(replicas * best.pool.replica.layout.gpus, 'GPU')} serve {served} {question.target.unit}"
+    gpus = replicas * best.pool.replica.layout.gpus
+    return f"; {plural(gpus, 'GPU')} serve{'s' * (gpus == 1)} {served} {question.target.unit}"
 
 
 def _for_runs(best: Answer, question: Question) -> str:

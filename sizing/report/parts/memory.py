@@ -17,6 +17,7 @@ from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
 from sizing.specs.workload import Reach
 
+NARROWER = {"fp8": 8, "int4": 4}  # weights with fewer bits, in the order in which they are suggested
 REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # of layouts that are suggested: none that only a whole search tries
 
 
@@ -64,7 +65,8 @@ def _reason(resolved: Resolved, sequences: int) -> str | None:
     before = resolved.memory.deficit_gib - resolved.memory.sequence_gib - resolved.memory.shared_prefix_gib
     if before > 0:
         return (
-            f"does not fit: the weights and the engine alone need {gib(before)} GiB more per GPU, before any sequence"
+            f"does not fit: the weights and the engine alone need {gib(before)} GiB more per GPU than the "
+            f"{gib(resolved.memory.budget_gib)} GiB that the engine takes, before any sequence"
         )
     sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
     if resolved.memory.shared_prefix_gib:
@@ -73,7 +75,7 @@ def _reason(resolved: Resolved, sequences: int) -> str | None:
 
 
 def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
-    """Yield the changes that make a sequence fit, each checked: a shorter length, more GPUs, FP8 weights, an FP8 cache."""
+    """Yield the changes that make a sequence fit, each checked: a shorter length, more GPUs, FP8 or INT4 weights, an FP8 cache."""
     if resolved.memory.fits and not resolved.memory.starts:
         yield f"--max-num-seqs {resolved.memory.most_num_seqs}"
         return
@@ -90,10 +92,22 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
     ):
         yield f"--max-model-len {longest}"
     yield from _larger(resolved, sequences)
-    if resolved.plan.weight_bits > 8 and _fits(resolved, sequences, precision="fp8"):
-        yield "--precision fp8"
+    yield from _narrower(resolved, sequences)
     if resolved.plan.kv_bits > 8 and _fits(resolved, sequences, kv_precision="fp8"):
         yield "--kv-precision fp8"
+
+
+def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
+    """Yield the widest weights with fewer bits that make it fit; where none do alone, each with the length that then fits."""
+    names = [name for name, bits in NARROWER.items() if bits < resolved.plan.weight_bits]
+    alone = next((name for name in names if _fits(resolved, sequences, precision=name)), None)
+    if alone is not None:
+        yield f"--precision {alone}"
+    for name in names if alone is None and sequences == 1 else ():
+        tried = resolve(resolved.question, resolved.gpu_type, resolved.layout, name, resolved.data)
+        longest = 0 if tried.refused is not None else tried.replica.longest_that_fits()
+        if longest > 0 and resolved.question.service.extras.cached.within(longest):
+            yield f"--precision {name} --max-model-len {longest}"
 
 
 def _larger(resolved: Resolved, sequences: int) -> Iterator[str]:

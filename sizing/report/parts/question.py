@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers import counts
@@ -257,7 +257,16 @@ def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = No
             f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked["ranges"].items()
         )
         hows.append(f"{MIDDLES.format(', '.join(spans))}")
+    hows += other_reading(asked)
     return Line(f"{what}{grown}{same}, {lengths(inputs)}" + (f"; {', '.join(hows)}" if hows else ""), "Demand")
+
+
+def other_reading(demand: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the option that says of the same number of people what else may be meant by it."""
+    if demand["concurrent_users"] is not None:
+        yield f"for so many requests at once: --concurrency {demand['concurrent_users']:g}"
+    elif demand["concurrency"] is not None and not demand["closed_loop"]:
+        yield f"for so many people, who read and think between requests: --users {demand['concurrency']:g}"
 
 
 def people_words(demand: Mapping[str, Any]) -> str | None:

@@ -64,15 +64,16 @@ JUDGED = (
 )
 
 
-def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = True) -> Table:
-    """The table of figures and limits under how the figures are `known`; without the range that predictions should have
-    (`banded`), it says so.
+def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = True, note: str = "") -> Table:
+    """The table of figures and limits under how the figures are `known`, and a `note` on them; without the range that
+    predictions should have (`banded`), it says so.
     """
     found = tuple(rows)
     unknown = banded and not any(row.span for row in found)
     name, value, *others = JUDGED
     columns = (name, value._replace(heading=known), *others)
-    return Table(columns, found, notes=(Line(UNKNOWN, style=DIM),) if unknown else ())
+    notes = [text for text in (UNKNOWN if unknown else "", note) if text]
+    return Table(columns, found, notes=tuple(Line(text, style=DIM) for text in notes))
 
 
 def latencies(
@@ -186,7 +187,7 @@ def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
 
 
 def memory_bar(m: MemoryFigures) -> Whole:
-    """The memory of one GPU as a bar."""
+    """The memory of one GPU as a bar; where that is too little for the weights, what the engine takes of it."""
     parts = (
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),
@@ -194,6 +195,9 @@ def memory_bar(m: MemoryFigures) -> Whole:
         Segment("KV cache", m.kv_cache_gib, "K"),
         *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
     )
+    taken = m.budget_gib if m.cuda_graphs_in_budget else m.budget_gib + m.cuda_graphs_gib
+    if sum(part.size for part in parts) > taken:  # what is missing is missing of what the engine takes
+        return Whole("Engine's", parts, taken, lambda size: f"{gib(size)} GiB")
     return Whole("One GPU", parts, m.visible_gib, lambda size: f"{gib(size)} GiB")
 
 
