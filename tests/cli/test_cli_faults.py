@@ -404,3 +404,19 @@ def test_the_help_of_precision_lists_them_all(table: tuple[options.Field, ...]) 
     words = text.replace(",", " ").replace(";", " ").replace(".", " ").split()
     assert set(Precision.__args__) <= set(words)  # type: ignore[attr-defined]
     assert ("several" in text) == (table is options.MODEL_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("--concurency", "--concurrency"), ("--gpu-types", "--gpu"), ("--request-rate", "--rps"), ("--input_tokens", "--isl")],
+)
+def test_an_unknown_option_is_told_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str], option: str, meant: str
+) -> None:
+    (told,) = faults(capsys, "estimate", *LLAMA, option, "1")
+    assert told.startswith(f"{option}: estimate has no such option") and told.endswith(f"did you mean {meant}?")
+
+
+def test_no_option_is_offered_that_the_command_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    (told,) = faults(capsys, "memory", *LLAMA, "--request-rate", "1")
+    assert "--rps" not in told

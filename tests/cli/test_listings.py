@@ -137,3 +137,12 @@ def test_quiet_contradicts_a_format(other: list[str], capsys: pytest.CaptureFixt
 def test_a_beginning_of_several_names_offers_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     error = refused(capsys, "memory", "-m", "llama-3.1-8b", "-g", "h10")
     assert "fits several; allowed: h100-nvl, h100-pcie, h100-sxm; did you mean h100-sxm?" in error
+
+
+def test_a_price_is_listed_once_whatever_its_products(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["prices", "h100-sxm"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5 and lines.count(next(line for line in lines if "AWS" in line)) == 1
+    assert run(["prices", "h100-sxm", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["rows"]
+    assert sum(row[1] == "AWS" for row in found) > 1

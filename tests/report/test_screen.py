@@ -278,3 +278,36 @@ def test_a_think_time_that_users_were_not_stated_with_is_the_first_assumption(st
     text, found = printed([*LLAMA, "--users", "500", *(["--think-time", "30s"] if stated else [])], capsys)
     assert ("Assumed think time 30 s, " in text) is not stated
     assert any(one["what"] == "think time" for one in found["assumptions"]) is not stated
+
+
+def test_what_is_missing_of_a_card_is_one_amount(capsys: Capture) -> None:
+    assert run(["memory", "-m", "llama-3.1-8b", "-g", "t4"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    short = re.search(r"need ([\d.]+) GiB more", out)
+    assert short is not None and f"too much {short[1]} GiB" in out
+    assert "--precision int4 --max-model-len" in out
+
+
+def test_people_and_requests_at_once_name_each_other(capsys: Capture) -> None:
+    asked = ["estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--no-verify"]
+    for stated, other in (("--users", "--concurrency 50"), ("--concurrency", "--users 50")):
+        assert run([*asked, stated, "50"]) == 0
+        assert other in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("more", "serves"), [([], "deployment"), (["--disaggregate"], "disaggregated")])
+def test_json_names_the_answer_whose_gpus_quiet_counts(capsys: Capture, more: list[str], serves: str) -> None:
+    asked = ["estimate", "chat", "-g", "h100-sxm", "--no-verify", *more]
+    assert run([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert run([*asked, "-q"]) == 0
+    assert found["serves"] == serves and str(found[serves]["gpus"]) == capsys.readouterr().out.strip()
+
+
+def test_requests_that_each_keep_a_mean_are_explained(capsys: Capture) -> None:
+    ran = ["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "50", "--rps", "20"]
+    assert run([*ran, "--requests", "300", "--json"]) == 0
+    mean = json.loads(capsys.readouterr().out)["itl_ms"]["mean"]
+    assert run([*ran, "--requests", "300", "--itl", f"{mean * 1.01:.4g}ms"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "counts requests that each keep all" in out and "estimate checks an answer by a shorter run" in out
