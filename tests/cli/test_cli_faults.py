@@ -408,7 +408,12 @@ def test_the_help_of_precision_lists_them_all(table: tuple[options.Field, ...]) 
 
 @pytest.mark.parametrize(
     ("option", "meant"),
-    [("--concurency", "--concurrency"), ("--gpu-types", "--gpu"), ("--request-rate", "--rps"), ("--input_tokens", "--isl")],
+    [
+        ("--concurency", "--concurrency"),
+        ("--gpu-types", "--gpu"),
+        ("--request-rate", "--rps"),
+        ("--input_tokens", "--isl"),
+    ],
 )
 def test_an_unknown_option_is_told_with_the_one_that_was_meant(
     capsys: pytest.CaptureFixture[str], option: str, meant: str
