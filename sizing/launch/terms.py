@@ -137,7 +137,7 @@ def _ways(way: str | None, dialect: Dialect) -> Terms:
 def _images(limit: ImageLimit) -> str:
     size = {name: getattr(limit, name) for name in ("height", "width") if getattr(limit, name) is not None}
     stated: dict[str, object] = {"image": {"count": limit.count, **size} if size else limit.count}
-    return json.dumps(stated if limit.tower else {**stated, "video": 0})
+    return json.dumps(stated if limit.videos else {**stated, "video": 0})
 
 
 def _drafts(launched: Launched, dialect: Dialect) -> Terms:

@@ -21,7 +21,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
-from sizing.specs.workload import Defaults, Formats, Limits, Objective, Reach, Serving, Target, Workload
+from sizing.specs.workload import Defaults, Formats, ImageLimit, Limits, Objective, Reach, Serving, Target, Workload
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
 
@@ -237,7 +237,7 @@ def service_of(
     _check_lengths(workload, model, longest)
     _check_states(serving, engine[0])
     return Service(
-        model=with_redundant_experts(_seeing(model, serving), serving.redundant_experts or 0),
+        model=with_redundant_experts(_seeing(model, serving, longest), serving.redundant_experts or 0),
         isl=longest if full else tokens.isl,
         osl=1 if full else tokens.osl,
         max_model_len=longest,
@@ -262,8 +262,8 @@ def _check_states(serving: Serving, engine: Engine) -> None:
         raise InputError([Fault(told, field=f"serving.{name}", allowed="--engine sglang") for name in given])
 
 
-def _seeing(model: Model, serving: Serving) -> Model:
-    """The model with the largest image that its encoder takes; without the encoder where that is left out."""
+def _seeing(model: Model, serving: Serving, positions: int) -> Model:
+    """The model with the largest image or video that its encoder takes; without the encoder where that is left out."""
     if model.vision is None:
         return model
     from sizing.specs.facts import OptimisationFacts  # read for a model that sees
@@ -271,11 +271,8 @@ def _seeing(model: Model, serving: Serving) -> Model:
     limit = serving.limit_mm_per_prompt
     if serving.language_model_only or (limit is not None and not limit.tower):
         return images.without_encoder(model)
-    if limit is not None and limit.count == 0:
-        return model
     facts = shelf.only(OptimisationFacts)
-    height, width = (None, None) if limit is None else (limit.height, limit.width)
-    return images.with_largest(model, facts.encoder, facts.image_rules, height, width)
+    return images.with_largest(model, limit or ImageLimit(), positions, facts.encoder, facts.image_rules)
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:

@@ -243,8 +243,8 @@ class Vision:
     """A vision tower as the config states it; `field` is the one that says how images become tokens, None where none does.
 
     `merge` patches a side make one token, `tokens` are those of an image where they are fixed, and `image_pixels` is the side of
-    the image, or the tile, that the tower takes. The largest image has `largest_tokens` of `largest_patches`, None where
-    no rule was read for it.
+    the image, or the tile, that the tower takes. An engine's profile run encodes a video of `video_patches` patches in time, 1
+    where none is known. The largest image or video has `largest_tokens` of `largest_patches`, None where no rule was read for it.
     """
 
     hidden_size: int
@@ -254,6 +254,7 @@ class Vision:
     merge: int = 1
     tokens: int | None = None
     image_pixels: int | None = None
+    video_patches: int = 1
     largest_tokens: int | None = None
     largest_patches: int = 0
 

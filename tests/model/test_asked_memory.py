@@ -141,6 +141,24 @@ def test_images_may_be_limited(limit: str, profiled: bool, loaded: bool) -> None
     assert profiled or bound.activation_gib < 1
 
 
+@pytest.mark.parametrize(
+    ("asked", "tokens"),
+    [
+        ({"max_model_len": 128000}, 7 * 16384),
+        ({"max_model_len": 40000}, 2 * 16384),
+        ({"max_model_len": 4096}, 16384),
+        ({"max_model_len": 128000, "limit_mm_per_prompt": "image=0"}, 7 * 16384),
+        ({"limit_mm_per_prompt": "video=0"}, 16384),
+        ({"limit_mm_per_prompt": '{"image": {"count": 1, "width": 280, "height": 280}, "video": 0}'}, 100),
+    ],
+)
+def test_a_profile_run_encodes_the_longest_video_that_a_prompt_holds(asked: dict[str, object], tokens: int) -> None:
+    """vLLM says of Qwen2.5-VL at 128,000 positions: {'image': 16384, 'video': 114688}, of 14 frames, two to a patch."""
+    vision = deployed(model="qwen2.5-vl-7b", **asked).replica.shard.model.vision
+    assert vision is not None and vision.largest_tokens == tokens
+    assert vision.largest_patches == 4 * tokens
+
+
 @pytest.mark.parametrize("limit", ["x", "{", '{"image": "many"}', "image"])
 def test_what_is_no_limit_of_images_is_refused(limit: str) -> None:
     with pytest.raises(InputError):

@@ -173,6 +173,8 @@ def _block_indexers(fields: Fields) -> int:
 
 
 SECTION, SOUND = "vision_config", "audio_config"
+# Said by a family: the frames of a video that an engine profiles (vLLM 0.24.0, qwen2_vl.py: _MAX_FRAMES_PER_VIDEO).
+PROFILED_FRAMES = "profiled_frames"
 COLOURS = 3
 PLAIN_MATRICES, GATED_MATRICES = 2, 3
 ATTENTION_MATRICES = 4  # query, key, value and output, each hidden x hidden
@@ -239,7 +241,9 @@ def read_vision(fields: Fields) -> Tower:
     fields.note("vision tower's parameters estimated from vision_config; it has no work in a step of text alone")
     rule = _rule(fields, vision)
     image = vision.optional_integer("image_size", least=1)
-    return Tower(Vision(hidden, depth, patch, *rule, image_pixels=image), blocks + embeddings + _merger(vision, hidden))
+    profiled = (fields.optional_integer(PROFILED_FRAMES) or frames) // frames
+    tower = Vision(hidden, depth, patch, *rule, image_pixels=image, video_patches=profiled)
+    return Tower(tower, blocks + embeddings + _merger(vision, hidden))
 
 
 def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:

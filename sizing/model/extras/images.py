@@ -19,6 +19,7 @@ from sizing.specs.optimisations import MOST_PIXELS, Images
 
 if TYPE_CHECKING:
     from sizing.specs.facts import EncoderFacts, ImageRule
+    from sizing.specs.workload import ImageLimit
 
 
 class Cut(NamedTuple):
@@ -102,17 +103,33 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
 
 def with_largest(
     model: Model,
+    limit: ImageLimit,
+    positions: int,
     assumed: EncoderFacts,
     rules: Mapping[str, ImageRule],
-    height: int | None = None,
-    width: int | None = None,
 ) -> Model:
-    """The model with the sizes of the largest image that its encoder takes, or that may come."""
-    if model.vision is None:
+    """The model with the sizes of the largest image or video that its encoder takes, or that may come.
+
+    A video is as many images in time as a prompt of `positions` tokens holds, up to what an engine profiles: each of its
+    patches covers several frames (vLLM 0.24.0, qwen2_vl.py).
+    """
+    if model.vision is None or not (limit.count or limit.videos):
         return model
-    found = encoder(Images(count=1, height=height or MOST_PIXELS, width=width or MOST_PIXELS), model, assumed, rules)
-    patches = found.pieces * found.patches
-    return replace(model, vision=replace(model.vision, largest_tokens=found.tokens, largest_patches=patches))
+
+    def largest(height: int | None, width: int | None) -> Encoder:
+        one = Images(count=1, height=height or MOST_PIXELS, width=width or MOST_PIXELS)
+        return encoder(one, model, assumed, rules)
+
+    found, times = largest(limit.height, limit.width), 1
+    if limit.videos and model.vision.video_patches > 1:
+        whole = largest(None, None)
+        in_time = max(1, min(model.vision.video_patches, positions // whole.tokens))
+        if not limit.count or whole.tokens * in_time > found.tokens:
+            found, times = whole, in_time
+    elif not limit.count:
+        return model
+    patches = times * found.pieces * found.patches
+    return replace(model, vision=replace(model.vision, largest_tokens=times * found.tokens, largest_patches=patches))
 
 
 def without_encoder(model: Model) -> Model:
