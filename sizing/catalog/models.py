@@ -202,7 +202,7 @@ def load_model(text: str) -> FoundModel:
     own = by_stem(without_organisation(text), SHELF)
     parts = parsed(text, only(NameRules))
     if own is None and (like := published(parts.unquantised, like=True)) is not None:
-        return _from_checkpoint(text, like, parts.quantisation)
+        return _from_checkpoint(text, like)
     direct = own or by_part(text)
     if direct is not None:
         return _from_profile(text, direct)
@@ -325,23 +325,27 @@ def _checkpoint_bytes(index: Path) -> int:
 def _from_profile(text: str, entry: CatalogEntry) -> FoundModel:
     name = without_organisation(text)
     own = hyphenated(name) in map(hyphenated, (entry.id, without_organisation(entry.name)))
-    quantisation = None if own else parsed(text, only(NameRules)).quantisation
     found = _from_model_file(entry.path, entry.id, matched_from(text, entry))
-    return found if own else _as_sibling(text, found, quantisation)
+    return found if own else _as_sibling(text, found)
 
 
-def _from_checkpoint(text: str, checkpoint: Checkpoint, quantisation: NamedQuantisation | None = None) -> FoundModel:
+def _from_checkpoint(text: str, checkpoint: Checkpoint) -> FoundModel:
     """A published checkpoint; with another name's ending, a sibling of it in another format."""
     path = SHELF.path / f"{checkpoint.profile}.yaml"
     own = hyphenated(without_organisation(text)) == hyphenated(without_organisation(checkpoint.name))
     asked = None if hyphenated(text) == hyphenated(checkpoint.name) else text
     found = _from_model_file(path, path.stem, asked, checkpoint)
-    return found if own else _as_sibling(text, found, quantisation)
+    return found if own else _as_sibling(text, found)
 
 
-def _as_sibling(text: str, found: FoundModel, quantisation: NamedQuantisation | None) -> FoundModel:
-    """A model that stands for another of its kind, whose own facts are not known; a Hub id says so in its name."""
+def _as_sibling(text: str, found: FoundModel) -> FoundModel:
+    """A model that stands for another of its kind, whose own facts are not known; a Hub id says so in its name.
+
+    A name without organisation is taken to be of its sibling's publisher.
+    """
     sibling = found.spec.name
+    whose = text if "/" in text else f"{sibling.rpartition('/')[0]}/{text}"
+    quantisation = parsed(whose, only(NameRules)).quantisation
     notes = [] if quantisation is None else [f"-{quantisation.suffix} in the name: {quantisation.says}"]
     if quantisation is not None and quantisation.precision not in SIXTEEN_BIT:
         notes.append(TAKEN)
