@@ -16,7 +16,7 @@ from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
-from sizing.model.pages import caches, pages, state_bytes, states_held
+from sizing.model.pages import caches, filled, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import InputError
@@ -148,7 +148,7 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
 
     A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, and one block more (vLLM's
-    sliding-window manager); a state layer a fixed state, unless states have memory of their own. What drafts keeps its own
+    sliding-window manager), and a group of layers is filled up to the size of the others; a state layer a fixed state, unless states have memory of their own. What drafts keeps its own
     cache, slots are kept for drafted tokens, and a prefix that sequences share is none of one sequence's (`shared_bytes`).
     """
     settings, extras, block = shard.settings, shard.extras, block_tokens(shard, stage)
@@ -160,7 +160,7 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
         return paged.blocks(own_blocks) * paged.block_bytes
     total = own_blocks * block * draft_cache_bytes(shard, stage)
     cut = settings.unlike_windows == "windowed" or not _unlike_windows(shard.model)
-    apart = settings.states.rule != "pages"
+    apart, filled_up = settings.states.rule != "pages", filled(shard, stage)
     for held, count in caches(shard, stage):
         blocks = own_blocks
         if held.window_tokens is not None and cut:
@@ -168,7 +168,8 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
             blocks = min(all_blocks, math.ceil(in_flight / block) + 1)
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
         windows = sum(_window_bytes(one, slots, settings.in_flight_tokens) for one in held.windows)
-        total += count * (blocks * block * held.bytes_per_token + fixed + windows)
+        of_tokens = filled_up.get(held.window_tokens, 1.0) * blocks * block * held.bytes_per_token
+        total += count * (of_tokens + fixed + windows)
     return total
 
 
@@ -206,7 +207,7 @@ def growing_bytes(shard: Shard, stage: Stage) -> float:
     if paged is not None:
         return paged.growing * paged.block_bytes / paged.block_tokens
     kept = sum(count * held.bytes_per_token for held, count in caches(shard, stage) if held.window_tokens is None)
-    return draft_cache_bytes(shard, stage) + kept
+    return draft_cache_bytes(shard, stage) + kept * filled(shard, stage).get(None, 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -60,6 +61,30 @@ def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
     return tuple((shard.cache(index), count) for index, count in stage.layers)
 
 
+def _layers_of_a_group(types: Collection[int], spread: float) -> int:
+    """Layers of a group where types of layers share a pool: those of the smallest type, or of the largest where they are near."""
+    fewest, most = min(types), max(types)
+    return most if most < spread * fewest else fewest
+
+
+@lru_cache(maxsize=4096)
+def filled(shard: Shard, stage: Stage) -> dict[int | None, float]:
+    """How much more the layers of a window take than they hold, by its tokens: layers that fill up the last group of their type.
+
+    One where nothing is filled up: in an engine that groups no layers, and where tokens of one layer take more than of another.
+    """
+    settings, types = shard.settings, Counter[int | None]()
+    sizes = set[float]()
+    for held, count in caches(shard, stage):
+        if held.bytes_per_token:
+            types[held.window_tokens] += count
+            sizes.add(held.bytes_per_token)
+    if settings.states.rule != "pages" or len(sizes) != 1:
+        return dict.fromkeys(types, 1.0)
+    group = _layers_of_a_group(types.values(), settings.states.group_spread)
+    return {window: group * math.ceil(layers / group) / layers for window, layers in types.items()}
+
+
 @lru_cache(maxsize=4096)
 def pages(shard: Shard, stage: Stage) -> Pages | None:
     """The blocks of a stage whose layers share one pool; None where no state is paged."""
@@ -78,9 +103,7 @@ def pages(shard: Shard, stage: Stage) -> Pages | None:
         growing[token_bytes] += round(drafts.cache_bytes(shard.extras.draft, shard.draft) / token_bytes)
     align = settings.state_alignment_tokens
     block = align * math.ceil(max(states) / (align * token_bytes))
-    types = [*growing.values(), *states.values()]
-    fewest, most = min(types), max(types)
-    group = most if most < settings.states.group_spread * fewest else fewest
+    group = _layers_of_a_group([*growing.values(), *states.values()], settings.states.group_spread)
     return Pages(
         block,
         group * block * token_bytes,

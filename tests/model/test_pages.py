@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from builders import data, real_model
 
 from sizing.answers.deployment import Resolved, deployment, running
-from sizing.model import pages
+from sizing.model import memory, pages
 from sizing.question.ask import ask_layout
+from sizing.specs.model import SlidingWindowAttention
 from sizing.specs.units import GIB
 
 
@@ -93,6 +96,28 @@ def test_drafting_layers_share_the_groups_of_attention() -> None:
     assert (found.block_tokens, found.growing, found.state_groups) == (1600, 1, 3)
     assert found.block_bytes == 17 * 1600 * 1024
     assert found.blocks(164) == 179
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "full", "windowed"),
+    [
+        ("gemma-3-27b", "vllm:0.24.0", 10, 60),  # 52 windowed layers fill six groups of ten
+        ("gemma-3-1b", "vllm:0.24.0", 4, 24),  # 22 fill six of four
+        ("gemma-3-12b", "vllm:0.24.0", 8, 40),
+        ("gemma-2-27b", "vllm:0.24.0", 23, 23),
+        ("gemma-3-27b", "vllm:0.9.2", 10, 52),  # no groups
+        ("gemma-3-27b", "sglang:0.5.9", 10, 52),
+    ],
+)
+def test_groups_of_windowed_layers_are_filled_up(model: str, engine: str, full: int, windowed: int) -> None:
+    """vLLM logs "Add k padding layers": https://github.com/vllm-project/vllm/blob/v0.24.0/vllm/v1/core/kv_cache_utils.py"""
+    found = deployed(model=model, gpu="h200-sxm", engine=engine, max_model_len=8192, max_num_batched_tokens=2048)
+    shard = found.replica.shard
+    block, spec = shard.settings.block_tokens, found.replica.shard.cache(0)
+    window = next(kind.mixer.window for kind in shard.model.kinds if isinstance(kind.mixer, SlidingWindowAttention))
+    kept = min(8192, math.ceil((window - 1 + shard.settings.in_flight_tokens) / block) * block + block)
+    expected = spec.bytes_per_token * (full * 8192 + windowed * kept)
+    assert memory.sequence_bytes(shard, shard.stages[0], 8192) == expected
 
 
 def test_more_sequences_than_blocks_do_not_start_from_0_20() -> None:
