@@ -119,7 +119,7 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
     """Bytes of the weights on one GPU of a stage, matrix by matrix, each in the format that its role has.
 
     MXFP4 experts are padded to the width that the kernels demand. Parameters outside the text layers sit on the
-    first stage, whole on every rank.
+    first stage, whole on every rank, but for an encoder of images that the engine splits.
     """
     model, plan, settings = shard.model, shard.plan, shard.settings
     padding = settings.mxfp4_padding if plan.weight_format == "mxfp4" else architecture.NO_PADDING
@@ -135,7 +135,8 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
         for matrix, count in matrices
     )
     if stage.first:
-        total += model.extra_parameters * plan.weight_bytes("norm")
+        split = model.vision_parameters if settings.encoder == "split" else 0
+        total += (model.extra_parameters - split + split / shard.held.tp) * plan.weight_bytes("norm")
     return total
 
 

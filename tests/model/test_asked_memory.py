@@ -159,6 +159,14 @@ def test_a_profile_run_encodes_the_longest_video_that_a_prompt_holds(asked: dict
     assert vision.largest_patches == 4 * tokens
 
 
+@pytest.mark.parametrize(("engine", "parts"), [("vllm:0.24.0", 4), ("sglang:0.5.9", 4), ("tensorrt-llm", 1)])
+def test_an_encoder_of_images_is_split_as_the_engine_does(engine: str, parts: int) -> None:
+    asked: dict[str, object] = {"model": "qwen2.5-vl-72b", "gpu": "h200-sxm", "tp": 4, "engine": engine}
+    whole, text = deployed(**asked), deployed(**asked, language_model_only=True)
+    tower = whole.replica.shard.model.vision_parameters * 2 / GIB
+    assert whole.memory.weights_gib - text.memory.weights_gib == pytest.approx(tower / parts)
+
+
 @pytest.mark.parametrize("limit", ["x", "{", '{"image": "many"}', "image"])
 def test_what_is_no_limit_of_images_is_refused(limit: str) -> None:
     with pytest.raises(InputError):
