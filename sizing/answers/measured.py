@@ -13,7 +13,7 @@ from sizing.catalog import models, profiles, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.evidence.notes import NoteFacts, facts_of
 from sizing.evidence.rows import layout_of
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
 
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
     @property
     def sources(self) -> tuple[str, ...]:
         """Where the rows are from, each once."""
-        return tuple(dict.fromkeys(row.source or "not stated" for row in self.rows))
+        return tuple(dict.fromkeys(line.source or "not stated" for line in self.lines))
 
 
 class _Shape(NamedTuple):
@@ -74,10 +74,10 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
     if not closed:
         raise InputError(f"holds no rows of mode {MODE} with a concurrency", file=file, field=option)
     taken = closed
-    for condition, name, accepts in _conditions(wanted):
+    for name, asked, accepts in _conditions(wanted):
         kept = [row for row in taken if accepts(row)]
         if not kept:
-            raise InputError(_none_left(condition, name, taken))
+            raise InputError(_none_left(name, asked, taken))
         taken = kept
     shapes = dict.fromkeys(_shape(row) for row in taken)
     if len(shapes) > 1:
@@ -95,36 +95,37 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
 
 
 def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:
-    """Yield the conditions that are set: the option, the column, and what a row must say."""
+    """Yield the conditions that are set: the column, what is asked of it, and whether a row has it."""
     if wanted.model is not None:
         model = model_key(wanted.model)
-        yield "--model", "model", lambda row: model_key(row.model) == model
+        yield "model", wanted.model, lambda row: model_key(row.model) == model
     if wanted.gpus:
         names = {gpu_key(name) for name in wanted.gpus}
-        yield "--gpu", "gpu", lambda row: gpu_key(row.gpu) in names
+        yield "gpu", wanted.gpus[0], lambda row: gpu_key(row.gpu) in names
     if wanted.precisions:
-        yield "--precision", "weight_precision", lambda row: row.weight_precision.lower() in wanted.precisions
+        yield "weight_precision", wanted.precisions[0], lambda row: row.weight_precision.lower() in wanted.precisions
     if wanted.tp:
-        yield "--tp", "tp", lambda row: (row.tp or 1) in wanted.tp
+        yield "tp", "", lambda row: (row.tp or 1) in wanted.tp
     if wanted.pp:
-        yield "--pp", "pp", lambda row: (row.pp or 1) in wanted.pp
+        yield "pp", "", lambda row: (row.pp or 1) in wanted.pp
     for name, value in (("isl", wanted.isl), ("osl", wanted.osl)):
         if value is not None:
-            yield f"--{name}", name, _same(name, value)
+            yield name, "", _same(name, value)
 
 
 def _same(name: str, value: float) -> Callable[[MeasuredRow], bool]:
     return lambda row: _rounded(getattr(row, name)) == _rounded(value)
 
 
-def _none_left(option: str, name: str, rows: Sequence[MeasuredRow]) -> Fault:
+def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow]) -> Fault:
     values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
     held = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values})
     more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
     return Fault(
         "leaves no measured row",
-        field=option,
+        field="--precision" if name == "weight_precision" else f"--{name}",
         allowed=", ".join(held[:MOST_LISTED]) + more if held else "no value at all",
+        nearest=nearest(asked, held),
     )
 
 
@@ -188,7 +189,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
             kv_precision=row.kv_precision.lower() or None,
             layout=layout,
             gpus=layout.gpus,
-            source=row.source or None,
+            source=_source(row, facts),
         )
         found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
     if faults:
@@ -200,6 +201,11 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     return tuple(
         sorted(with_points, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout)))
     )
+
+
+def _source(row: MeasuredRow, facts: NoteFacts) -> str | None:
+    """The source of a row, with what sets its run apart from a plain one."""
+    return f"{row.source}, {facts.refused}" if facts.refused else row.source or None
 
 
 def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:

@@ -64,33 +64,39 @@ BOUNDS: dict[str, Bounds] = {
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRow:
-    """One benchmark point. None where the source states nothing; `cells` is the row as written, for grouping.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSetting:
+    """What served a benchmark; empty or None where nothing says it. `concurrency` counts requests in flight over all GPUs."""
 
-    ISL and OSL are tokens a request, nominal: lengths are uniform from `length_ratio_min` of them where that is stated.
-    `concurrency` counts requests in flight over all GPUs of the row, `output_tok_per_s` output tokens alone.
-    """
-
-    id: str
-    engine: str
-    model: str
-    gpu: str
-    isl: float
-    osl: float
-    mode: str
-    source: str = ""
-    url: str = ""
+    model: str = ""
+    engine: str = ""
     engine_version: str = ""
+    gpu: str = ""
     weight_precision: str = ""
     kv_precision: str = ""
-    notes: str = ""
     n_gpus: int | None = None
     tp: int | None = None
     pp: int | None = None
     ep: int | None = None
     attention_dp: int | None = None
     concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRow(MeasuredSetting):
+    """One benchmark point. None where the source states nothing; `cells` is the row as written, for grouping.
+
+    ISL and OSL are tokens a request, nominal: lengths are uniform from `length_ratio_min` of them where that is stated.
+    `output_tok_per_s` counts output tokens alone.
+    """
+
+    id: str
+    isl: float
+    osl: float
+    mode: str
+    source: str = ""
+    url: str = ""
+    notes: str = ""
     batch: int | None = None
     num_requests: int | None = None
     max_num_seqs: int | None = None

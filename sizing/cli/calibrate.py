@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,8 +35,9 @@ def command(
     from sizing.calibration.own_runs import calibrate, profile
     from sizing.catalog.measured import read_measured
     from sizing.catalog.profiles import load_engine, load_gpu
-    from sizing.catalog.shelf import Found
+    from sizing.catalog.shelf import YAML_SUFFIXES, Found
     from sizing.cli.output import chosen_format, write, write_file
+    from sizing.cli.reading import written_apart
     from sizing.question.values import Part, check
     from sizing.report.calibrate import document, record
     from sizing.specs.errors import Fault, InputError
@@ -49,7 +49,7 @@ def command(
         return load_gpu(gpu)
 
     output = Part(lambda: chosen_format(values))
-    target = Part(lambda: _target(out, files))
+    target = Part(lambda: written_apart(out, files, YAML_SUFFIXES))
     rows = Part(lambda: read_measured(files))
     on = Part(base, lambda fault: fault if fault.file else replace(fault, field="--gpu"))
     ran = Part(
@@ -63,16 +63,3 @@ def command(
     written = None if target.value is None else str(target.value)
     inputs = {"files": list(files), "gpu": on.value.id, "engine": engine}
     write(document(record(found, on.value.spec.name, inputs, written, unread)), output.value)
-
-
-def _target(out: str | None, files: list[str]) -> Path | None:
-    """The file to write. Raises InputError where it can't be written, or is also read."""
-    from sizing.catalog.files import expanded
-    from sizing.catalog.shelf import YAML_SUFFIXES
-    from sizing.cli.reading import Reader
-
-    read = Reader({"out": out}, [])
-    found = read.target("out", "--out", YAML_SUFFIXES)
-    read.distinct({"--out": found}, {f"the argument {file!r}": expanded(file) for file in files})
-    read.check()
-    return found

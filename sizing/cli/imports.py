@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,15 +56,17 @@ def command(
     from sizing.answers.logged import logged
     from sizing.catalog.imports.rows import csv_text, import_files
     from sizing.cli.output import chosen_format, complain, write, write_file
+    from sizing.cli.reading import Reader, written_apart
     from sizing.question.values import Part, check
     from sizing.report.imports import document, record
 
     output = Part(lambda: chosen_format(values))
-    target = Part(lambda: _target(out, files))
+    target = Part(lambda: written_apart(out, files))
     stated = Part(lambda: _stated(values))
-    seconds = Part(lambda: _seconds(values))
-    check(output, target, stated, seconds)
-    rows, faults, facts = import_files(files, stated.value, seconds.value)
+    read = Reader(values, [])
+    seconds = read.number("seconds", "--seconds")
+    check(output, target, stated, Part(read.check))
+    rows, faults, facts = import_files(files, stated.value, seconds)
     logs = [logged(each, stated.value) for each in facts]
     if target.value is not None and rows:
         write_file(target.value, "--out", csv_text(rows).encode())
@@ -75,27 +76,6 @@ def command(
         complain(str(fault))
     if faults and not (skip_bad and (rows or logs)):
         raise typer.Exit(2)
-
-
-def _seconds(values: dict[str, Any]) -> float | None:
-    from sizing.cli.reading import Reader
-
-    read = Reader(values, [])
-    found = read.number("seconds", "--seconds")
-    read.check()
-    return found
-
-
-def _target(out: str | None, files: list[str]) -> Path | None:
-    """The file to write. Raises InputError where it can't be written, or is also read."""
-    from sizing.catalog.files import expanded
-    from sizing.cli.reading import Reader
-
-    read = Reader({"out": out}, [])
-    found = read.target("out", "--out")
-    read.distinct({"--out": found}, {f"the argument {file!r}": expanded(file) for file in files})
-    read.check()
-    return found
 
 
 def _stated(values: dict[str, Any]) -> RunSettings:

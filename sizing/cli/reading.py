@@ -135,6 +135,20 @@ class Reader(NamedTuple):
             seen[option] = path
 
 
+def written_apart(out: str | None, files: Sequence[str], suffixes: Sequence[str] = ()) -> Path | None:
+    """The file of --out. Raises InputError where it can't be written, or is one of the `files` that are read."""
+    read = Reader({"out": out}, [])
+    found = read.target("out", "--out", suffixes)
+    read.distinct({"--out": found}, arguments(files))
+    read.check()
+    return found
+
+
+def arguments(files: Sequence[str]) -> dict[str, Path | None]:
+    """Files that are read, by what a fault calls them."""
+    return {f"the argument {file!r}": expanded(file) for file in files}
+
+
 def same_file(one: Path, other: Path) -> bool:
     """Whether two paths are one file: by their resolved path or, for existing files, by any link."""
     if resolved(one) == resolved(other):

@@ -81,12 +81,11 @@ def command(
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> ValidationFiles:
     """The files to write. Raises InputError before any work where one can't be written, or is also read."""
-    from sizing.catalog.files import expanded
-    from sizing.cli.reading import Reader
+    from sizing.cli.reading import Reader, arguments
 
     read = Reader({"plot": plot, "per_row": per_row}, [])
     found = ValidationFiles(read.picture(long=True), read.target("per_row", "--per-row"))
     written = {"--plot": found.plot, "--per-row": found.per_row}
-    read.distinct(written, {f"the argument {file!r}": expanded(file) for file in files})
+    read.distinct(written, arguments(files))
     read.check()
     return found

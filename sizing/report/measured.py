@@ -299,6 +299,9 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
                 "Measured",
             ),
             *labelled(
+                "Not known", () if deployment.nodes else (f"{deployment.gpu} has no profile: price, GPUs of a server",)
+            ),
+            *labelled(
                 "Source", (f"{plural(inputs['rows'], 'row')} of {inputs['file']}", *answer.sources[:MOST_OTHERS])
             ),
         )

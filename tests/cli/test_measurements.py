@@ -89,6 +89,12 @@ def test_more_demand_never_needs_fewer_and_a_looser_limit_never_more(
         (["--rps", "10", "--ttft", "p95:1s"], 2, "do not state the p95 of TTFT"),
         (["--rps", "10", "--max-num-seqs", "8"], 2, "--max-num-seqs: has no effect with --from"),
         (["--rps", "10", "--isl", "999"], 2, "leaves no measured row"),
+        (["--rps", "10", "-m", "meta-llama-3-8b-instrct"], 2, "did you mean meta-llama/Meta-Llama-3-8B-Instruct?"),
+        (
+            ["--rps", "10", "--precision", "fp16"],
+            2,
+            "--precision: leaves no measured row; allowed: fp8",
+        ),
         ([], 2, "nothing says how much to serve"),
         (["--rps", "10", "-g", "8xh100"], 2, "'8xh100' states a number of GPUs"),
     ],
@@ -99,6 +105,13 @@ def test_what_measurements_do_not_answer_is_said(
     assert run(["estimate", "--from", course, *words]) == code
     out, err = capsys.readouterr()
     assert said in " ".join((out + err).split())
+
+
+def test_rows_of_a_gpu_without_a_profile_say_what_is_not_known(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Path(course)
+    rows.write_text(rows.read_text(encoding="utf-8").replace("h100-sxm", "BigGPU"), encoding="utf-8")
+    assert run(["estimate", "--from", course, "--rps", "10"]) == 0
+    assert "BigGPU has no profile: price, GPUs of a server" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_result_file_is_imported_first(capsys: pytest.CaptureFixture[str]) -> None:

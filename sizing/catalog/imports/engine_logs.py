@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sizing.catalog.imports.run import MalformedRunError
+from sizing.catalog.imports.run import MalformedRunError, parsed
 
 
 class EngineFacts(NamedTuple):
@@ -119,8 +119,5 @@ def _last(spelling: str, content: str) -> str:
 
 
 def _figure(name: str, text: str) -> float | int:
-    try:
-        value = float(text.replace(",", "").rstrip("."))
-    except ValueError:
-        raise MalformedRunError(f"{name} is no number: {text[:40]!r}") from None
+    value = parsed(name, text.replace(",", "").rstrip("."))
     return int(value) if name in WHOLES else value

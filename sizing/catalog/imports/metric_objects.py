@@ -18,6 +18,7 @@ from sizing.catalog.imports.run import (
     LatencyFigures,
     MalformedRunError,
     count,
+    figures,
     number,
     part,
     rate,
@@ -29,7 +30,6 @@ TTFT, ITL, E2E = "time_to_first_token", "inter_token_latency", "request_latency"
 ISL, OSL = "input_sequence_length", "output_sequence_length"
 GENAI_PERF, AIPERF = "genai-perf", "AIPerf"
 ENGINES = {"tensorrtllm": "tensorrt-llm", "vllm": "vllm"}  # backends of Triton; any other endpoint may be any engine
-STATISTIC = re.compile(r"p(\d+(?:\.\d+)?)")
 METRIC_LINE = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
 
 
@@ -112,12 +112,7 @@ def _spread(entry: Mapping[str, Any], metric: str) -> LatencyFigures:
     unit = text(found, "unit").lower()
     if unit not in UNIT_MS:
         raise MalformedRunError(f"{metric} has the unit {unit!r}; times have one of {', '.join(UNIT_MS)}")
-    percentiles = {
-        float(matched[1]): value
-        for key in found
-        if (matched := STATISTIC.fullmatch(key)) and (value := number(found, key)) is not None
-    }
-    return LatencyFigures(number(found, "avg"), percentiles).scaled(UNIT_MS[unit])
+    return figures(found, "avg", r"p(\d+(?:\.\d+)?)", UNIT_MS[unit])
 
 
 def is_table(head: str) -> bool:

@@ -11,31 +11,30 @@ from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, profiles
 from sizing.catalog.imports.engine_logs import EngineFacts
-from sizing.catalog.imports.results import read_results, read_scrapes
-from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun, RunSettings
+from sizing.catalog.imports.results import Reading, read_results, read_scrapes
+from sizing.catalog.imports.run import COUNT_TOLERANCE, MOST_OVER_CLIENTS, BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
-from sizing.catalog.measured import BOUNDS, COLUMNS, checked_cells, read_number
+from sizing.catalog.measured import BOUNDS, COLUMNS, RATE_PER_S, checked_cells, read_number
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import KvPrecision, Precision
 
-OPTIONS = {
-    "model": "--model",
-    "engine": "--engine",
-    "gpu": "--gpu",
-    "tp": "--tp",
-    "weight_precision": "--precision",
-    "isl": "--isl",
-    "osl": "--osl",
-    "load": "--concurrency or --rps",
-}
+# Options by the setting that they state; of the first something must be known of every run.
+NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp", "weight_precision": "--precision", "isl": "--isl",
+          "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
+OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
+                    "concurrency": "--concurrency", "rate_per_s": "--rps"}  # fmt: skip
+LEAST_OF_CLIENTS = 0.5  # in flight on average, of those that a user states: start and end of a run explain the rest
 PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
+
+
+Cells = dict[str, str | float | None]
 
 
 class Imports(NamedTuple):
     """The rows of files by column, a fault for each run or file that gives none, and what start-up logs say."""
 
-    rows: list[dict[str, str | float | None]]
+    rows: list[Cells]
     faults: list[Fault]
     facts: tuple[EngineFacts, ...]
 
@@ -61,19 +60,16 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
             faults += error.faults
     for name, known in (("weight_precision", get_args(Precision)), ("kv_precision", get_args(KvPrecision))):
         if name in values and values[name] not in known:
-            option = OPTIONS.get(name, "--kv-precision")
             near = nearest(values[name], known)
             faults.append(
-                Fault(f"{values[name]!r} is no precision", field=option, allowed=", ".join(known), nearest=near)
+                Fault(f"{values[name]!r} is no precision", field=OPTIONS[name], allowed=", ".join(known), nearest=near)
             )
-    for name, bounds in BOUNDS.items():
+    for name, bounds in {**BOUNDS, "rate_per_s": RATE_PER_S}.items():
         if name in values:
             try:
                 read_number(str(values[name]), bounds)
             except ValueError as error:
-                faults.append(
-                    Fault(f"{values[name]} is {error}", field=f"--{name.replace('_', '-')}", allowed=str(bounds))
-                )
+                faults.append(Fault(f"{values[name]} is {error}", field=OPTIONS[name], allowed=str(bounds)))
     if faults:
         raise InputError(faults)
     return RunSettings(**values)
@@ -85,38 +81,26 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
     Scrapes of one engine are taken in order: what was served between each and the next. `seconds` lie between two, or since
     the start of the engine.
     """
-    found: list[dict[str, str | float | None]] = []
-    faults: list[Fault] = []
-    scrapes: list[Scrape] = []
-    facts: list[EngineFacts] = []
+    readings: list[tuple[str, Reading]] = []
     for file in files:
         try:
-            reading = read_results(file)
+            readings.append((file, read_results(file)))
         except InputError as error:
-            faults += error.faults
-            continue
-        scrapes += reading.scrapes
-        facts += reading.facts
-        cells, wrong = rows(reading.runs, said, file)
-        found += [{name: _value(name, text) for name, text in row.items()} for row in cells]
+            readings.append((file, Reading((), tuple(error.faults))))
+    engines: dict[tuple[str, str], list[Scrape]] = {}
+    for one in (one for _, reading in readings for one in reading.scrapes):
+        engines.setdefault((one.engine, one.model), []).append(one)
+    readings += [(group[-1].file, read_scrapes(group, seconds)) for group in engines.values()]
+    found: list[Cells] = []
+    faults: list[Fault] = []
+    for file, reading in readings:
+        good, wrong = rows(reading.runs, said, file)
+        found += good
         faults += (*reading.faults, *wrong)
-    for group in _of_engines(scrapes):
-        reading = read_scrapes(group, seconds)
-        cells, wrong = rows(reading.runs, said, group[-1].file)
-        found += [{name: _value(name, text) for name, text in row.items()} for row in cells]
-        faults += (*reading.faults, *wrong)
-    return Imports(found, faults, tuple(facts))
+    return Imports(found, faults, tuple(facts for _, reading in readings for facts in reading.facts))
 
 
-def _of_engines(scrapes: Sequence[Scrape]) -> list[list[Scrape]]:
-    """Scrapes by engine and model, in their order."""
-    found: dict[tuple[str, str], list[Scrape]] = {}
-    for one in scrapes:
-        found.setdefault((one.engine, one.model), []).append(one)
-    return list(found.values())
-
-
-def csv_text(found: Sequence[Mapping[str, str | float | None]]) -> str:
+def csv_text(found: Sequence[Cells]) -> str:
     """Rows as a CSV file of measured rows."""
     out = io.StringIO()
     writer = csv.DictWriter(out, HEAD, lineterminator="\n")
@@ -137,9 +121,9 @@ RECORDED = ("engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "con
 LENGTHS = ("isl", "osl")  # which differ where what is said is not what was measured, to within COUNT_TOLERANCE
 
 
-def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[list[dict[str, str]], list[Fault]]:
-    """A row of cells, by column, for each run of a file, and the faults of the runs that give none."""
-    found: list[dict[str, str]] = []
+def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[list[Cells], list[Fault]]:
+    """A row of values, by column, for each run of a file, and the faults of the runs that give none."""
+    found: list[Cells] = []
     faults: list[Fault] = []
     for index, run in enumerate(runs):
         wrong = [*_contradictions(run, stated, file)]
@@ -153,7 +137,7 @@ def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[
             wrong += checked_cells(cells, file, run.line or 1)
         faults += wrong
         if not wrong:
-            found.append(cells)
+            found.append({name: _value(name, text) for name, text in cells.items()})
     return found, faults
 
 
@@ -161,16 +145,19 @@ def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterat
     for name in RECORDED:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and recorded != said:
-            option = OPTIONS.get(name, f"--{name.replace('attention_', '').replace('_', '-')}")
-            yield Fault(f"the file records {recorded}, {option} says {said}", file, run.line)
+            yield Fault(f"the file records {recorded}, {OPTIONS[name]} says {said}", file, run.line)
     for name in LENGTHS:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and abs(said / recorded - 1) > COUNT_TOLERANCE:
             yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
 
+    said = stated.concurrency if run.concurrency is None and run.rate_per_s is None else None
+    if said and run.in_flight is not None and not LEAST_OF_CLIENTS <= run.in_flight / said <= MOST_OVER_CLIENTS:
+        yield Fault(f"{run.counted_in_flight()}, --concurrency says {said:,}", file, run.line)
+
 
 def _absent(cells: dict[str, str]) -> list[str]:
-    return [name for name in OPTIONS if name != "load" and not cells[name]] + ([] if cells["mode"] else ["load"])
+    return [name for name in NEEDED if name != "load" and not cells[name]] + ([] if cells["mode"] else ["load"])
 
 
 def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:

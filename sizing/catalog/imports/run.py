@@ -7,12 +7,14 @@ TTFT is the time to the first token. ITL is the mean gap between tokens of a req
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizing.catalog.measured import MeasuredSetting
 from sizing.specs.units import MILLI
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0)
@@ -42,26 +44,14 @@ class LatencyFigures(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunSettings(MeasuredSetting):
     """How a run was made, as a file records it or the user states it; empty or None where nothing does.
 
     `rate_per_s` is infinite where all requests were sent at once.
     """
 
-    model: str = ""
-    engine: str = ""
-    engine_version: str = ""
-    gpu: str = ""
-    weight_precision: str = ""
-    kv_precision: str = ""
-    n_gpus: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    ep: int | None = None
-    attention_dp: int | None = None
     isl: float | None = None
     osl: float | None = None
-    concurrency: int | None = None
     rate_per_s: float | None = None
 
 
@@ -114,16 +104,23 @@ class BenchmarkRun(RunSettings):
         notes = (f"latencies that the file does not state: {', '.join(absent)}",) if absent else ()
         return replace(run, notes=(*run.notes, *notes))
 
+    @property
+    def in_flight(self) -> float | None:
+        """Requests in flight on average, by Little's law; None where rate or E2E is not known."""
+        if self.req_per_s is None or self.e2e.mean is None:
+            return None
+        return self.req_per_s * self.e2e.mean * MILLI
+
+    def counted_in_flight(self) -> str:
+        """Write how `in_flight` follows from the figures."""
+        return (
+            f"{self.req_per_s:,.3g} requests/s x {self.e2e.mean:,.4g} ms are {self.in_flight:,.0f} requests in flight"
+        )
+
     def _check_in_flight(self) -> None:
-        """Raise MalformedRunError where more requests are in flight, by Little's law, than clients send."""
-        if self.concurrency is None or self.req_per_s is None or self.e2e.mean is None:
-            return
-        in_flight = self.req_per_s * self.e2e.mean * MILLI
-        if in_flight > MOST_OVER_CLIENTS * self.concurrency:
-            raise MalformedRunError(
-                f"{self.req_per_s:,.3g} requests/s x {self.e2e.mean:,.4g} ms are {in_flight:,.0f} requests in flight, "
-                f"and the file has {self.concurrency:,}"
-            )
+        """Raise MalformedRunError where more requests are in flight than clients send."""
+        if self.concurrency is not None and (self.in_flight or 0.0) > MOST_OVER_CLIENTS * self.concurrency:
+            raise MalformedRunError(f"{self.counted_in_flight()}, and the file has {self.concurrency:,}")
 
     def _with_forced_length(self) -> BenchmarkRun:
         """Lengths as they were forced on the engine, where the tool counted tokens of another tokenizer."""
@@ -138,6 +135,19 @@ class BenchmarkRun(RunSettings):
         itl = self.itl.scaled((counted - 1) / (forced - 1)) if forced > 1 and counted > 1 else LatencyFigures()
         tokens = None if self.req_per_s is None else self.req_per_s * forced
         return replace(self, osl=forced, itl=itl, output_tok_per_s=tokens, notes=(*self.notes, note))
+
+
+def figures(entry: Mapping[str, Any], mean: str, percentile: str, in_ms: float = 1.0) -> LatencyFigures:
+    """The latency whose mean is at a key, and whose percentiles are at keys of a pattern with the percent; in ms by `in_ms`.
+
+    A pattern without a percent is that of the median.
+    """
+    found = {
+        float(matched[1] or 50): value
+        for key in entry
+        if (matched := re.fullmatch(percentile, key)) and (value := number(entry, key)) is not None
+    }
+    return LatencyFigures(number(entry, mean), found).scaled(in_ms)
 
 
 def spread_of(values_ms: Sequence[float]) -> LatencyFigures:
@@ -160,6 +170,14 @@ def number(entry: Mapping[str, Any], key: str) -> float | None:
     if value < 0:
         raise MalformedRunError(f"{key} is below zero: {value:g}")
     return float(value)
+
+
+def parsed(name: str, text: str) -> float:
+    """The number that a text is. Raises MalformedRunError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise MalformedRunError(f"{name} is no number: {text[:SHOWN]!r}") from None
 
 
 def count(entry: Mapping[str, Any], key: str) -> int | None:

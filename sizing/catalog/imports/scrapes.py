@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sizing.catalog.imports.run import PERCENTS, BenchmarkRun, LatencyFigures, MalformedRunError
+from sizing.catalog.imports.run import PERCENTS, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
 from sizing.specs.units import MILLI
 
 SAMPLE = re.compile(r"(?P<name>(?:vllm|sglang):\w+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+(?P<at_ms>-?\d+))?\s*")
@@ -83,10 +83,7 @@ def scrape(content: str, file: str) -> Scrape:
 
 
 def _number(text: str, name: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise MalformedRunError(f"{name} is no number: {text[:40]!r}") from None
+    value = parsed(name, text)
     if value < 0:
         raise MalformedRunError(f"{name} is below zero: {text[:40]}")
     return value

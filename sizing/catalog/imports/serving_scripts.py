@@ -7,7 +7,6 @@ of InferenceX, token_benchmark_ray.py of LLMPerf, and result files of each.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from sizing.catalog.imports.run import (
     LatencyFigures,
     MalformedRunError,
     count,
+    figures,
     number,
     part,
     rate,
@@ -26,7 +26,6 @@ from sizing.catalog.imports.run import (
 # Engines by the name of the client's backend; `openai` and its kin speak to any server.
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-native": "sglang", "tensorrt-llm": "tensorrt-llm",
            "trt": "tensorrt-llm", "trtllm": "tensorrt-llm", "dynamo-trt": "tensorrt-llm"}  # fmt: skip
-PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 
 
 class FlatKeys(NamedTuple):
@@ -71,22 +70,8 @@ def _is_llmperf(entry: Mapping[str, Any]) -> bool:
 
 def _spread(entry: Mapping[str, Any], metric: str, keys: FlatKeys) -> LatencyFigures:
     """The statistics of a metric, in ms."""
-    mean = number(entry, f"mean_{metric}{keys.suffix}")
-    found = {}
-    for key in entry:
-        statistic, separator, rest = key.partition(f"_{metric}{keys.suffix}")
-        if separator and not rest and (percent := _percent(statistic)) is not None:
-            value = number(entry, key)
-            if value is not None:
-                found[percent] = value
-    return LatencyFigures(mean, found).scaled(keys.in_ms)
-
-
-def _percent(statistic: str) -> float | None:
-    if statistic == "median":
-        return 50.0
-    matched = PERCENTILE.fullmatch(statistic)
-    return float(matched[1]) if matched else None
+    name = f"{metric}{keys.suffix}"
+    return figures(entry, f"mean_{name}", rf"(?:p(\d+(?:\.\d+)?)|median)_{name}", keys.in_ms)
 
 
 def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
@@ -215,13 +200,7 @@ def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:
     """A summary of LLMPerf, whose inter-token latency is E2E over the tokens and so contains the TTFT; ITL is computed anew."""
 
     def spread(name: str) -> LatencyFigures:
-        start = f"results_{name}_s_quantiles_p"
-        percentiles = {
-            float(key.removeprefix(start)): value
-            for key in entry
-            if key.startswith(start) and key.removeprefix(start).isdigit() and (value := number(entry, key)) is not None
-        }
-        return LatencyFigures(number(entry, f"results_{name}_s_mean"), percentiles).scaled(1e3)
+        return figures(entry, f"results_{name}_s_mean", rf"results_{name}_s_quantiles_p(\d+)", 1e3)
 
     per_minute = number(entry, "results_num_completed_requests_per_min")
     failed = count(entry, "results_number_errors") or 0

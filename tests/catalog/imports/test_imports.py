@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import SHARED
 
+from sizing.answers.measured import Filter, measured
 from sizing.catalog.imports.results import read_results
-from sizing.catalog.imports.rows import HEAD, csv_text, import_files
+from sizing.catalog.imports.rows import HEAD, csv_text, import_files, stated
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
+from sizing.evidence.predict import predict_row
 from sizing.specs.errors import InputError
 
 # One run: TTFT 50 ms, then 31 gaps of 10 ms, so OSL 32 and E2E 360 ms; 40 requests in 4 s, 4 in flight.
@@ -194,7 +196,7 @@ def test_a_csv_export_reads_as_its_json(tmp_path: Path) -> None:
         "Input Sequence Length,128.00,1,2,3,4,5,6,7,8\n"
         "\nMetric,Value\nOutput Token Throughput (per sec),320.00\nRequest Throughput (per sec),10.00\n"
     )
-    (row,), faults, _ = import_files([written(tmp_path, table, "result.csv")], replace(STATED, concurrency=4))
+    (row,), faults, _ = import_files([written(tmp_path, table, "result.csv")], replace(STATED, concurrency=14))
     assert faults == []
     assert [row[name] for name in ("ttft_ms", "ttft_p99_ms", "e2e_ms", "req_per_s")] == [1050, 1060, 1360, 10]
 
@@ -322,6 +324,38 @@ def test_mutated_results_give_rows_or_faults(tmp_path_factory: pytest.TempPathFa
     assert rows or faults
     for row in rows:
         assert all(not isinstance(value, float) or 0 <= value < float("inf") for value in row.values())
+
+
+@pytest.mark.parametrize(("said", "taken"), [(4, True), (7, True), (2, False), (8, False)])
+def test_clients_that_are_stated_keep_to_littles_law(tmp_path: Path, said: int, taken: bool) -> None:
+    """3.6 requests are in flight on average: 10 a second, of 360 ms each."""
+    alone = {key: value for key, value in VLLM.items() if key not in ("max_concurrency", "request_rate")}
+    rows, faults, _ = import_files([written(tmp_path, alone)], replace(STATED, concurrency=said))
+    assert [row["concurrency"] for row in rows] == ([said] if taken else [])
+    assert taken or f"are 4 requests in flight, --concurrency says {said}" in str(faults[0])
+
+
+@pytest.mark.parametrize(
+    ("server", "predicted"),
+    [({"speculative_algorithm": "EAGLE"}, False), ({}, True), ({"disable_radix_cache": False}, True)],
+)
+def test_a_run_with_drafts_is_recorded_and_not_taken_for_a_plain_one(
+    tmp_path: Path, server: dict[str, Any], predicted: bool
+) -> None:
+    found, _, _ = import_files([written(tmp_path, {**SGLANG, "server_info": server})], STATED)
+    (row,) = load_measured(written(tmp_path, csv_text(found), "rows.csv"))
+    assert predict_row(row).skipped == (None if predicted else "ran with speculative decoding")
+    (line,) = measured(written(tmp_path, csv_text(found), "rows.csv"), Filter()).lines
+    assert line.source == f"sglang bench_serving{'' if predicted else ', ran with speculative decoding'}"
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("n_gpus", "--gpus"), ("attention_dp", "--dp"), ("rate_per_s", "--rps"), ("tp", "--tp")]
+)
+def test_a_number_out_of_range_is_told_by_its_option(name: str, option: str) -> None:
+    with pytest.raises(InputError) as caught:
+        stated({name: 0})
+    assert str(caught.value).startswith(f"{option}: 0 is out of range")
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
