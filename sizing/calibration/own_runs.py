@@ -18,7 +18,7 @@ import yaml
 from numpy.typing import NDArray
 
 from sizing.catalog.files import resolved
-from sizing.catalog.measured import METRICS, MeasuredRow
+from sizing.catalog.measured import METRICS, LeftOut, MeasuredRow
 from sizing.catalog.prices import today
 from sizing.catalog.profiles import GPUS, load_engine
 from sizing.catalog.shelf import Found, only
@@ -275,24 +275,21 @@ def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats)
 def ranges(runs: MeasuredRuns, found: FactorFit) -> tuple[FactorRange, ...]:
     """8 in 10 values of each factor."""
     low, high = (runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1))
-    return tuple(FactorRange(factor=name, low=low[name], high=high[name]) for name in FACTORS)
+    return tuple(FactorRange(factor=name, low=_short(low[name]), high=_short(high[name])) for name in FACTORS)
 
 
 def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
-    """The error bands of what the runs measured, each run predicted by the others; E2E and rates follow where not measured."""
-    errors = _errors(runs, found.left_out)
+    """The error bands of what the runs measured, each run predicted by the others, and of what other lengths and layouts add.
+
+    E2E and rates follow where not measured.
+    """
     made = []
-    for metric, ratios in errors.items():
+    for metric, ratios in _errors(runs, found.left_out).items():
         n = len(ratios)
-        width = max(
-            float(students(HIGH_END, max(1, n - 1))) * float(np.sqrt(np.mean(np.square(ratios)))),
-            SIGMAS_OF_8_IN_10 * runs.rules.error[metric],
-        )
-        made.append(
-            OwnBand.model_validate(
-                {"metric": metric, "low": float(np.exp(-width)), "high": float(np.exp(width)), "n": n}
-            )
-        )
+        spread = float(np.hypot(np.sqrt(np.mean(np.square(ratios))), runs.rules.elsewhere[metric]))
+        width = max(float(students(HIGH_END, max(1, n - 1))) * spread, SIGMAS_OF_8_IN_10 * runs.rules.error[metric])
+        ends = {"low": _short(np.exp(-width)), "high": _short(np.exp(width))}
+        made.append(OwnBand.model_validate({"metric": metric, "n": n, **ends}))
     return tuple(made)
 
 
@@ -315,13 +312,6 @@ def _errors(runs: MeasuredRuns, predicted: Floats) -> dict[BandMetric, list[floa
 # --- rows to a profile -------------------------------------------------------------------------------------------------
 
 
-class Aside(NamedTuple):
-    """A row that is not fitted, and why."""
-
-    id: str
-    reason: str
-
-
 class MetricErrors(NamedTuple):
     """Medians of |error| of n measurements: by the base profile, as published runs correct it, by the factors, by those of other runs."""
 
@@ -338,7 +328,7 @@ class CalibratedProfile(NamedTuple):
     own: OwnRuns
     untold: tuple[Factor, ...]
     errors: dict[str, MetricErrors]
-    aside: tuple[Aside, ...]
+    aside: tuple[LeftOut, ...]
 
 
 def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> CalibratedProfile:
@@ -368,7 +358,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     own = OwnRuns(
         engine=name,
         engine_version=version,
-        **{key: float(f"{value:.{DIGITS}g}") for key, value in factors.items()},
+        **{key: _short(value) for key, value in factors.items()},
         ranges=ranges(runs, found),
         bands=bands(runs, found),
         points=len(cases),
@@ -380,7 +370,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     return CalibratedProfile(own, untold, _of_metrics(runs, found), aside)
 
 
-def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[Aside, ...]]:
+def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[LeftOut, ...]]:
     """The rows of a GPU and an engine that can be predicted, and the others."""
     wanted, version = (None, None) if engine is None else load_engine(engine)
     cases, aside = [], []
@@ -400,11 +390,11 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
                 raise InputError(Fault("states nothing that depends on the engine"))
             cases.append(case)
         except InputError as error:
-            aside.append(Aside(row.id, "; ".join(map(str, error.faults))))
+            aside.append(LeftOut(row.id, "; ".join(map(str, error.faults))))
     return cases, tuple(aside)
 
 
-def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[Aside]) -> None:
+def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[LeftOut]) -> None:
     """Raise InputError: no row is left, or rows of several versions."""
     if not versions:
         reasons = dict.fromkeys(one.reason for one in aside)
@@ -482,13 +472,6 @@ def profile(calibrated: CalibratedProfile, on: Found[Gpu]) -> str:
         own_runs=calibrated.own,
     )
     stated = extension.model_dump(mode="json", exclude_none=True)
-    stated["own_runs"]["ranges"] = [
-        {"factor": one.factor, "low": _short(one.low), "high": _short(one.high)} for one in calibrated.own.ranges
-    ]
-    stated["own_runs"]["bands"] = [
-        {"metric": one.metric, "low": _short(one.low), "high": _short(one.high), "n": one.n}
-        for one in calibrated.own.bands
-    ]
     return HEAD + yaml.safe_dump(stated, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
 
 

@@ -129,6 +129,13 @@ class MeasuredRow(MeasuredSetting):
         return found
 
 
+class LeftOut(NamedTuple):
+    """A row that is not used, by its name, and why."""
+
+    id: str
+    reason: str
+
+
 class Unread(NamedTuple):
     """A row that lacks what a prediction needs, or states what is not understood: its name and its wrong cells."""
 

@@ -33,7 +33,7 @@ def command(
     from dataclasses import replace
 
     from sizing.calibration.own_runs import calibrate, profile
-    from sizing.catalog.measured import read_measured
+    from sizing.catalog.measured import LeftOut, read_measured
     from sizing.catalog.profiles import load_engine, load_gpu
     from sizing.catalog.shelf import YAML_SUFFIXES, Found
     from sizing.cli.output import chosen_format, write, write_file
@@ -57,7 +57,7 @@ def command(
     )
     check(output, target, rows, on, ran)
     found = calibrate(rows.value.rows, on.value, engine, ", ".join(files))
-    unread = [(row.id, row.reason) for row in rows.value.unread]
+    unread = [LeftOut(row.id, row.reason) for row in rows.value.unread]
     if target.value is not None:
         write_file(target.value, "--out", profile(found, on.value).encode())
     written = None if target.value is None else str(target.value)

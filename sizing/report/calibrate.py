@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.calibration.own_runs import CalibratedProfile, MetricErrors
-from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.catalog.measured import LeftOut
+from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import number, plural
 from sizing.report.parts.bands import TITLES as BAND_TITLES
 from sizing.report.parts.screen import reasons
@@ -45,13 +46,6 @@ class BandEnds(NamedTuple):
     n: int
 
 
-class Reason(NamedTuple):
-    """A row that was not fitted."""
-
-    id: str
-    reason: str
-
-
 class CalibrationReport(NamedTuple):
     """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %; `left_out` is of each run by the others."""
 
@@ -64,33 +58,31 @@ class CalibrationReport(NamedTuple):
     factors: tuple[FittedFactor, ...]
     errors: dict[str, MetricErrors]
     bands: dict[str, BandEnds]
-    aside: tuple[Reason, ...]
+    aside: tuple[LeftOut, ...]
     written: str | None
     schema: str = "llmsize.calibration/1"
 
 
 def record(
-    found: CalibratedProfile, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[tuple[str, str]]
+    found: CalibratedProfile, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[LeftOut]
 ) -> CalibrationReport:
     """The record of own runs of a GPU, by its name; `written` is the file of the profile, `unread` rows with their reasons."""
     own = found.own
     known: dict[Factor, FactorRange] = {one.factor: one for one in own.ranges}
-    return CalibrationReport(
+    return filled(
+        CalibrationReport,
+        own,
+        found,
         inputs=inputs,
         gpu=gpu,
-        engine=own.engine,
-        engine_version=own.engine_version,
-        settings=own.settings,
-        points=own.points,
         factors=tuple(
             FittedFactor(
                 name, getattr(own, name), *_ends(known.get(name)), MEANINGS[name][1], told=name not in found.untold
             )
             for name in FACTORS
         ),
-        errors=found.errors,
         bands={band.metric: BandEnds(band.low, band.high, band.n) for band in own.bands},
-        aside=tuple(Reason(*one) for one in (*found.aside, *unread)),
+        aside=(*found.aside, *unread),
         written=written,
     )
 

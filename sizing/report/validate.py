@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sizing.catalog import shelf
-from sizing.catalog.measured import METRICS, Unread
+from sizing.catalog.measured import METRICS, LeftOut, Unread
 from sizing.evidence.errors import Comparison, ErrorFigures, Group, by_metric, compare, groups
 from sizing.evidence.predict import Result
 from sizing.formats.view import (
@@ -43,13 +43,6 @@ TITLES = {
 MOST_NAMED = 16  # groups in the legend of the pictures
 
 
-class Named(NamedTuple):
-    """A row and the reason why it was skipped, or has a prediction of zero."""
-
-    id: str
-    reason: str
-
-
 class Taken(NamedTuple):
     """An assumption for values that rows leave out, and the number of rows with it."""
 
@@ -67,8 +60,8 @@ class ValidationReport(NamedTuple):
     inputs: dict[str, Any]
     rows: int
     predicted: int
-    skipped: tuple[Named, ...]
-    missed: tuple[Named, ...]
+    skipped: tuple[LeftOut, ...]
+    missed: tuple[LeftOut, ...]
     metrics: dict[str, ErrorFigures]
     groups: tuple[Group, ...]
     assumptions: tuple[Taken, ...]
@@ -93,11 +86,11 @@ def record(
         rows=len(results) + len(unread),
         predicted=sum(result.prediction is not None for result in results),
         skipped=(
-            *(Named(result.row.id, result.skipped) for result in results if result.skipped),
-            *(Named(row.id, row.reason) for row in unread),
+            *(LeftOut(result.row.id, result.skipped) for result in results if result.skipped),
+            *(LeftOut(row.id, row.reason) for row in unread),
         ),
         missed=tuple(
-            Named(result.row.id, result.prediction.missed)
+            LeftOut(result.row.id, result.prediction.missed)
             for result in results
             if result.prediction is not None and result.prediction.missed
         ),

@@ -105,14 +105,16 @@ class OwnRunRules(Spec):
     """How factors are fitted to own runs.
 
     `spread` is how far from the base profile a factor is expected (compute and bandwidth as logarithms, times in us), `most`
-    the spreads that it may go; `error` that of one measurement, beyond `bend` of which it counts linearly. A factor counts as
-    known where runs leave `most_left` of its spread at most. The simulator confirms so many `rounds` at most. Runs of one
-    setting that are over `most_apart` errors apart contradict each other.
+    the spreads that it may go; `error` that of one measurement, beyond `bend` of which it counts linearly, `elsewhere` what other
+    lengths, loads and layouts add to the bands. A factor counts as known where runs leave `most_left` of its spread at most.
+    The simulator confirms so many `rounds` at most. Runs of one setting that are over `most_apart` errors apart contradict
+    each other.
     """
 
     spread: dict[Factor, Positive]
     most: Positive
     error: dict[BandMetric, Positive]
+    elsewhere: dict[BandMetric, Positive]
     bend: Positive
     most_left: Fraction
     rounds: PositiveInt
