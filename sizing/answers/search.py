@@ -14,7 +14,7 @@ from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
-from sizing.replica.timing import Timed, Timing
+from sizing.replica.timing import Tables, Timed, Timing
 from sizing.specs import demand
 from sizing.specs.bands import of_runs
 from sizing.specs.data import Data
@@ -297,9 +297,12 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     return Reply(result.count, 1.0 if alive is None else alive.kept)
 
 
-def tabulated(question: Question, data: Data) -> list[Timed | Refusal]:
-    """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits."""
-    timing = Timing(data)
+def tabulated(question: Question, data: Data, tables: Tables | None = None) -> list[Timed | Refusal]:
+    """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits.
+
+    `tables` are those of earlier questions of the same model, engine and GPU types, and get what is new in this one.
+    """
+    timing = Timing(data) if tables is None else Timing(data, tables)
     return [timed(entry, timing) if isinstance(entry, Replica) else entry for entry in _candidates(question, data)]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.answer import Outcome
 from sizing.answers.estimate import answer, confirmed, with_odds
@@ -14,11 +14,13 @@ from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, w
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.replica.timing import Timed
+from sizing.replica.timing import Tables, Timed
 from sizing.specs.data import Data
 
 MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
-LOOKED_UP = ("model", "engine")  # large, and one object wherever they are the same
+LOOKED_UP = ("engine",)  # large, and one object wherever they are the same
+OF_LENGTHS = ("isl", "osl", "max_model_len", "extras")  # of which tables say themselves what follows them
+Kept = TypeVar("Kept")
 _PLAIN = tuple(field.name for field in fields(Service) if field.name not in LOOKED_UP)
 
 
@@ -47,7 +49,7 @@ def combination(axes: Sequence[Axis], number: int) -> dict[str, Any]:
 class _Layouts:
     """The layouts of one model, engine and length on some GPU types, timed; and their most under each set of limits.
 
-    `of` keeps what the layouts are of from being replaced by something else in the same place of memory.
+    `of` keeps what the layouts are of from being replaced by something else in the same place of memory, as it does beside tables.
     """
 
     of: Question
@@ -59,11 +61,12 @@ class _Layouts:
 class Searches:
     """Searches that find what `search` finds, and tabulate step times once for all that differ in demand or limits alone.
 
-    Models, engines, GPUs and bands are told apart by identity: what is looked up once only saves work.
+    Engines, GPUs and bands are told apart by identity: what is looked up once only saves work.
     """
 
     data: Data
-    _kept: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
+    _layouts: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
+    _tables: OrderedDict[Hashable, tuple[Question, Tables]] = field(default_factory=OrderedDict)
 
     def answer(self, question: Question, *, simulated: bool) -> Outcome:
         """What `estimate.answer` finds."""
@@ -83,13 +86,7 @@ class Searches:
         return widened(question, self._once)
 
     def _once(self, question: Question) -> Outcome:
-        key = _of_layouts(question)
-        layouts = self._kept.pop(key, None)
-        if layouts is None:
-            layouts = _Layouts(question, tabulated(question, self.data))
-        self._kept[key] = layouts  # the last used is the last to go
-        if len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        layouts = _kept(self._layouts, _of_layouts(question), lambda: self._tabulated(question))
         limits = _of_limits(question)
         if len(layouts.bounded) >= MOST_KEPT:
             layouts.bounded.clear()
@@ -97,12 +94,25 @@ class Searches:
             layouts.bounded[limits] = bounded(layouts.timed, question)
         return chosen(layouts.bounded[limits], question)
 
+    def _tabulated(self, question: Question) -> _Layouts:
+        _, tables = _kept(self._tables, _of_layouts(question, without=OF_LENGTHS), lambda: (question, {}))
+        return _Layouts(question, tabulated(question, self.data, tables))
 
-def _of_layouts(question: Question) -> Hashable:
+
+def _kept(store: OrderedDict[Hashable, Kept], key: Hashable, make: Callable[[], Kept]) -> Kept:
+    """What a store keeps under a key, made where it is new; the last used is the last to go."""
+    found = store.pop(key, None)
+    store[key] = make() if found is None else found
+    if len(store) > MOST_KEPT:
+        store.popitem(last=False)
+    return store[key]
+
+
+def _of_layouts(question: Question, without: Container[str] = ()) -> Hashable:
     """All inputs of a layout's memory and step times: the question without demand, limits and rules."""
     service, target, space = question.service, question.target, question.space
     return (
-        tuple(getattr(service, name) for name in _PLAIN),
+        tuple(getattr(service, name) for name in _PLAIN if name not in without),
         tuple(id(getattr(service, name)) for name in LOOKED_UP),
         target.offline,
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),

@@ -343,26 +343,37 @@ def curves(
     prompt_tokens: float,
     chunk_tokens: float,
     cached_tokens: float = 0.0,
+    tables: Curves | None = None,
 ) -> Curves:
     """Tabulate the step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
 
     `cached_tokens` of a prompt are there already. A layout of one stage; `at_depth` adds what the stages of a pipeline send
-    each other.
+    each other. `tables` are its `without_lengths`, where they are there already.
     """
+    tables = without_lengths(kernels) if tables is None else tables
+    everyone = tables.grid * kernels.shard.layout.dp
+    return replace(
+        tables,
+        decode_s=np.zeros_like(tables.grid) + decode_attention_s(kernels, everyone, context_tokens),
+        prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
+        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
+    )
+
+
+def without_lengths(kernels: Kernels) -> Curves:
+    """Tabulate what no length of a request changes: the step time without attention, for requests that the front end does not read."""
     shard, settings = kernels.shard, kernels.settings
     grid = token_grid()
     everyone = grid * shard.layout.dp
     body_s, shared_s = body_tables(kernels, grid, operations.split_body)
-    head_s = np.asarray(gpu_seconds(operations.head(shard, everyone), kernels))
     return Curves(
         grid=grid,
         body_s=body_s,
-        head_s=head_s,
-        decode_s=np.zeros_like(grid) + decode_attention_s(kernels, everyone, context_tokens),
-        prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
+        head_s=np.asarray(gpu_seconds(operations.head(shard, everyone), kernels)),
+        decode_s=np.zeros_like(grid),
+        prompt_attention_s=0.0,
         prompt_floor_s=prefill_floor_s(kernels),
         host=kernels.host,
-        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
         serial_s=MILLI * settings.front_end.serial_ms * kernels.correction.prefill,
         launch_s=launch_s(kernels),
         captured_tokens=settings.captured_prefill_tokens,

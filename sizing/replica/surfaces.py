@@ -7,6 +7,7 @@ GPU's cache; in a model they do not, so that part of the fit is left out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -47,12 +48,21 @@ class Product(NamedTuple):
 
 def hats(knots: tuple[float, ...], value: Numeric) -> Array:
     """Weights of the knots around log2 of a value, in a new last axis; those of the ends beyond them."""
-    along = np.asarray(knots)
-    at = np.clip(np.log2(np.maximum(np.asarray(value, dtype=float), LEAST)), along[0], along[-1])[..., np.newaxis]
-    rising = np.clip((at - along[:-1]) / np.diff(along), 0, 1)
-    ends = np.ones_like(at), np.zeros_like(at)
-    weights: Array = np.concatenate([ends[0], rising], axis=-1) - np.concatenate([rising, ends[1]], axis=-1)
+    starts, spans = _spans(knots)
+    at = np.log2(np.maximum(np.asarray(value, dtype=float), LEAST))[..., np.newaxis]
+    weights = np.ones((*at.shape[:-1], len(knots)))
+    # How far the value is from each knot to the next; a weight is what is reached and not yet left.
+    rising = np.minimum(np.maximum((np.minimum(np.maximum(at, knots[0]), knots[-1]) - starts) / spans, 0.0), 1.0)
+    weights[..., 1:] = rising
+    weights[..., :-1] -= rising
     return weights
+
+
+@cache
+def _spans(knots: tuple[float, ...]) -> tuple[Array, Array]:
+    """Knots but the last, and how far each is from the next."""
+    along = np.asarray(knots)
+    return along[:-1], np.diff(along)
 
 
 def softly_largest(p: float, *terms: Numeric) -> Numeric:

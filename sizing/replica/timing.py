@@ -65,12 +65,19 @@ class Timed:
         return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
 
 
+Tables = dict[Hashable, tuple[Kernels, Curves]]
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Step tables of one search of one model, by GPU type, settings, formats, split, extras and lengths."""
+    """Step tables of one search of one model and engine, by GPU type, settings, formats, split, extras and lengths.
+
+    `tables` hold what lengths leave as it is, which searches for other lengths share.
+    """
 
     data: Data
-    _splits: dict[tuple[Hashable, ...], tuple[Kernels, Curves]] = field(default_factory=dict)
+    tables: Tables = field(default_factory=dict)
+    _splits: Tables = field(default_factory=dict)
 
     def of(self, replica: Replica) -> Timed:
         """A replica with its step times for its service's lengths. Raises UntimedError where the data hold nothing to time it by."""
@@ -79,13 +86,19 @@ class Timing:
 
     def _split(self, replica: Replica) -> tuple[Kernels, Curves]:
         """The kernels of a replica and the curves of its split at one stage."""
-        service, settings = replica.service, replica.settings
+        service = replica.service
         split = replace(replica.layout, pp=1)
-        key = (replica.gpu_type.id, settings, replica.plan, split, service.extras, service.isl, service.osl)
-        if key not in self._splits:
-            kernels = Kernels.of(replica, self.data).at(split)
-            self._splits[key] = kernels, _curves(replica, kernels)
-        return self._splits[key]
+        alike = (replica.gpu_type.id, replica.settings, replica.plan, split, service.extras, service.mode)
+        key = (alike, service.isl, service.osl)
+        found = self._splits.get(key)
+        if found is None:
+            known = self.tables.get(alike)
+            if known is None:
+                kernels = Kernels.of(replica, self.data).at(split)
+                known = self.tables[alike] = kernels, step_model.without_lengths(kernels)
+            kernels, tables = known
+            found = self._splits[key] = kernels, _curves(replica, kernels, tables)
+        return found
 
 
 def timed_by(replica: Replica, kernels: Kernels) -> Timed:
@@ -93,7 +106,7 @@ def timed_by(replica: Replica, kernels: Kernels) -> Timed:
     return _timed(replica, kernels, _curves(replica, kernels.at(replace(replica.layout, pp=1))))
 
 
-def _curves(replica: Replica, kernels: Kernels) -> Curves:
+def _curves(replica: Replica, kernels: Kernels, tables: Curves | None = None) -> Curves:
     """The curves of a replica's split at one stage, for its service's lengths."""
     service, settings = replica.service, replica.settings
     cached = cached_tokens(service.isl, service.extras.cached.share)
@@ -103,6 +116,7 @@ def _curves(replica: Replica, kernels: Kernels) -> Curves:
         prompt_tokens=service.isl,
         chunk_tokens=min(service.isl - cached, settings.max_num_batched_tokens),
         cached_tokens=cached,
+        tables=tables,
     )
 
 

@@ -240,6 +240,17 @@ class PublishedRuns(OneFile):
         """The runs of the narrowest class with enough groups that state the times `names`; None where there are too few."""
         if situation.own:  # whose steps are not those that published runs were compared with
             return _like_own(situation.own, names, self.least_groups)
+        key = (situation, tuple(names))
+        if key not in self._found:
+            self._found[key] = self._narrowest(situation, names)
+        return self._found[key]
+
+    @cached_property
+    def _found(self) -> dict[tuple[Situation, tuple[str, ...]], Alike | None]:
+        """What earlier calls found: a few classes, which many questions are of."""
+        return {}
+
+    def _narrowest(self, situation: Situation, names: Sequence[str]) -> Alike | None:
         table, places = self._table, [TIMES.index(name) for name in names]
         stated = ~np.isnan(table.times[:, places]).any(axis=1)
         for conditions in ALIKE:
