@@ -174,8 +174,7 @@ def test_tokens_of_prompts_and_outputs_share_the_cost(capsys: Capsys) -> None:
 # What takes the place of GPUs
 
 
-@pytest.mark.parametrize("verify", [[], ["--no-verify"]])
-@pytest.mark.parametrize("gpus", [4, 8])
+@pytest.mark.parametrize(("gpus", "verify"), [(4, []), (4, ["--no-verify"]), (8, ["--no-verify"])])
 def test_gpus_take_the_place_of_as_many_of_their_own(gpus: int, verify: list[str], capsys: Capsys) -> None:
     asked = [*MODEL, *LIMITS, "--precision", "fp8", *verify]
     compared = document(capsys, "compare", *asked, "-g", "h100-sxm,a100-sxm-80gb", "--replace", f"{gpus}xh100-sxm")

@@ -6,8 +6,11 @@ where it has something to act on: `WITH` says where that is not the plain questi
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from typing import Any
 
 import pytest
@@ -127,15 +130,20 @@ def cases() -> Iterator[tuple[str, str]]:
         yield from ((command, name) for name in names if (command, name) != SAME_BYTES)
 
 
-def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+def answered(*arguments: str) -> Any:
     """The answer without what repeats the question; None where it is refused, or nothing is written. A report has it in its page."""
     page = arguments[0] == "report"
-    code = run([*arguments, *(() if page else ("--json",))])
-    out = capsys.readouterr().out
+    written = io.StringIO()
+    with redirect_stdout(written), redirect_stderr(io.StringIO()):
+        code = run([*arguments, *(() if page else ("--json",))])
+    out = written.getvalue()
     if code == 2 or not out:
         return None
     text = out.partition('<script type="application/json" id="document">')[2].partition("</script>")[0] if page else out
     return without_echoes(json.loads(text))
+
+
+answered_plainly = cache(answered)  # many options are tried beside one question
 
 
 def without_echoes(value: Any) -> Any:
@@ -151,9 +159,7 @@ def _one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("command", "name"), list(cases()))
-def test_an_option_changes_the_answer_or_is_refused(
-    command: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_changes_the_answer_or_is_refused(command: str, name: str) -> None:
     needed, options, demand = COMMANDS[command]
     option = next(option for option in options if option.name == name)
     context = WITH.get(name, ())
@@ -168,8 +174,8 @@ def test_an_option_changes_the_answer_or_is_refused(
     flag = option.flags[0].rpartition("/")[2] if name == "prefix_caching" else option.flags[0]  # which is on without it
     stated = (flag,) if option.type in (bool, SWITCH) else (flag, VALUES[name])
     base = (command, *needed, *model, *(() if own else demand), *context)
-    found = answered(capsys, *base, *stated)
-    assert found is None or found != answered(capsys, *base), f"{command} {' '.join(stated)} changes nothing"
+    found = answered(*base, *stated)
+    assert found is None or found != answered_plainly(*base), f"{command} {' '.join(stated)} changes nothing"
 
 
 @pytest.mark.parametrize(

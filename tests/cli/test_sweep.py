@@ -105,21 +105,25 @@ def test_with_verify_rows_are_what_estimate_simulates(capsys: Capsys) -> None:
 
 # Parts of a sweep, and clusters
 
-SHARDED = ["sweep", *SMALL, "--vary", "isl=100..1000:100", "--vary", "rps=1..10", "--format", "csv"]
+SHARDED = ["sweep", *SMALL, "--vary", "isl=100,900", "--vary", "rps=1..50", "--format", "csv"]
 
 
-@pytest.mark.parametrize("parts", [1, 3, 16, 100])
-def test_the_parts_of_a_sweep_are_equal_and_in_order_the_whole(parts: int, capsys: Capsys) -> None:
+def test_the_parts_of_a_sweep_are_in_order_the_whole(capsys: Capsys) -> None:
     def lines(*words: str) -> list[str]:
         assert run([*SHARDED, *words, "--jobs", "1"]) == 0
         return capsys.readouterr().out.splitlines()
 
     head, *whole = lines()
-    found = [lines("--shard", f"{part}/{parts}") for part in range(1, parts + 1)] if parts < 100 else []
-    assert [line for part in found for line in part[1:]] == (whole if found else [])
+    found = [lines("--shard", f"{part}/3") for part in range(1, 4)]
+    assert [line for part in found for line in part[1:]] == whole and len(whole) == 100
     assert all(part[0] == head for part in found)
-    counts = [len(SweepPart(part, parts).numbers(100)) for part in range(1, parts + 1)]
-    assert sum(counts) == 100 and max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("parts", [1, 3, 16, 100])
+def test_parts_are_equal_and_leave_no_row_out(parts: int) -> None:
+    numbers = [SweepPart(part, parts).numbers(100) for part in range(1, parts + 1)]
+    assert list(itertools.chain(*numbers)) == list(range(100))
+    assert max(map(len, numbers)) - min(map(len, numbers)) <= 1
 
 
 @pytest.mark.parametrize(
@@ -364,7 +368,7 @@ def test_a_key_is_an_options_name_or_flag(capsys: Capsys) -> None:
 
 @pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
 def test_rows_do_not_depend_on_the_processes(method: str, tmp_path: Path, capsys: Capsys) -> None:
-    asked = ["sweep", *SMALL, "--vary", "isl=100..2000:100", "--vary", "rps=1..10:1", "--format", "csv"]
+    asked = ["sweep", *SMALL, "--vary", "isl=100..2000:1000", "--vary", "rps=1..50:1", "--format", "csv"]
     assert run([*asked, "--jobs", "1"]) == 0
     alone = capsys.readouterr().out
     script = tmp_path / "start.py"
@@ -375,7 +379,7 @@ def test_rows_do_not_depend_on_the_processes(method: str, tmp_path: Path, capsys
     command = [sys.executable, str(script), method, *asked, "--jobs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == alone and alone.count("\n") == 201
+    assert done.stdout == alone and alone.count("\n") == 101
 
 
 def environment() -> dict[str, str]:
@@ -438,7 +442,7 @@ def test_no_bar_stands_among_the_rows(capsys: Capsys) -> None:
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_bar_on_the_terminal_takes_no_row_from_stdout(jobs: str) -> None:
     ours, theirs = os.openpty()
-    asked = [*SMALL, "--isl", "100", "--vary", "rps=1..400:0.2", "--format", "csv", "--jobs", jobs]
+    asked = [*SMALL, "--isl", "100", "--vary", "rps=1..80:0.2", "--format", "csv", "--jobs", jobs]
     command = [sys.executable, "-m", "sizing", "sweep", *asked]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment()) as child:
         os.close(theirs)
@@ -450,7 +454,7 @@ def test_a_bar_on_the_terminal_takes_no_row_from_stdout(jobs: str) -> None:
         assert child.wait(timeout=60) == 0
         reader.join(timeout=10)
     os.close(ours)
-    assert len(lines) == 1997 and all(line.count(",") == lines[0].count(",") for line in lines)
+    assert len(lines) == 397 and all(line.count(",") == lines[0].count(",") for line in lines)
     assert b"Sweeping" in terminal and b"H100" not in terminal
 
 
