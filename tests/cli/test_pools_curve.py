@@ -84,9 +84,7 @@ def test_the_heaviest_load_without_any_asked_is_nine_tenths_of_the_highest_rate(
     assert drawn.points[-1].requests_per_s == pytest.approx(0.9 * prefill.count * prefill.load.highest_per_s, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("form", "in_flight", "tolerance"), [(["--no-verify"], [4, 32, 128], 0.01), ([], [32], 0.06)]
-)
+@pytest.mark.parametrize(("form", "in_flight", "tolerance"), [(["--no-verify"], [4, 32, 128], 0.01), ([], [32], 0.06)])
 def test_so_many_are_in_flight_over_both_pools(
     form: list[str], in_flight: list[int], tolerance: float, capsys: Capsys
 ) -> None:
