@@ -160,18 +160,34 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     if paged is not None:
         return paged.blocks(own_blocks) * paged.block_bytes
     total = own_blocks * block * draft_cache_bytes(shard, stage)
-    cut = settings.unlike_windows == "windowed" or not _unlike_windows(shard.model)
     apart, filled_up = settings.states.rule != "pages", filled(shard, stage)
+    held_blocks = _blocks_by_window(shard, stage, slots, own_blocks)
     for held, count in caches(shard, stage):
-        blocks = own_blocks
-        if held.window_tokens is not None and cut:
-            in_flight = min(held.window_tokens - 1 + settings.in_flight_tokens, slots)
-            blocks = min(all_blocks, math.ceil(in_flight / block) + 1)
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
         windows = sum(_window_bytes(one, slots, settings.in_flight_tokens) for one in held.windows)
-        of_tokens = filled_up.get(held.window_tokens, 1.0) * blocks * block * held.bytes_per_token
-        total += count * (of_tokens + fixed + windows)
+        blocks = filled_up.get(held.window_tokens, 1.0) * held_blocks[held.window_tokens]
+        total += count * (blocks * block * held.bytes_per_token + fixed + windows)
     return total
+
+
+def _blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> dict[int | None, float]:
+    """Blocks of a sequence in a layer by its window; `whole` in one that keeps all `slots`.
+
+    Where windows have a pool of their own, it has a share of the blocks of the other, and the tighter of the two decides.
+    """
+    settings, block = shard.settings, shard.settings.block_tokens
+    found: dict[int | None, float] = {held.window_tokens: whole for held, _ in caches(shard, stage)}
+    windows = [window for window in found if window is not None]
+    if settings.unlike_windows == "full" and _unlike_windows(shard.model):
+        return found
+    for window in windows:
+        in_flight = min(window - 1 + settings.in_flight_tokens, slots)
+        found[window] = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
+    share = settings.window_share
+    if share is None or not windows or len(found) == len(windows):
+        return found
+    both = max(whole, max(found[window] for window in windows) / share)
+    return {window: both if window is None else share * both for window in found}
 
 
 def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
@@ -207,8 +223,14 @@ def growing_bytes(shard: Shard, stage: Stage) -> float:
     paged = pages(shard, stage)
     if paged is not None:
         return paged.growing * paged.block_bytes / paged.block_tokens
-    kept = sum(count * held.bytes_per_token for held, count in caches(shard, stage) if held.window_tokens is None)
-    return draft_cache_bytes(shard, stage) + kept * filled(shard, stage).get(None, 1.0)
+    held, share = caches(shard, stage), shard.settings.window_share or 0.0
+    kept = sum(count * one.bytes_per_token for one, count in held if one.window_tokens is None)
+    windowed = sum(count * one.bytes_per_token for one, count in held if one.window_tokens is not None)
+    return (
+        draft_cache_bytes(shard, stage)
+        + kept * filled(shard, stage).get(None, 1.0)
+        + (share * windowed if kept else 0.0)
+    )
 
 
 @lru_cache(maxsize=256)

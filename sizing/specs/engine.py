@@ -284,7 +284,7 @@ class EngineSettings(Spec):
     (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
     running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
-    still cut to their window, or kept in full. An `encoder` of images is split over TP, or whole on each GPU. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
+    still cut to their window, or kept in full. `window_share`: tokens of a pool for windows for each of the pool beside it, None where layers share one. An `encoder` of images is split over TP, or whole on each GPU. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
     `auto_cache` is the format of a cache that neither the user nor the checkpoint states, None for the activations'.
     `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
@@ -303,6 +303,7 @@ class EngineSettings(Spec):
     block_tokens: PositiveInt
     blocks_lost: NonNegativeInt
     unlike_windows: Literal["windowed", "full"]
+    window_share: Fraction | None = None
     states: StateRule
     compressed: CompressedRule
     auto_cache: Literal["fp8"] | None = None

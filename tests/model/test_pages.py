@@ -106,7 +106,7 @@ def test_drafting_layers_share_the_groups_of_attention() -> None:
         ("gemma-3-12b", "vllm:0.24.0", 8, 40),
         ("gemma-2-27b", "vllm:0.24.0", 23, 23),
         ("gemma-3-27b", "vllm:0.9.2", 10, 52),  # no groups
-        ("gemma-3-27b", "sglang:0.5.9", 10, 52),
+        ("gemma-3-27b", "tensorrt-llm", 10, 52),
     ],
 )
 def test_groups_of_windowed_layers_are_filled_up(model: str, engine: str, full: int, windowed: int) -> None:
@@ -118,6 +118,15 @@ def test_groups_of_windowed_layers_are_filled_up(model: str, engine: str, full: 
     kept = min(8192, math.ceil((window - 1 + shard.settings.in_flight_tokens) / block) * block + block)
     expected = spec.bytes_per_token * (full * 8192 + windowed * kept)
     assert memory.sequence_bytes(shard, shard.stages[0], 8192) == expected
+
+
+def test_windows_have_a_pool_of_their_own_in_sglang() -> None:
+    """0.8 tokens for each of the full layers: gpt-oss has 18 of both, of 2,048 B a token, and a long context has no more."""
+    used = deployed(model="gpt-oss-120b", gpu="h200-sxm", engine="sglang:0.5.9").memory
+    assert used.kv_cache_tokens == pytest.approx(used.kv_cache_gib * GIB / (2048 * 18 * (1 + 0.8)), rel=1e-4)
+    asked = {"model": "gpt-oss-120b", "gpu": "h200-sxm", "engine": "sglang:0.5.9", "max_model_len": 100}
+    short = deployed(**asked).memory  # of a prompt below the window, the pool for windows is the first to be full
+    assert short.kv_cache_tokens == pytest.approx(0.8 * used.kv_cache_tokens, rel=1e-3)
 
 
 def test_more_sequences_than_blocks_do_not_start_from_0_20() -> None:
