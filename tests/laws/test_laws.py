@@ -144,8 +144,8 @@ def test_a_sequence_is_affine_in_its_blocks(blocks: int, more: int, model: str) 
 
 
 def test_a_full_window_stops_growing() -> None:
-    """Gemma 3: beyond window and chunk only one layer in six grows."""
-    model = real_model("gemma-3-27b")
+    """Gemma 3: beyond window and chunk only one layer in six grows; the layers of 12B fill their groups."""
+    model = real_model("gemma-3-12b")
     early = sequence_bytes(model, 1024) - sequence_bytes(model, 512)
     late = sequence_bytes(model, 65_536 + 512) - sequence_bytes(model, 65_536)
     full = sum(model.kinds[i].mixer.kind == "gqa" for i in model.layers)  # type: ignore[union-attr]
