@@ -17,6 +17,7 @@ from sizing.catalog.imports.run import BenchmarkRun, LatencyFigures, MalformedRu
 TOOL = "guidellm"
 CSV_PERCENTS = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)  # the order of its lists
 SECONDS = 1e3
+COUNTED = {"successful": "Successful", "errored": "Errored"}
 
 
 def recognised(entry: Mapping[str, Any]) -> bool:
@@ -31,25 +32,27 @@ def recognised(entry: Mapping[str, Any]) -> bool:
 
 def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """A run for each benchmark. Raises MalformedRunError."""
-    for benchmark in entry["benchmarks"]:
-        metrics = part(benchmark, "metrics")
-        strategy = part(benchmark, "config", "strategy") or part(benchmark, "args", "strategy")
-        totals = part(benchmark, "request_totals") or part(benchmark, "scheduler_metrics", "requests_made")
-        yield BenchmarkRun(
-            TOOL,
-            model=text(part(benchmark, "config", "backend"), "model")
-            or text(part(benchmark, "worker"), "backend_model"),
-            isl=_mean(metrics, "prompt_token_count"),
-            osl=_mean(metrics, "output_token_count"),
-            **_load(text(strategy, "type_", "kind"), strategy),
-            requests=count(totals, "successful"),
-            failed=count(totals, "errored") or 0,
-            ttft=_spread(metrics, "time_to_first_token_ms", 1.0),
-            itl=_spread(metrics, "inter_token_latency_ms", 1.0),
-            e2e=_spread(metrics, "request_latency", SECONDS),
-            req_per_s=_mean(metrics, "requests_per_second"),
-            output_tok_per_s=_mean(metrics, "output_tokens_per_second"),
-        )
+    yield from map(_run, entry["benchmarks"])
+
+
+def _run(benchmark: Mapping[str, Any]) -> BenchmarkRun:
+    metrics = part(benchmark, "metrics")
+    strategy = part(benchmark, "config", "strategy") or part(benchmark, "args", "strategy")
+    totals = part(benchmark, "request_totals") or part(benchmark, "scheduler_metrics", "requests_made")
+    return BenchmarkRun(
+        TOOL,
+        model=text(part(benchmark, "config", "backend"), "model") or text(part(benchmark, "worker"), "backend_model"),
+        isl=_mean(metrics, "prompt_token_count"),
+        osl=_mean(metrics, "output_token_count"),
+        **_load(text(strategy, "type_", "kind"), strategy),
+        requests=count(totals, "successful"),
+        failed=count(totals, "errored") or 0,
+        ttft=_spread(metrics, "time_to_first_token_ms", 1.0),
+        itl=_spread(metrics, "inter_token_latency_ms", 1.0),
+        e2e=_spread(metrics, "request_latency", SECONDS),
+        req_per_s=_mean(metrics, "requests_per_second"),
+        output_tok_per_s=_mean(metrics, "output_tokens_per_second"),
+    )
 
 
 def _load(kind: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +81,10 @@ def _spread(metrics: Mapping[str, Any], name: str, in_ms: float) -> LatencyFigur
     return LatencyFigures(number(found, "mean"), values).scaled(in_ms)
 
 
-def _percent(key: str) -> float:
-    """Read p50 as 50, p001 as 0.1 and p999 as 99.9."""
+def _percent(key: str | float) -> float:
+    """Read p50 as 50, p001 as 0.1 and p999 as 99.9; a number of the CSV as it is."""
+    if isinstance(key, float):
+        return key
     digits = key.removeprefix("p")
     if not digits.isdigit():
         raise MalformedRunError(f"{key!r} is no percentile")
@@ -91,6 +96,18 @@ def is_table(head: str) -> bool:
     return head.startswith("Run Info,")
 
 
+# Metrics of the CSV by group, name and unit, as the JSON file calls them.
+CSV_METRICS = {
+    "prompt_token_count": ("Token Metrics", "Successful Input Tokens"),
+    "output_token_count": ("Token Metrics", "Successful Output Tokens"),
+    "time_to_first_token_ms": ("Time to First Token", "Successful ms"),
+    "inter_token_latency_ms": ("Inter Token Latency", "Successful ms"),
+    "request_latency": ("Request Latency", "Successful Sec"),
+    "requests_per_second": ("Server Throughput", "Successful Requests/Sec"),
+    "output_tokens_per_second": ("Token Throughput", "Successful Output Tokens/Sec"),
+}
+
+
 def from_table(content: str) -> Iterator[BenchmarkRun]:
     """A run for each row of the CSV, whose head has three lines: group, name with unit, statistic. Raises MalformedRunError."""
     lines = list(csv.reader(io.StringIO(content), strict=True))
@@ -98,33 +115,17 @@ def from_table(content: str) -> Iterator[BenchmarkRun]:
         raise MalformedRunError("has no rows")
     heads = list(zip(*lines[:3], strict=False))
     for cells in lines[3:]:
-        row = dict(zip(heads, cells, strict=False))
-
-        def figures(
-            group: str, name: str, in_ms: float = 1.0, row: Mapping[tuple[str, ...], str] = row
-        ) -> LatencyFigures:
-            listed = _json(row.get((group, name, "Percentiles"), ""))
+        row = {head: _json(cell) for head, cell in zip(heads, cells, strict=False)}
+        metrics = {}
+        for metric, head in CSV_METRICS.items():
+            listed = row.get((*head, "Percentiles"))
             percentiles = dict(zip(CSV_PERCENTS, listed, strict=False)) if isinstance(listed, list) else {}
-            return LatencyFigures(number({"": _json(row.get((group, name, "Mean"), ""))}, ""), percentiles).scaled(
-                in_ms
-            )
-
-        kind, _, value = row.get(("Benchmark", "Strategy", ""), "").partition("@")
-        backend = _json(row.get(("Run Info", "Backend", ""), ""))
-        yield BenchmarkRun(
-            TOOL,
-            model=text(backend, "model") if isinstance(backend, Mapping) else "",
-            isl=figures("Token Metrics", "Successful Input Tokens").mean,
-            osl=figures("Token Metrics", "Successful Output Tokens").mean,
-            **_load(kind, {"streams": _json(value), "rate": _json(value)}),
-            requests=count({"": _json(row.get(("Request Counts", "Successful", ""), ""))}, ""),
-            failed=count({"": _json(row.get(("Request Counts", "Errored", ""), ""))}, "") or 0,
-            ttft=figures("Time to First Token", "Successful ms"),
-            itl=figures("Inter Token Latency", "Successful ms"),
-            e2e=figures("Request Latency", "Successful Sec", SECONDS),
-            req_per_s=figures("Server Throughput", "Successful Requests/Sec").mean,
-            output_tok_per_s=figures("Token Throughput", "Successful Output Tokens/Sec").mean,
-        )
+            metrics[metric] = {"successful": {"mean": row.get((*head, "Mean")), "percentiles": percentiles}}
+        kind, _, value = dict(zip(heads, cells, strict=False)).get(("Benchmark", "Strategy", ""), "").partition("@")
+        strategy = {"kind": kind, "streams": _json(value), "rate": _json(value)}
+        config = {"backend": row.get(("Run Info", "Backend", "")), "strategy": strategy}
+        counts = {key: row.get(("Request Counts", name, "")) for key, name in COUNTED.items()}
+        yield _run({"metrics": metrics, "config": config, "request_totals": counts})
 
 
 def _json(cell: str) -> Any:

@@ -34,12 +34,19 @@ METRIC_LINE = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
 
 
 def recognised(entry: Mapping[str, Any]) -> bool:
-    """Whether an object is a summary of either tool."""
-    return "avg" in part(entry, E2E) or "avg" in part(entry, "request_throughput")
+    """Whether an object is a summary of either tool, or a raw export."""
+    return _is_raw(entry) or "avg" in part(entry, E2E) or "avg" in part(entry, "request_throughput")
 
 
-def run(entry: Mapping[str, Any]) -> BenchmarkRun:
-    """The run of a summary. Raises MalformedRunError."""
+def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
+    """The run of a summary, those of a raw export. Raises MalformedRunError."""
+    if _is_raw(entry):
+        yield from _raw_runs(entry)
+    else:
+        yield _run(entry)
+
+
+def _run(entry: Mapping[str, Any]) -> BenchmarkRun:
     asked = part(entry, "input_config")
     is_aiperf = "aiperf_version" in entry or "models" in asked or "loadgen" in asked or "sum" in part(entry, E2E)
     load = _load(asked)
@@ -120,7 +127,7 @@ def is_table(head: str) -> bool:
     return head.lower().startswith("metric,avg,min,max")
 
 
-def from_table(content: str) -> BenchmarkRun:
+def from_table(content: str) -> Iterator[BenchmarkRun]:
     """The run of a CSV export: sections of metrics with statistics, then metrics with one value. Raises MalformedRunError."""
     head: Sequence[str] = ()
     entry: dict[str, Any] = {}
@@ -137,7 +144,7 @@ def from_table(content: str) -> BenchmarkRun:
         if "value" in figures:
             figures["avg"] = figures["value"]
         entry[matched["name"].lower().replace(" ", "_")] = {"unit": (matched["unit"] or "").strip(), **figures}
-    return run(entry)
+    yield _run(entry)
 
 
 def _cell(cell: str) -> float | str:
@@ -153,7 +160,7 @@ def is_record(entry: Mapping[str, Any]) -> bool:
     return "value" in part(entry, "metrics", E2E)
 
 
-def from_records(entries: Sequence[Mapping[str, Any]]) -> BenchmarkRun:
+def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]:
     """The run of single requests, each with its metrics and units; warm-up and cancelled requests are left out."""
     kept = [entry for entry in entries if _is_measured(entry)]
     served = [part(entry, "metrics") for entry in kept]
@@ -164,7 +171,7 @@ def from_records(entries: Sequence[Mapping[str, Any]]) -> BenchmarkRun:
     starts = [at for each in told if (at := number(each, "request_start_ns")) is not None]
     ends = [at for each in told if (at := number(each, "request_end_ns")) is not None]
     seconds = (max(ends) - min(starts)) * 1e-9 if starts and ends else 0.0
-    return _of_requests(AIPERF, times, len(served), len(entries) - len(served), seconds)
+    yield _of_requests(AIPERF, times, len(served), len(entries) - len(served), seconds)
 
 
 def _is_measured(entry: Mapping[str, Any]) -> bool:
@@ -179,12 +186,12 @@ def _time(metrics: Mapping[str, Any], metric: str) -> float | None:
     return None if value is None else value * UNIT_MS.get(text(found, "unit").lower(), 1.0)
 
 
-def is_raw(entry: Mapping[str, Any]) -> bool:
+def _is_raw(entry: Mapping[str, Any]) -> bool:
     """Whether an object is perf_analyzer's raw export of requests, which has no token counts."""
     return isinstance(entry.get("experiments"), list) and "service_kind" in entry
 
 
-def from_raw(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
+def _raw_runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """A run for each experiment: times of requests and of their responses in ns. Tokens are not in it, so ITL is not either."""
     for experiment in _objects(entry["experiments"]):
         requests = _objects(experiment.get("requests"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -58,10 +58,7 @@ def read_results(path: str) -> Reading:
 
 def read_scrapes(taken: Sequence[scrapes.Scrape], seconds: float | None) -> Reading:
     """The runs of scrapes of one engine, in order."""
-    runs: list[BenchmarkRun] = []
-    faults: list[Fault] = []
-    _collect(lambda: scrapes.runs(taken, seconds), taken[-1].file, None, runs, faults)
-    return Reading(tuple(runs), tuple(faults))
+    return _settled([(None, scrapes.runs(taken, seconds))], taken[-1].file)
 
 
 def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:
@@ -74,67 +71,46 @@ def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:
 
 
 def _taken(entries: Sequence[tuple[int | None, Any]], file: str) -> Reading:
-    """The runs of JSON values, each by the first kind that knows it; records of single requests are one run."""
-    records = [entry for _, entry in entries if isinstance(entry, Mapping) and metric_objects.is_record(entry)]
-    runs: list[BenchmarkRun] = []
-    faults: list[Fault] = []
-    if records:
-        _collect(lambda: [metric_objects.from_records(records)], file, None, runs, faults)
+    """The runs of JSON values; records of single requests are one run."""
+    if not entries:
+        raise InputError("holds no runs", file=file)
+    records, others = [], []
     for line, entry in entries:
         if isinstance(entry, Mapping) and metric_objects.is_record(entry):
-            continue
-        if (read := _reader(entry)) is None:
-            faults.append(Fault(f"is no result of a known tool{_looks(entry)}", file, line, allowed=ACCEPTED))
+            records.append(entry)
         else:
-            _collect(read, file, line, runs, faults)
-    if not entries:
-        faults.append(Fault("holds no runs", file))
-    return Reading(tuple(runs), tuple(faults))
+            others.append((line, _runs(entry)))
+    return _settled([(None, metric_objects.from_records(records)), *others] if records else others, file)
 
 
-def _reader(entry: Any) -> Callable[[], Iterator[BenchmarkRun] | list[BenchmarkRun]] | None:
-    """What reads an object; None where no kind knows it."""
-    if not isinstance(entry, Mapping):
-        return None
-    if guidellm.recognised(entry):
-        return lambda: guidellm.runs(entry)
-    if metric_objects.is_raw(entry):
-        return lambda: metric_objects.from_raw(entry)
-    for kind in (metric_objects, serving_scripts):
-        if kind.recognised(entry):
-            return lambda: [kind.run(entry)]
-    return None
+def _runs(entry: Any) -> Iterator[BenchmarkRun]:
+    """The runs of an object, by the first kind that knows it. Raises MalformedRunError."""
+    for kind in (guidellm, metric_objects, serving_scripts):
+        if isinstance(entry, Mapping) and kind.recognised(entry):
+            yield from kind.runs(entry)
+            return
+    raise MalformedRunError(f"is no result of a known tool{_looks(entry)}", ACCEPTED)
 
 
 def _table(content: str, file: str) -> Reading:
     head = content.lstrip().splitlines()[0]
+    for kind in (metric_objects, guidellm):
+        if kind.is_table(head):
+            return _settled([(None, kind.from_table(content))], file)
+    shown = head[:80] + ("..." if len(head) > 80 else "")
+    raise InputError(f"is no result of a known tool: its first line is {shown!r}", file=file, line=1, allowed=ACCEPTED)
+
+
+def _settled(sources: Iterable[tuple[int | None, Iterator[BenchmarkRun]]], file: str) -> Reading:
+    """The runs of what stands at each line of a file; a run that can't be taken, and all after it there, are a fault."""
     runs: list[BenchmarkRun] = []
     faults: list[Fault] = []
-    if metric_objects.is_table(head):
-        _collect(lambda: [metric_objects.from_table(content)], file, None, runs, faults)
-    elif guidellm.is_table(head):
-        _collect(lambda: guidellm.from_table(content), file, None, runs, faults)
-    else:
-        shown = head[:80] + ("..." if len(head) > 80 else "")
-        raise InputError(
-            f"is no result of a known tool: its first line is {shown!r}", file=file, line=1, allowed=ACCEPTED
-        )
+    for line, found in sources:
+        try:
+            runs += [replace(run.settled(), line=line) for run in found]
+        except (MalformedRunError, csv.Error) as error:
+            faults.append(Fault(str(error), file, line, allowed=getattr(error, "allowed", None)))
     return Reading(tuple(runs), tuple(faults))
-
-
-def _collect(
-    read: Callable[[], Iterator[BenchmarkRun] | list[BenchmarkRun]],
-    file: str,
-    line: int | None,
-    runs: list[BenchmarkRun],
-    faults: list[Fault],
-) -> None:
-    """Add what `read` gives to `runs`; a run that can't be taken, and all after it, are a fault."""
-    try:
-        for found in read():
-            runs.append(replace(found.settled(), line=line))
-    except (MalformedRunError, csv.Error) as error:
-        faults.append(Fault(str(error), file, line))
 
 
 def _looks(entry: Any) -> str:

@@ -28,7 +28,12 @@ TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
 
 class MalformedRunError(ValueError):
-    """A run that cannot be taken; the message says why."""
+    """A run that cannot be taken; the message says why, and `allowed` what is."""
+
+    def __init__(self, message: str, allowed: str | None = None) -> None:
+        """Say why by `message`."""
+        super().__init__(message)
+        self.allowed = allowed
 
 
 class LatencyFigures(NamedTuple):
@@ -81,17 +86,11 @@ class BenchmarkRun(RunSettings):
         if self.requests == 0:
             raise MalformedRunError("no request was completed")
         run = self._with_forced_length()
-        osl = run.osl
-        if run.e2e.mean is None and run.ttft.mean is not None and run.itl.mean is not None and osl is not None:
-            run = replace(run, e2e=run.e2e._replace(mean=run.ttft.mean + run.itl.mean * (osl - 1)))
-        if (
-            run.itl.mean is None
-            and run.ttft.mean is not None
-            and run.e2e.mean is not None
-            and osl is not None
-            and osl > 1
-        ):
-            run = replace(run, itl=run.itl._replace(mean=(run.e2e.mean - run.ttft.mean) / (osl - 1)))
+        osl, ttft, itl, e2e = run.osl, run.ttft.mean, run.itl.mean, run.e2e.mean
+        if osl is not None and ttft is not None and e2e is None and itl is not None:
+            run = replace(run, e2e=run.e2e._replace(mean=ttft + itl * (osl - 1)))
+        elif osl is not None and ttft is not None and e2e is not None and itl is None and osl > 1:
+            run = replace(run, itl=run.itl._replace(mean=(e2e - ttft) / (osl - 1)))
         if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
             by_requests = run.req_per_s * osl
             if by_requests > 0 and abs(run.output_tok_per_s / by_requests - 1) > COUNT_TOLERANCE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -89,15 +89,16 @@ def _number(text: str, name: str) -> float:
     return value
 
 
-def runs(scrapes: Sequence[Scrape], seconds: float | None) -> list[BenchmarkRun]:
+def runs(scrapes: Sequence[Scrape], seconds: float | None) -> Iterator[BenchmarkRun]:
     """One run of a single scrape, averages since the start; of more of one engine what was between each and the next.
 
     `seconds` are those since the start or between two scrapes, where the samples do not say when they were taken. Raises
     MalformedRunError where nothing was served, and for scrapes that are not of one engine in order.
     """
     if len(scrapes) == 1:
-        return [_run(scrapes[0], seconds, "since the engine's start")]
-    return [_run(_between(a, b), _seconds(a, b, seconds), "between two scrapes") for a, b in pairwise(scrapes)]
+        yield _run(scrapes[0], seconds, "since the engine's start")
+    for before, after in pairwise(scrapes):
+        yield _run(_between(before, after), _seconds(before, after, seconds), "between two scrapes")
 
 
 def _seconds(before: Scrape, after: Scrape, stated: float | None) -> float | None:

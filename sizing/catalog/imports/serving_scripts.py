@@ -7,7 +7,7 @@ of InferenceX, token_benchmark_ray.py of LLMPerf, and result files of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sizing.catalog.imports.run import (
@@ -49,11 +49,12 @@ def recognised(entry: Mapping[str, Any]) -> bool:
     return _is_serving(entry) or _is_aggregate(entry) or _is_llmperf(entry)
 
 
-def run(entry: Mapping[str, Any]) -> BenchmarkRun:
+def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """The run that an object tells of. Raises MalformedRunError."""
     if _is_llmperf(entry):
-        return _llmperf(entry)
-    return _aggregate(entry) if _is_aggregate(entry) else _serving(entry)
+        yield _llmperf(entry)
+    else:
+        yield _aggregate(entry) if _is_aggregate(entry) else _serving(entry)
 
 
 def _is_serving(entry: Mapping[str, Any]) -> bool:
