@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from builders import kernels_for, real_gpu, real_model
 
-from sizing.engine import rules, run, simulation
+from sizing.engine import deployment, rules, run, simulation
 from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
 from sizing.engine.clock import StepClock, step_clock, windows_of
 from sizing.engine.requests import Lengths, Requests
@@ -54,7 +54,7 @@ def served(
     used = memory.use(kernels.shard, card, LONGEST_TOKENS)
     scheduling = rules.of_engine(kernels.settings)
     clock = step_clock(kernels, most_tokens=TABLED_TOKENS, most_rows=scheduling.slots + 1)
-    cache = simulation.kv_cache(simulation.ReplicaSet(kernels, used, scheduling), LONGEST_TOKENS)
+    cache = deployment.kv_cache(deployment.Deployment(kernels, used, scheduling), LONGEST_TOKENS)
     return Served(model, layout, kernels, scheduling, clock, cache)
 
 
@@ -121,12 +121,12 @@ def run_open(replica: Scheduler) -> History:
 
 
 @cache
-def llama_replica() -> simulation.ReplicaSet:
+def llama_replica() -> deployment.Deployment:
     """One replica of a small model on one GPU."""
     card, layout = real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(real_model("llama-3.1-8b"), card, layout)
     used = memory.use(kernels.shard, card, 4096)
-    return simulation.ReplicaSet(kernels, used, rules.of_engine(kernels.settings))
+    return deployment.Deployment(kernels, used, rules.of_engine(kernels.settings))
 
 
 def driven(count: int, *, progress: Any = None, **load: Any) -> simulation.Run:

@@ -18,7 +18,8 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, simulated, steady
-from sizing.engine.simulation import ROUNDS, ReplicaSet, Traffic, set_of, simulate
+from sizing.engine.deployment import Deployment, deployment_of
+from sizing.engine.simulation import ROUNDS, Traffic, simulate
 from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.checked import Checks
@@ -266,7 +267,7 @@ def run(job: Job) -> LoadSample:
 class ReplicaJob(NamedTuple):
     """One load of one replica to simulate; no traffic where none of its kind keeps `in_flight`."""
 
-    deployed: ReplicaSet
+    deployed: Deployment
     in_flight: int
     traffic: Traffic | None
 
@@ -315,7 +316,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
         return steady(traffic, rate, in_flight, load.batching.chunks)
 
-    return [ReplicaJob(set_of(load), n, of(n)) for n in grid.in_flight]
+    return [ReplicaJob(deployment_of(load), n, of(n)) for n in grid.in_flight]
 
 
 class LineByRate(NamedTuple):

@@ -17,8 +17,9 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.answers.counts import sure
 from sizing.answers.search import with_count
 from sizing.answers.sizes import LATENCIES
+from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
-from sizing.engine.simulation import Run, Traffic, set_of, simulate
+from sizing.engine.simulation import Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.specs.data import Data
 from sizing.specs.errors import InputError
@@ -108,7 +109,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
     traffic, size = minute.traffic(), best
     for _ in range(MOST_REPLAYS):
         run = simulate(
-            set_of(size.pool.load, size.pool.count), replace(traffic, longest=question.service.max_model_len)
+            deployment_of(size.pool.load, size.pool.count), replace(traffic, longest=question.service.max_model_len)
         )
         size = replace(size, run=run)
         over = _missed(run, question.target.limits)

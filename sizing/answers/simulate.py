@@ -17,10 +17,11 @@ from sizing.answers import counts
 from sizing.answers.deployment import Resolved, running
 from sizing.answers.verify import turns_of
 from sizing.engine import simulation
+from sizing.engine.deployment import Deployment
 from sizing.engine.requests import Arrivals, Lengths, enough_within
 from sizing.engine.rules import POLICIES, of_engine, with_policy
 from sizing.engine.run import ROUTINGS, Progress, Routing
-from sizing.engine.simulation import ReplicaSet, Run, Traffic
+from sizing.engine.simulation import Run, Traffic
 from sizing.question.checked import Checks
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools, load_data
@@ -35,7 +36,7 @@ from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import Limits
 
 if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.engine.transfer import Handed, Transfer
+    from sizing.engine.transfer import Transfer
     from sizing.specs.optimisations import HandOver
 
 Watch = Callable[[str, int], AbstractContextManager[Progress | None]]  # of a policy and its number of requests
@@ -45,7 +46,7 @@ class PrefillPool(NamedTuple):
     """The prefill pool of a deployment with separate pools, and how its caches get to the decode pool."""
 
     resolved: Resolved
-    deployed: ReplicaSet
+    deployed: Deployment
     transfer: Transfer
     facts: HandOver
 
@@ -58,7 +59,7 @@ class Scenario(NamedTuple):
     """
 
     resolved: Resolved
-    policies: Mapping[str, ReplicaSet]
+    policies: Mapping[str, Deployment]
     traffic: Traffic
     limits: Limits
     routing: Routing
@@ -69,7 +70,7 @@ class Scenario(NamedTuple):
     prefill: PrefillPool | None = None
 
     @property
-    def deployed(self) -> ReplicaSet:
+    def deployed(self) -> Deployment:
         """The replicas under the first policy."""
         return next(iter(self.policies.values()))
 
@@ -92,10 +93,9 @@ class Scenario(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What each policy served, empty where the deployment does not fit; `pools` is what each of separate pools served."""
+    """What each policy served, empty where the deployment does not fit."""
 
     served: Mapping[str, Run]
-    pools: Handed | None = None
 
 
 def _unwatched(policy: str, requests: int) -> AbstractContextManager[None]:
@@ -114,20 +114,6 @@ def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
         return Runs({})
     limit_s = math.inf if scenario.limit_s is None else scenario.limit_s
     limits, routing = scenario.limits, scenario.routing
-    if scenario.prefill is not None:
-        from sizing.engine import transfer
-
-        prefill, ((name, decode),) = scenario.prefill, scenario.policies.items()
-        pools = transfer.simulate(
-            prefill.deployed,
-            decode,
-            prefill.transfer,
-            scenario.traffic,
-            limits=limits,
-            routing=routing,
-            limit_s=limit_s,
-        )
-        return Runs({name: pools.whole}, pools)
     served = {}
     for name, deployed in scenario.policies.items():
         with watch(name, scenario.traffic.count) as progress:
@@ -240,6 +226,9 @@ def scenario(
     traffic = Part(lambda: _traffic(decode, driving, rows, policies), placed)
     prefill = Part(lambda: None if pools is None else _prefill(pools, decode, traffic.value), placed)
     check(traffic, prefill)
+    if prefill.value is not None:
+        before, transfer = prefill.value.deployed, prefill.value.transfer
+        policies = {name: replace(each, prefill=before, transfer=transfer) for name, each in policies.items()}
     _check_share(traffic.value, driving.replicas)
     return Scenario(
         resolved=decode,
@@ -285,7 +274,7 @@ def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
     return replace(resolved, question=question.with_(requests_per_s=rate, population=None, think_time_s=0.0))
 
 
-def _policies(resolved: Resolved, driving: Driving) -> dict[str, ReplicaSet]:
+def _policies(resolved: Resolved, driving: Driving) -> dict[str, Deployment]:
     """The deployment under each policy; its timing constants are shared."""
     whole = _deployed(resolved, driving.replicas, driving.slots)
     own, size = whole.rules, driving.batch_size or whole.rules.slots
@@ -299,16 +288,16 @@ def _policies(resolved: Resolved, driving: Driving) -> dict[str, ReplicaSet]:
     }
 
 
-def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> ReplicaSet:
+def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> Deployment:
     rules = of_engine(resolved.settings, slots, verified=resolved.question.service.extras.verified)
-    return ReplicaSet(resolved.kernels(), resolved.memory, rules, replicas)
+    return Deployment(resolved.kernels(), resolved.memory, rules, replicas)
 
 
 def _traffic(
     resolved: Resolved,
     driving: Driving,
     trace: NDArray[Any] | None,
-    policies: Mapping[str, ReplicaSet],
+    policies: Mapping[str, Deployment],
 ) -> Traffic:
     """The load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, arriving, count = resolved.question, driving.arriving, driving.requests
@@ -358,7 +347,7 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
     return driving.requests or min(REQUESTS, within)
 
 
-def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, ReplicaSet]) -> float:
+def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deployment]) -> float:
     """How many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
 from sizing.answers.sizes import LATENCIES, RULES, SizeVerdict, TriedSizes, corrected, keeps_headroom
+from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
-from sizing.engine.simulation import ROUNDS, Run, Traffic, set_of, simulate
+from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
@@ -176,20 +177,16 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
     """
     if not answer.separate:
         return replace(answer, run=_replica_driven(answer.pool, question, requests, seed))
-    from sizing.engine import transfer
-
-    assert answer.transfer is not None
     prefill, decode = answer.pools
     *counts, share = part_of(prefill.count, decode.count)
     traffic = _traffic(question, seed)
     rate = answer.requests_per_s * share
     in_flight = rate * answer.closed_s("e2e")["mean"]
     traffic = steady(traffic, rate, in_flight, max(prefill.load.batching.chunks, 1.0), requests)
-    handed = transfer.simulate(
-        set_of(prefill.load, counts[0]), set_of(decode.load, counts[1]), answer.transfer, traffic
-    )
-    pools = replace(prefill, run=handed.prefill), replace(decode, run=handed.decode)
-    return replace(answer, pools=pools, run=handed.whole)
+    before, after = (deployment_of(pool.load, count) for pool, count in zip(answer.pools, counts, strict=True))
+    run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic)
+    pools = tuple(replace(pool, run=part) for pool, part in zip(answer.pools, run.parts, strict=True))
+    return replace(answer, pools=pools, run=run)
 
 
 def _traffic(question: Question, seed: int) -> Traffic:
@@ -208,7 +205,7 @@ def part_of(prefills: int, decodes: int, most: int = RULES.most_replicas) -> tup
 
 def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Run:
     """Simulate one replica of a pool that does all of a request, under its share of the demand."""
-    deployed = set_of(pool.load)
+    deployed = deployment_of(pool.load)
     traffic = _traffic(question, seed)
     if question.target.offline and question.target.amount is None:
         full = pool.load.slots  # whatever comes, the next waits

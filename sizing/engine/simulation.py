@@ -1,7 +1,4 @@
-"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each.
-
-Simulated service of a deployment: a load driven through the engine's scheduler, and what came out, in seconds.
-"""
+"""Simulated service of a deployment: a load driven through the engine's scheduler, and what came out, in seconds."""
 
 from __future__ import annotations
 
@@ -15,106 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.engine import run
-from sizing.engine.batch import DecodeBatch, KvCache
-from sizing.engine.clock import step_clock, windows_of
+from sizing.engine.deployment import Deployment, schedulers
 from sizing.engine.requests import Arrivals, Lengths, Requests, Watch, arrival_times
-from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler
-from sizing.model.architecture import Shard
-from sizing.model.extras import NOTHING
-from sizing.model.memory import ONE_BY_ONE, MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
-from sizing.replica.kernels import Kernels
-from sizing.replica.timing import Timed
-from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model
-from sizing.specs.units import GIB
 from sizing.specs.workload import LATENCIES, Limits
 
 AT_ONCE = 2**16  # rows of a trace
-MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSet:
-    """Equal replicas: a shard with its timing constants, the memory of one GPU, the scheduler's rules of one attention-data rank."""
-
-    kernels: Kernels
-    memory: MemoryUse
-    rules: SchedulerRules
-    count: int = 1
-
-    @property
-    def shard(self) -> Shard:
-        """What each replica runs."""
-        return self.kernels.shard
-
-
-def set_of(timed: Timed, count: int = 1) -> ReplicaSet:
-    """Equal replicas that are scheduled as their engine does."""
-    replica = timed.replica
-    rules = of_engine(replica.settings, verified=replica.service.extras.verified)
-    return ReplicaSet(timed.kernels, replica.memory, rules, count)
-
-
-def kv_cache(of: ReplicaSet, longest: int) -> KvCache:
-    """The cache of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
-
-    Prefixes that sequences share are taken out of it once, and are none of a sequence's own. A windowed layer keeps its
-    window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the token budget of a step, for
-    all of them together, and taken out once.
-    """
-    settings, extras = of.shard.settings, of.shard.extras
-    prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
-    decoding = replace(prefilling, settings=settings.model_copy(update=ONE_BY_ONE))
-    stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
-    growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
-    whole = sequence_bytes(decoding, stage, longest)
-    in_prefill = sequence_bytes(prefilling, stage, longest) - whole
-    blocks = -(-(longest + extras.verified - 1) // block)
-    shared = extras.cached.shared_tokens // block
-    lost = lost_bytes(of.shard, stage)
-    return KvCache(
-        size_bytes=of.memory.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
-        block_bytes=growing * block,
-        block_tokens=block,
-        fixed_bytes=max(0.0, whole - blocks * block * growing),
-        shared_blocks=shared,
-    )
-
-
-def schedulers(
-    of: ReplicaSet, requests: Requests, *, longest: int, one_by_one: bool = False, handed: bool = False
-) -> tuple[Scheduler, ...]:
-    """The schedulers of equal replicas for requests of up to `longest` tokens.
-
-    A replica has the slots and the cache of all of its ranks in one: what each rank's own scheduler would turn away while
-    another has room is not seen. What is `handed` over to them has been in a front end before.
-    """
-    shard, rules = of.shard, of.rules
-    most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
-    ticking = step_clock(of.kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
-    if handed:
-        ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
-    of_rank, windows = kv_cache(of, longest), windows_of(shard.model)
-    template = replace(of_rank, size_bytes=of_rank.size_bytes * shard.layout.dp)
-    return tuple(
-        Scheduler(
-            requests,
-            ticking,
-            rules.over(shard.layout.dp, shard.layout.pp),
-            replace(template),
-            DecodeBatch(windows),
-            prefix_hit=shard.extras.cached.share,
-            finds=shard.extras.cached.finds,
-            tokens_per_step=shard.extras.tokens_per_step,
-            one_by_one=one_by_one,
-            handed=handed,
-        )
-        for _ in range(of.count)
-    )
-
-
 ROUNDS = 10  # of a closed loop without a number of requests: each place is filled so often, as benchmark tools do
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
@@ -148,6 +53,11 @@ class Traffic:
     exact_rate: bool = False
     seed: int = 0
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all requests come at the start."""
+        return self.rate_per_s is None and self.in_flight is None and self.trace is None
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -158,7 +68,8 @@ class Run:
     `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
     time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
     used at once. `measured_s` are the latencies of each
-    measured request of a steady load, in the order of arrival. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    measured request of a steady load, in the order of arrival. Of prefill and decode replicas `parts` are what each served by itself,
+    and `transfer_s` is what a cache was on its way on average. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
     """
 
     arrived: int
@@ -183,10 +94,12 @@ class Run:
     measured_s: dict[str, NDArray[np.float64]] = field(repr=False, compare=False)
     samples: tuple[Sample, ...] = field(repr=False, compare=False)
     requests: Requests = field(repr=False, compare=False)
+    parts: tuple[Run, ...] = field(default=(), repr=False)
+    transfer_s: float = 0.0
 
 
 def simulate(
-    deployed: ReplicaSet,
+    deployed: Deployment,
     traffic: Traffic,
     *,
     limits: Limits | None = None,
@@ -195,30 +108,60 @@ def simulate(
     one_by_one: bool = False,
     progress: Progress | None = None,
 ) -> Run:
-    """Drive the traffic through the deployment and measure. Deterministic for a seed."""
+    """Drive the traffic through the deployment and measure. Deterministic for a seed.
+
+    With a prefill part every request ends there with its first token; what it ends with, delayed by the transfer of its cache,
+    arrives at the replicas that decode. Its TTFT is over when its cache has arrived, since the decode replica answers from then
+    on; waits for a slot there count to ITL. TTFT of the prefill part is without the transfer, ITL of the other from the arrival
+    of the cache.
+    """
     rng = np.random.default_rng(traffic.seed)
     longest = traffic.longest or longest_of(traffic, deployed.shard.model)
     requests, turned_away = _to_send(traffic, longest, rng, limit_s)
-    replicas = schedulers(deployed, requests, longest=longest, one_by_one=one_by_one)
-    meter = Meter(replicas, progress) if progress is not None else None
-    for replica in replicas:
-        replica.observer = Record(replica, meter)
-    sending = meter.sending if meter is not None else None
-    if traffic.in_flight is not None:
-        finished = _closed(traffic, requests, replicas, rng, longest=longest, limit_s=limit_s, progress=sending)
-        return measure(finished, traffic, limits, limit_s=limit_s)
-    if meter is not None and traffic.rate_per_s is None and traffic.trace is None:
-        meter.sent = len(requests)
-    finished = run.open_loop(
-        requests,
-        replicas,
-        routing=routing,
-        seed=traffic.seed,
-        limit=limit_s,
-        watched=watched(traffic),
-        progress=sending,
+
+    def driven(of: Deployment, sent: Requests) -> History:
+        replicas = schedulers(of, sent, longest=longest, one_by_one=one_by_one)
+        meter = Meter(replicas, progress, len(sent) if traffic.at_once else 0) if progress is not None else None
+        for replica in replicas:
+            replica.observer = Record(replica, meter)
+        sending = meter.sending if meter is not None else None
+        if traffic.in_flight is not None:
+            return _closed(traffic, sent, replicas, rng, longest=longest, limit_s=limit_s, progress=sending)
+        return run.open_loop(
+            sent,
+            replicas,
+            routing=routing,
+            seed=traffic.seed + (of.prefill is not None),  # a router that draws does so anew
+            limit=limit_s,
+            watched=watched(traffic),
+            progress=sending,
+        )
+
+    if deployed.prefill is None or deployed.transfer is None:
+        return measure(driven(deployed, requests), traffic, limits, limit_s=limit_s, turned_away=turned_away)
+    first = driven(deployed.prefill, replace(requests, osl=[1] * len(requests)))
+    prefill = measure(first, traffic, None, limit_s=limit_s, turned_away=turned_away)
+    arrived = deployed.transfer.handed_over(first, requests.osl, deployed.prefill.shard.layout.dp)
+    second = driven(deployed, arrived.requests)
+    decode = measure(second, traffic, None, limit_s=limit_s)
+    refused = [*first.refused, *(arrived.numbers[number] for number in second.refused)]
+    arrived.land(requests)
+    seen = replace(second, requests=requests)
+    whole = measure(seen, traffic, limits, limit_s=limit_s, turned_away=turned_away, refused=refused)
+    return _joined(whole, prefill, decode, arrived.taken_s)
+
+
+def _joined(whole: Run, prefill: Run, decode: Run, taken_s: list[float]) -> Run:
+    """What both parts served, with the queues of both."""
+    return replace(
+        whole,
+        queue_mean=prefill.queue_mean + decode.queue_mean,
+        queue_max=max(prefill.queue_max, decode.queue_max),
+        queue_end=prefill.queue_end + decode.queue_end,
+        stable=prefill.stable and decode.stable,
+        parts=(prefill, decode),
+        transfer_s=float(np.mean(taken_s)) if taken_s else 0.0,
     )
-    return measure(finished, traffic, limits, limit_s=limit_s, turned_away=turned_away)
 
 
 def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: float) -> tuple[Requests, int]:

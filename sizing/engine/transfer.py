@@ -1,30 +1,21 @@
-"""Disaggregated serving, simulated: prefill replicas, the cache on its way between the pools, decode replicas.
-
-Two runs of the one simulator. In the first every request ends with its first token; what it ends with, delayed by the
-transfer of its cache, arrives at the second, whose replicas take prompts with their cache and first token. A request's
-TTFT is over when its cache has arrived, since the decode replica answers from then on; waits for a slot there count to ITL.
-"""
+"""Caches of prompts on their way from prefill replicas to decode replicas, and what arrives there."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from sizing.engine import run, simulation
-from sizing.engine.requests import Requests
-from sizing.engine.run import History, Record, Routing
-from sizing.engine.simulation import ReplicaSet, Run, Traffic, longest_of, measure, open_requests, watched
+from sizing.engine.requests import NEVER, Requests
+from sizing.engine.run import History
 from sizing.model import memory
 from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
 from sizing.replica import roofline
 from sizing.replica.kernels import Kernels
-from sizing.specs.workload import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +29,31 @@ class PoolLink:
     bytes_per_s: float
     alpha_s: float
     within_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What comes to a decode pool: requests ascending by the arrival of their cache, their numbers in the prefill pool, the seconds
+    that each was on its way and those that it takes outside the steps.
+    """
+
+    requests: Requests
+    numbers: list[int]
+    taken_s: list[float]
+    outside_s: list[float]
+
+    def land(self, whole: Requests) -> None:
+        """Note in the requests of the prefill pool how the decode pool ended those that need it, as the client sees it."""
+        for number, tokens in enumerate(whole.osl):
+            if tokens > 1:
+                whole.admitted[number] = whole.first_token[number] = whole.finished[number] = NEVER
+        own = self.requests
+        for later, (number, outside_s) in enumerate(zip(self.numbers, self.outside_s, strict=True)):
+            whole.admitted[number] = own.admitted[later]
+            whole.first_token[number] = own.arrival[later] + outside_s
+            whole.finished[number] = own.finished[later] + outside_s
+            whole.generated[number] = own.generated[later]
+            whole.preemptions[number] += own.preemptions[later]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +85,35 @@ class Transfer:
         hidden_s = prefill_s * (1 - 1 / self.layers)
         return np.maximum(whole_s / self.layers, whole_s - hidden_s)
 
+    def handed_over(self, first: History, osl: Sequence[int], ranks: int) -> HandedOver:
+        """Send each prompt's cache when its prefill is over; the link of each of a replica's ranks carries one after another.
 
-class Handed(NamedTuple):
-    """What a disaggregated run served: requests as the client sees them, each pool by itself, mean seconds of transfer.
-
-    TTFT of the prefill pool is without the transfer, ITL of the decode pool from the arrival of the cache.
-    """
-
-    whole: Run
-    prefill: Run
-    decode: Run
-    transfer_s: float
+        `osl` has the output tokens of each request, which the prefill pool saw as one.
+        """
+        requests, replicas = first.requests, first.replicas
+        outside_s = [replicas[at].clock.outside(isl) for at, isl in zip(first.placed, requests.isl, strict=False)]
+        ended = sorted(
+            (finished - outside_s[number], number)
+            for number, finished in enumerate(requests.finished)
+            if osl[number] > 1 and not math.isnan(finished)
+        )
+        free_at = [[0.0] * ranks for _ in replicas]
+        found: list[tuple[float, float, int]] = []
+        for done, number in ended:
+            place, isl = first.placed[number], requests.isl[number]
+            link_s = float(self.seconds(isl))
+            exposed_s = float(self.exposed_s(isl, done - requests.admitted[number]))
+            arrives = max(done + exposed_s, free_at[place][0] + link_s)
+            heapq.heapreplace(free_at[place], arrives)  # the rank whose link is free first
+            found.append((arrives, arrives - done, number))
+        found.sort()
+        store = Requests()
+        for arrives, _, number in found:
+            store.add(arrives, requests.isl[number], osl[number])
+        numbers = [number for *_, number in found]
+        return HandedOver(
+            store, numbers, [taken_s for _, taken_s, _ in found], [outside_s[number] for number in numbers]
+        )
 
 
 def cache_rates(shard: Shard) -> tuple[float, float]:
@@ -113,136 +147,3 @@ def transfer_of(prefill: Kernels, decode: Kernels, *, within_node: bool, by_laye
         link=link_between(prefill, decode, within_node=within_node),
         layers=len(decode.shard.model.layers) if by_layer else 0,
     )
-
-
-def simulate(
-    prefill: ReplicaSet,
-    decode: ReplicaSet,
-    transfer: Transfer,
-    traffic: Traffic,
-    *,
-    limits: Limits | None = None,
-    routing: Routing = "random",
-    limit_s: float = math.inf,
-) -> Handed:
-    """Drive a load that no end of a request feeds back into through both pools. Deterministic for a seed."""
-    longest = traffic.longest or longest_of(traffic, prefill.shard.model)
-    drawn = list(open_requests(traffic, longest, np.random.default_rng(traffic.seed)))
-    drawn = [request for request in drawn if request[0] < limit_s]
-    taken = [request for request in drawn if request[1] + request[2] <= longest]
-    requests = Requests()
-    for arrival, isl, _ in taken:
-        requests.add(arrival, isl, 1)
-
-    def driven(of: ReplicaSet, store: Requests, *, handed: bool) -> History:
-        return _driven(of, store, traffic, longest, routing=routing, limit_s=limit_s, handed=handed)
-
-    first = driven(prefill, requests, handed=False)
-    arrived = _arrivals(first, [osl for *_, osl in taken], transfer, prefill.shard.layout.dp)
-    second = driven(decode, arrived.requests, handed=True)
-    refused = [n for replica in first.replicas for n in replica.refused]
-    refused_later = [arrived.numbers[n] for replica in second.replicas for n in replica.refused]
-    joined = replace(second, requests=_joined(first, second, arrived, [osl for *_, osl in taken]))
-    away = len(drawn) - len(taken)
-    whole = measure(joined, traffic, limits, limit_s=limit_s, turned_away=away, refused=[*refused, *refused_later])
-    of_prefill = measure(first, traffic, None, limit_s=limit_s, turned_away=away)
-    of_decode = measure(second, traffic, None, limit_s=limit_s)
-    return Handed(
-        replace(
-            whole,
-            queue_mean=of_prefill.queue_mean + of_decode.queue_mean,
-            queue_max=max(of_prefill.queue_max, of_decode.queue_max),
-            queue_end=of_prefill.queue_end + of_decode.queue_end,
-            stable=of_prefill.stable and of_decode.stable,
-        ),
-        of_prefill,
-        of_decode,
-        float(np.mean(arrived.taken_s)) if arrived.taken_s else 0.0,
-    )
-
-
-def _driven(
-    of: ReplicaSet,
-    requests: Requests,
-    traffic: Traffic,
-    longest: int,
-    *,
-    routing: Routing,
-    limit_s: float,
-    handed: bool,
-) -> History:
-    """Drive requests, ascending by arrival, through one pool."""
-    replicas = simulation.schedulers(of, requests, longest=longest, handed=handed)
-    for replica in replicas:
-        replica.observer = Record(replica, None)
-    return run.open_loop(
-        requests,
-        replicas,
-        routing=routing,
-        seed=traffic.seed + handed,  # a router that draws does so anew
-        limit=limit_s,
-        watched=watched(traffic),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrivals:
-    """What comes to the decode pool: requests ascending by the arrival of their cache, their numbers in the first pool, and
-    for each of those the seconds that it takes outside the steps.
-    """
-
-    requests: Requests
-    numbers: list[int]
-    outside_s: Callable[[int], float]
-    taken_s: list[float]
-
-
-def _arrivals(first: History, osl: list[int], transfer: Transfer, ranks: int) -> _Arrivals:
-    """Send each prompt's cache when its prefill is over; the link of each of a replica's ranks carries one after another."""
-    requests, replicas = first.requests, first.replicas
-
-    def outside_s(number: int) -> float:
-        return replicas[first.placed[number]].clock.outside(requests.isl[number])
-
-    ended = [
-        (requests.finished[n] - outside_s(n), n)
-        for n in range(len(requests))
-        if osl[n] > 1 and not math.isnan(requests.finished[n])
-    ]
-    free_at = [[0.0] * ranks for _ in replicas]
-    found: list[tuple[float, int]] = []
-    taken_s: list[float] = []
-    for done, number in sorted(ended):
-        place, isl = first.placed[number], requests.isl[number]
-        link_s = float(transfer.seconds(isl))
-        exposed_s = float(transfer.exposed_s(isl, done - requests.admitted[number]))
-        arrives = max(done + exposed_s, free_at[place][0] + link_s)
-        heapq.heapreplace(free_at[place], arrives)  # the rank whose link is free first
-        found.append((arrives, number))
-        taken_s.append(arrives - done)
-    found.sort()
-    store = Requests()
-    for arrives, number in found:
-        store.add(arrives, requests.isl[number], osl[number])
-    return _Arrivals(store, [number for _, number in found], outside_s, taken_s)
-
-
-def _joined(first: History, second: History, arrived: _Arrivals, osl: list[int]) -> Requests:
-    """The requests as the client sees them, by their numbers in the first pool."""
-    before, after = first.requests, second.requests
-    joined = Requests()
-    for number, (arrival, isl) in enumerate(zip(before.arrival, before.isl, strict=True)):
-        joined.add(arrival, isl, osl[number])
-        if osl[number] == 1:
-            joined.admitted[number] = before.admitted[number]
-            joined.first_token[number] = before.first_token[number]
-            joined.finished[number] = before.finished[number]
-            joined.generated[number] = before.generated[number]
-    for later, number in enumerate(arrived.numbers):
-        outside_s = arrived.outside_s(number)
-        joined.admitted[number] = after.admitted[later]
-        joined.first_token[number] = after.arrival[later] + outside_s
-        joined.finished[number] = after.finished[later] + outside_s
-        joined.generated[number] = after.generated[later]
-        joined.preemptions[number] = before.preemptions[number] + after.preemptions[later]
-    return joined

@@ -15,9 +15,10 @@ from sizing.catalog.measured import MeasuredRow, benchmark_of
 from sizing.catalog.profiles import stands_for
 from sizing.catalog.shelf import Found
 from sizing.engine import rules as scheduling
+from sizing.engine.deployment import Deployment
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import SchedulerRules
-from sizing.engine.simulation import ReplicaSet, Traffic
+from sizing.engine.simulation import Traffic
 from sizing.evidence.notes import (
     NoteFacts,
     check_layout,
@@ -166,7 +167,7 @@ class Case:
     model: str
     is_moe: bool
     replica: Replica
-    deployed: ReplicaSet
+    deployed: Deployment
     traffic: Traffic
     statistic: str
     first_token_in_itl: bool
@@ -215,7 +216,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         model=found.id,
         is_moe=architecture.is_moe(model),
         replica=replica,
-        deployed=ReplicaSet(kernels, replica.memory, rules, replicas),
+        deployed=Deployment(kernels, replica.memory, rules, replicas),
         traffic=traffic,
         statistic=facts.statistic or "mean",
         first_token_in_itl=facts.itl_definition == "e2e_per_token",

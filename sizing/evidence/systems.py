@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from sizing.catalog import profiles, workloads
 from sizing.catalog.measured import MeasuredRow, benchmark_of
-from sizing.engine.simulation import ReplicaSet, Run, Traffic, simulate
+from sizing.engine.deployment import Deployment
+from sizing.engine.simulation import Run, Traffic, simulate
 from sizing.model.precision import peak_of
 from sizing.specs.errors import InputError
 from sizing.specs.measurements import SystemBenchmark
@@ -65,7 +66,7 @@ def reached(row: MeasuredRow) -> float:
     return row.output_tok_per_s or (row.req_per_s or 0.0) * row.osl
 
 
-def most_within(deployed: ReplicaSet, traffic: Traffic, limits: Limits) -> Run | None:
+def most_within(deployed: Deployment, traffic: Traffic, limits: Limits) -> Run | None:
     """The run with the most requests/s that keeps limits under Poisson arrivals, of one replica; None where none does.
 
     Found between shares of the rate of all requests at once, to within a hundredth of it.

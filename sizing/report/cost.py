@@ -37,7 +37,7 @@ from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
-from sizing.report.parts.layouts import Deployment, deployment, layout
+from sizing.report.parts.layouts import SizedLayout, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, replica_lines
 from sizing.report.parts.screen import few, following, kept, rests_on, verdict, would_help
@@ -82,7 +82,7 @@ class CostReport(NamedTuple):
     peak_requests_per_s: float | None = None
     full_use_requests_per_s: float | None = None
     sized_to_mean: float | None = None
-    deployments: tuple[Deployment, ...] = ()
+    deployments: tuple[SizedLayout, ...] = ()
     verified: bool | None = None
     options: tuple[CostOption, ...] = ()
     break_even: tuple[BreakEven, ...] = ()

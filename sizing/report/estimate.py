@@ -25,7 +25,7 @@ from sizing.report.parts.figures import (
     memory_of,
     readings_of,
 )
-from sizing.report.parts.layouts import Alternative, Deployment, RejectedLayout, headline, layout
+from sizing.report.parts.layouts import Alternative, RejectedLayout, SizedLayout, headline, layout
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
 from sizing.report.parts.question import (
     LABELS,
@@ -117,7 +117,7 @@ class Estimate(NamedTuple):
 
     feasible: bool
     inputs: dict[str, Any]
-    deployment: Deployment | None
+    deployment: SizedLayout | None
     load: LoadFigures | None
     throughput: Throughput | None
     latency: Latency | None

@@ -190,13 +190,14 @@ def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
 
 
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
-    if scenario.prefill is None or runs.pools is None:
+    if scenario.prefill is None or not runs.served:
         return None
-    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.count, runs.pools.prefill)
-    decode = pools.simulated(scenario.resolved, scenario.deployed.count, runs.pools.decode)
+    (run,) = runs.served.values()
+    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.count, run.parts[0])
+    decode = pools.simulated(scenario.resolved, scenario.deployed.count, run.parts[1])
     isl, _ = traffic.mean_lengths(scenario.traffic)
     way = pools.transfer_figures(scenario.prefill.transfer, isl)
-    return SimulatedPools(prefill, decode, runs.pools.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
+    return SimulatedPools(prefill, decode, run.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
 
 
 def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) -> Iterator[Predicted]:

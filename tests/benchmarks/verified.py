@@ -18,7 +18,8 @@ from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
 from sizing.answers.sizes import LATENCIES, RULES
 from sizing.answers.verify import lengths_of, steady
-from sizing.engine.simulation import Traffic, set_of, simulate
+from sizing.engine.deployment import deployment_of
+from sizing.engine.simulation import Traffic, simulate
 from sizing.question.question import Question, load_data
 
 MODELS = (
@@ -62,7 +63,7 @@ def longer(found: Answer, question: Question) -> dict[str, float]:
     plain = Traffic(isl, osl, 0, longest=question.service.max_model_len, seed=OTHER_SEED)
     rate, requests = pool.requests_per_s / pool.count, TIMES * found.run.completed
     traffic = steady(plain, rate, rate * pool.closed_s("e2e")["mean"], NO_CHUNKS, requests)
-    run = simulate(set_of(pool.load), replace(traffic, exact_rate=False), routing="round-robin")
+    run = simulate(deployment_of(pool.load), replace(traffic, exact_rate=False), routing="round-robin")
     return {
         name: run.latencies_s[name][limit.statistic] / limit.seconds
         for name in LATENCIES

@@ -12,21 +12,22 @@ from builders import ask, data, kernels_for, option, real_gpu, real_model
 
 from sizing.answers import verify
 from sizing.answers.search import search
+from sizing.engine.deployment import Deployment, deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.rules import of_engine
 from sizing.engine.run import ROUTINGS
-from sizing.engine.simulation import ReplicaSet, Run, Traffic, set_of, simulate
+from sizing.engine.simulation import Run, Traffic, simulate
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.specs.workload import Tokens
 
 
 @cache
-def deployed(replicas: int = 1) -> ReplicaSet:
+def deployed(replicas: int = 1) -> Deployment:
     model, card, layout = real_model("llama-3.1-8b"), real_gpu("h100-sxm"), Layout()
     kernels = kernels_for(model, card, layout)
     used = memory.use(kernels.shard, card, 4096)
-    return ReplicaSet(kernels, used, of_engine(kernels.settings), replicas)
+    return Deployment(kernels, used, of_engine(kernels.settings), replicas)
 
 
 LOAD = Traffic(Lengths(500), Lengths(100), 400, longest=4096)
@@ -131,7 +132,7 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
     assert outcome.best is not None and outcome.best.pool.count == 1
     short = verify.simulated(outcome.best, request).run
     assert short is not None
-    engine = set_of(outcome.best.pool.load)
+    engine = deployment_of(outcome.best.pool.load)
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
         assert short.latencies_s[name]["mean"] == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)

@@ -14,7 +14,7 @@ import pytest
 from builders import ask, data, option, real_model
 from engine_builders import run_open, store
 
-from sizing.engine import simulation
+from sizing.engine import deployment
 from sizing.engine.requests import Arrivals, arrival_times
 from sizing.replica import batching
 from sizing.replica import replica as candidates
@@ -67,7 +67,7 @@ class Compared:
         """Mean TTFT and ITL of the simulator, ramp and drain left out."""
         times = arrival_times(REQUESTS, rate, arrivals, np.random.default_rng(1)).tolist()
         requests = store(times, [self.isl] * REQUESTS, [self.osl] * REQUESTS)
-        (replica,) = simulation.schedulers(simulation.set_of(self.load), requests, longest=self.isl + self.osl)
+        (replica,) = deployment.schedulers(deployment.deployment_of(self.load), requests, longest=self.isl + self.osl)
         run_open(replica)
         steady = slice(REQUESTS // 5, REQUESTS * 9 // 10)
         arrival, first, finished = (

@@ -14,7 +14,7 @@ from engine_builders import run_open, store
 from optimised_builders import asking, extras_for, laid, load_of
 
 from sizing.cli.main import run
-from sizing.engine import simulation
+from sizing.engine import deployment
 from sizing.engine.requests import arrival_times
 from sizing.model.extras import NOTHING, cached_tokens
 from sizing.replica import batching
@@ -323,7 +323,7 @@ def test_simulated_pools_hold_what_the_closed_form_says() -> None:
         MODEL, {"prefix": {"hit": 0.6, "shared_tokens": 1600, "distinct": 8}}, isl=3000, osl=200, serving={"tp": 1}
     )
     candidate, load = load_of(request)
-    pool = simulation.kv_cache(simulation.set_of(load), 3200)
+    pool = deployment.kv_cache(deployment.deployment_of(load), 3200)
     assert pool.need(3200, 3000) == pytest.approx(candidate.memory.sequence_gib * GIB)
     assert pool.size_bytes / pool.need(3200, 3000) == pytest.approx(candidate.memory.max_concurrency, rel=1e-3)
 
@@ -340,7 +340,7 @@ def test_closed_form_and_simulator_agree_about_prefixes(hit: float, share: float
     rate = share * most.requests_per_s / request.target.max_utilisation
     times = arrival_times(count, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * count, [osl] * count)
-    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=isl + osl)
+    (replica,) = deployment.schedulers(deployment.deployment_of(load), requests, longest=isl + osl)
     run_open(replica)
     steady = slice(count // 5, count * 9 // 10)
     arrival, first, finished = (

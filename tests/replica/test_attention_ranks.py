@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.cli.main import run
-from sizing.engine import simulation
+from sizing.engine import deployment
 from sizing.engine.batch import DecodeBatch, Piece
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Requests, arrival_times
@@ -59,7 +59,7 @@ def candidate_of(
 
 
 def replica_of(candidate: candidates.Replica, load: Timed, requests: Requests, longest: int) -> Scheduler:
-    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=longest)
+    (replica,) = deployment.schedulers(deployment.deployment_of(load), requests, longest=longest)
     return replica
 
 

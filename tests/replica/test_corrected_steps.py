@@ -10,7 +10,7 @@ from builders import ask, data, kernels_for, option, real_gpu, real_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizing.engine import simulation
+from sizing.engine import deployment, simulation
 from sizing.engine.batch import DecodeBatch, Piece
 from sizing.engine.clock import step_clock, windows_of
 from sizing.engine.requests import Lengths
@@ -95,7 +95,7 @@ def test_the_clock_and_the_exact_step_scale_alike(
 def test_a_simulated_load_follows_the_factors(decode: float, prefill: float) -> None:
     traffic = simulation.Traffic(Lengths(800), Lengths(150), 64, in_flight=16, longest=2048)
     plain, slower = (
-        simulation.simulate(simulation.set_of(load_of(*by)), traffic) for by in ((1, 1), (decode, prefill))
+        simulation.simulate(deployment.deployment_of(load_of(*by)), traffic) for by in ((1, 1), (decode, prefill))
     )
     ratio = slower.latencies_s["e2e"]["mean"] / plain.latencies_s["e2e"]["mean"]
     low, high = sorted((decode, prefill))

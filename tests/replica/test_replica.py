@@ -8,8 +8,9 @@ from functools import cache
 import pytest
 from builders import ask, data, option, real_model
 
+from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
-from sizing.engine.simulation import Traffic, set_of, simulate
+from sizing.engine.simulation import Traffic, simulate
 from sizing.model.architecture import Layout
 from sizing.replica.capacity import most_of
 from sizing.replica.replica import Refusal, Replica, of
@@ -58,6 +59,6 @@ def test_constants_do_not_depend_on_what_was_timed_before() -> None:
     whole = tabulated("llama-3.1-8b", 1)
     asked = every_operation(whole.kernels.shard)
     before = whole.kernels.choices(asked)
-    simulate(set_of(whole), Traffic(Lengths(500), Lengths(50), 20, rate_per_s=2.0))
+    simulate(deployment_of(whole), Traffic(Lengths(500), Lengths(50), 20, rate_per_s=2.0))
     assert list(whole.kernels.choices(asked).items()) == list(before.items())
     assert list(timed(laid("llama-3.1-8b", 1), data()).kernels.choices(asked).items()) == list(before.items())

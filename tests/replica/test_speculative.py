@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from optimised_builders import Laid, asking, extras_for, laid, load_of
 
 from sizing.cli.main import run
-from sizing.engine import rules, simulation
+from sizing.engine import deployment, rules
 from sizing.engine.requests import arrival_times
 from sizing.model.extras import expected_by_depth, expected_tokens
 from sizing.model.extras.drafts import speed_up
@@ -242,7 +242,7 @@ def test_closed_form_and_simulator_agree(share: float, asked: str | None, length
     point = point_at_rate(load, rate, most)
     times = arrival_times(REQUESTS, rate, "poisson", np.random.default_rng(1)).tolist()
     requests = store(times, [isl] * REQUESTS, [osl] * REQUESTS)
-    (replica,) = simulation.schedulers(simulation.set_of(load), requests, longest=isl + osl)
+    (replica,) = deployment.schedulers(deployment.deployment_of(load), requests, longest=isl + osl)
     run_open(replica)
     steady = slice(REQUESTS // 5, REQUESTS * 9 // 10)
     arrival, first, finished = (
@@ -261,8 +261,8 @@ def test_every_token_is_counted_once_and_all_cache_is_given_back(asked: str) -> 
     candidate, load = load_of(request)
     of = replace(rules.of_engine(candidate.settings, verified=request.service.extras.verified), slots=1)
     requests = store([0.0], [1000], [1001])
-    (replica,) = simulation.schedulers(
-        simulation.ReplicaSet(load.kernels, candidate.memory, of), requests, longest=2001
+    (replica,) = deployment.schedulers(
+        deployment.Deployment(load.kernels, candidate.memory, of), requests, longest=2001
     )
     run_open(replica)
     assert requests.generated == [1001]

@@ -28,7 +28,7 @@ MOST_OTHERS = 3  # layouts beside the answer; --verbose, JSON and CSV have them 
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
 
 
-class Deployment(NamedTuple):
+class SizedLayout(NamedTuple):
     """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans.
 
     With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it.
@@ -92,7 +92,7 @@ def layout(of: NamedTuple) -> str:
     return layout_in(of._asdict())
 
 
-def sizes(of: Layout | Deployment) -> dict[str, int]:
+def sizes(of: Layout | SizedLayout) -> dict[str, int]:
     """The sizes of a layout by field name."""
     return {name: getattr(of, name) for name in SIZES}
 
@@ -107,10 +107,10 @@ def nodes(pool: Pool) -> int:
     return -(-pool.replica.layout.gpus // pool.replica.gpu_type.gpu.datasheet.island_gpus)
 
 
-def deployment(best: Answer, sure: Sure | None = None) -> Deployment:
+def deployment(best: Answer, sure: Sure | None = None) -> SizedLayout:
     """The deployment of an answer of one pool, with the GPUs that are sure to do."""
     pool = best.pool
-    return Deployment(
+    return SizedLayout(
         gpu=pool.replica.gpu_type.name,
         gpu_id=pool.replica.gpu_type.id,
         gpus=pool.gpus,

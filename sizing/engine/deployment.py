@@ -1,0 +1,107 @@
+"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sizing.engine.batch import DecodeBatch, KvCache
+from sizing.engine.clock import step_clock, windows_of
+from sizing.engine.requests import Requests
+from sizing.engine.rules import SchedulerRules, of_engine
+from sizing.engine.scheduler import Scheduler
+from sizing.model.architecture import Shard
+from sizing.model.extras import NOTHING
+from sizing.model.memory import ONE_BY_ONE, MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
+from sizing.replica.kernels import Kernels
+from sizing.replica.timing import Timed
+from sizing.specs.engine import FrontEnd
+from sizing.specs.units import GIB
+
+if TYPE_CHECKING:  # loaded where pools are asked for
+    from sizing.engine.transfer import Transfer
+
+MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Equal replicas: a shard with its timing constants, the memory of one GPU, the scheduler's rules of one attention-data rank.
+
+    With a `prefill` part, they decode what it has prefilled: the `transfer` brings prompts with their cache and first token.
+    """
+
+    kernels: Kernels
+    memory: MemoryUse
+    rules: SchedulerRules
+    count: int = 1
+    prefill: Deployment | None = None
+    transfer: Transfer | None = None
+
+    @property
+    def shard(self) -> Shard:
+        """What each replica runs."""
+        return self.kernels.shard
+
+
+def deployment_of(timed: Timed, count: int = 1) -> Deployment:
+    """Equal replicas that are scheduled as their engine does."""
+    replica = timed.replica
+    rules = of_engine(replica.settings, verified=replica.service.extras.verified)
+    return Deployment(timed.kernels, replica.memory, rules, count)
+
+
+def kv_cache(of: Deployment, longest: int) -> KvCache:
+    """The cache of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
+
+    Prefixes that sequences share are taken out of it once, and are none of a sequence's own. A windowed layer keeps its
+    window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the token budget of a step, for
+    all of them together, and taken out once.
+    """
+    settings, extras = of.shard.settings, of.shard.extras
+    prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
+    decoding = replace(prefilling, settings=settings.model_copy(update=ONE_BY_ONE))
+    stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
+    growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
+    whole = sequence_bytes(decoding, stage, longest)
+    in_prefill = sequence_bytes(prefilling, stage, longest) - whole
+    blocks = -(-(longest + extras.verified - 1) // block)
+    shared = extras.cached.shared_tokens // block
+    lost = lost_bytes(of.shard, stage)
+    return KvCache(
+        size_bytes=of.memory.kv_cache_gib * GIB - lost - in_prefill - extras.cached.distinct * shared * growing * block,
+        block_bytes=growing * block,
+        block_tokens=block,
+        fixed_bytes=max(0.0, whole - blocks * block * growing),
+        shared_blocks=shared,
+    )
+
+
+def schedulers(of: Deployment, requests: Requests, *, longest: int, one_by_one: bool = False) -> tuple[Scheduler, ...]:
+    """The schedulers of equal replicas for requests of up to `longest` tokens.
+
+    A replica has the slots and the cache of all of its ranks in one: what each rank's own scheduler would turn away while
+    another has room is not seen. What a prefill part hands over to them has been in a front end before.
+    """
+    shard, rules, handed = of.shard, of.rules, of.prefill is not None
+    most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))
+    ticking = step_clock(of.kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
+    if handed:
+        ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
+    of_rank, windows = kv_cache(of, longest), windows_of(shard.model)
+    template = replace(of_rank, size_bytes=of_rank.size_bytes * shard.layout.dp)
+    return tuple(
+        Scheduler(
+            requests,
+            ticking,
+            rules.over(shard.layout.dp, shard.layout.pp),
+            replace(template),
+            DecodeBatch(windows),
+            prefix_hit=shard.extras.cached.share,
+            finds=shard.extras.cached.finds,
+            tokens_per_step=shard.extras.tokens_per_step,
+            one_by_one=one_by_one,
+            handed=handed,
+        )
+        for _ in range(of.count)
+    )
