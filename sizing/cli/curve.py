@@ -24,7 +24,6 @@ from sizing.question.values import (
     Field,
     Part,
     check,
-    comma_separated,
 )
 from sizing.specs.errors import Fault, InputError
 
@@ -238,24 +237,13 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
 
     Raises InputError for a file that can't be read, and for rows that make no curve.
     """
-    from sizing.answers.measured import Filter, measured
-
     if values["measured"] is None:
         return None
-    from sizing.question.names import ALL
+    from sizing.answers.measured import measured
+    from sizing.cli.measured import rows_wanted
 
-    gpus = comma_separated(values["gpu"]) if values["gpu"] is not None else list(spec.gpu if spec else ())
-    precisions = comma_separated((values["precision"] or "").lower())
-    wanted = Filter(
-        model=values["model"] or (spec.model if spec else None),
-        gpus=() if ALL in gpus else tuple(gpus),
-        precisions=() if ALL in precisions else tuple(precisions),
-        tp=own.tp or (),
-        pp=own.pp or (),
-        isl=values["isl"] if values["isl"] is not None else (spec.tokens.isl if spec else None),
-        osl=values["osl"] if values["osl"] is not None else (spec.tokens.osl if spec else None),
-    )
-    return measured(values["measured"], wanted)
+    gpus = values["gpu"] if values["gpu"] is not None else ",".join(spec.gpu if spec else ())
+    return measured(values["measured"], rows_wanted({**values, "gpu": gpus}, spec, {"tp": own.tp, "pp": own.pp}))
 
 
 def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS
+from sizing.cli.options import COST_OPTIONS, GROWTH, PLAN_OPTIONS, RESERVES, WAYS_TO_PAY
 from sizing.question.values import QUESTION_OPTIONS
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from sizing.answers.measured import Measured
+    from sizing.answers.measured import Filter, Measured
     from sizing.catalog.shelf import Found
     from sizing.planning.bill import Ways
     from sizing.planning.rules import ProvisionRules
@@ -25,19 +25,8 @@ if TYPE_CHECKING:
 TAKEN = ("model", "gpu", "precision", "tp", "pp", "isl", "osl", "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
          "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
          "requests_per_user", "active_hours", "peak_to_mean", "percentile")  # fmt: skip
-RESERVED = (
-    "spare",
-    "availability",
-    "node_availability",
-    "mtbf",
-    "mttr",
-    "failures",
-    "maintenance",
-    "growth",
-    "start",
-    "until",
-)
-PAID = ("own", "cloud", "api", "split", "provider")
+RESERVED = tuple(option.name for option in PLAN_OPTIONS if option.panel in (RESERVES, GROWTH))
+PAID = (*(option.name for option in COST_OPTIONS if option.panel == WAYS_TO_PAY), "provider")
 RESULT_ENDINGS = (".json", ".jsonl")
 COUNTED = re.compile(r"\d+x")
 ORDERS = ("gpus", "cost")  # of measured layouts
@@ -143,7 +132,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
 
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
     """The rows of the file that options and workload take. Raises InputError where none is left."""
-    from sizing.answers.measured import Filter, measured
+    from sizing.answers.measured import measured
     from sizing.question.values import comma_separated, whole_numbers
 
     if file.lower().endswith(RESULT_ENDINGS):
@@ -160,15 +149,28 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
         )
     spec = None if found is None else found.spec
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
-    wanted = Filter(
+    return measured(file, rows_wanted(values, spec, sizes), "--from")
+
+
+def rows_wanted(
+    values: Mapping[str, Any], spec: Workload | None, sizes: Mapping[str, tuple[int, ...] | None]
+) -> Filter:
+    """The rows that options ask for, or a workload without options; `all` GPU types and precisions are not asked for."""
+    from sizing.answers.measured import Filter
+    from sizing.question.names import ALL
+    from sizing.question.values import comma_separated
+
+    gpus, precisions = (comma_separated((values[name] or "").lower()) for name in ("gpu", "precision"))
+    tokens = None if spec is None else spec.tokens
+    return Filter(
         model=values["model"] or (spec.model if spec else None),
-        gpus=tuple(comma_separated(values["gpu"] or "")),
-        precisions=tuple(comma_separated((values["precision"] or "").lower())),
-        isl=values["isl"] or (spec.tokens.isl if spec else None),
-        osl=values["osl"] or (spec.tokens.osl if spec else None),
-        **sizes,
+        gpus=() if ALL in gpus else tuple(comma_separated(values["gpu"] or "")),
+        precisions=() if ALL in precisions else tuple(precisions),
+        tp=sizes["tp"] or (),
+        pp=sizes["pp"] or (),
+        isl=values["isl"] or (tokens.isl if tokens else None),
+        osl=values["osl"] or (tokens.osl if tokens else None),
     )
-    return measured(file, wanted, "--from")
 
 
 def _of_rows(measured: Measured) -> dict[str, Any]:

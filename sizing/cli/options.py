@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sizing.question.configuration import Configuration
 
 RESERVES, GROWTH, CLOUD, UNCERTAIN = "Reserves", "Growth", "Cloud and fleet", "Uncertainty"
-PAID = "Ways to pay"
+WAYS_TO_PAY = "Ways to pay"
 SIMULATION = "Simulation"
 TICKS = "Teaching simulator"
 OUTPUT = "Output"
@@ -105,10 +105,10 @@ PLAN_OPTIONS = (
     Field("plot", TEXT, ("--plot",), "Draw load and capacity over the hours into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
 )  # fmt: skip
 COST_OPTIONS = (
-    Field("own", TEXT, ("--own",), "Own servers: hgx-h100, dgx-h100, hgx-h200, or a file with their price, power, hosting ...", PAID),
-    Field("cloud", TEXT, ("--cloud",), "Providers to rent from, with commas: aws,lambda; on demand, or a kind: nebius:spot.", PAID),
-    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens, 1.0,3.0; or of a provider's list, deepseek:deepseek-v3.2 (llmsize prices).", PAID),
-    Field("split", TEXT, ("--split",), "How input and output share a request's cost: the price of an output token over an input token (3), or time. Default: the API's ratio, else time.", PAID),
+    Field("own", TEXT, ("--own",), "Own servers: hgx-h100, dgx-h100, hgx-h200, or a file with their price, power, hosting ...", WAYS_TO_PAY),
+    Field("cloud", TEXT, ("--cloud",), "Providers to rent from, with commas: aws,lambda; on demand, or a kind: nebius:spot.", WAYS_TO_PAY),
+    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens, 1.0,3.0; or of a provider's list, deepseek:deepseek-v3.2 (llmsize prices).", WAYS_TO_PAY),
+    Field("split", TEXT, ("--split",), "How input and output share a request's cost: the price of an output token over an input token (3), or time. Default: the API's ratio, else time.", WAYS_TO_PAY),
     Field("plot", TEXT, ("--plot",), "Draw yearly cost against requests a day into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
 )  # fmt: skip
 SIMULATION_OPTIONS = (

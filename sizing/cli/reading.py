@@ -135,11 +135,13 @@ class Reader(NamedTuple):
             seen[option] = path
 
 
-def written_apart(out: str | None, files: Sequence[str], suffixes: Sequence[str] = ()) -> Path | None:
-    """The file of --out. Raises InputError where it can't be written, or is one of the `files` that are read."""
+def written_apart(
+    out: str | None, files: Sequence[str], suffixes: Sequence[str] = (), option: str = "--out"
+) -> Path | None:
+    """The file of an option, None without one. Raises InputError where it can't be written, or is one of the `files` that are read."""
     read = Reader({"out": out}, [])
-    found = read.target("out", "--out", suffixes)
-    read.distinct({"--out": found}, arguments(files))
+    found = read.target("out", option, suffixes)
+    read.distinct({option: found}, arguments(files))
     read.check()
     return found
 

@@ -123,17 +123,12 @@ def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion |
 
 def _target(output: str | None) -> Path | None:
     """The file to write, None for standard output. Raises InputError where it can't be."""
-    from sizing.cli.reading import Reader
+    from sizing.cli.reading import written_apart
     from sizing.specs.errors import InputError
 
     if output is None:
         raise InputError("is needed", field="--output", allowed="an HTML file to write, or - for standard output")
-    if output == STDOUT:
-        return None
-    read = Reader({"output": output}, [])
-    path = read.target("output", "--output")
-    read.check()
-    return path
+    return None if output == STDOUT else written_apart(output, (), option="--output")
 
 
 def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ WRITERS: dict[str, Callable[[float], str]] = {  # by the ending of a name
 }
 SHARES = ("headroom", "confidence", "chance", "_utilisation", "_mfu", "_mbu", "_fraction", "_share", "_coverage")
 RATE = "_per_s"  # whose ending is none of a time
-ABBREVIATED = (
+ABBREVIATED = [
     "ttft",
     "itl",
     "e2e",
@@ -43,7 +43,7 @@ ABBREVIATED = (
     "pue",
     "tdp",
     "sku",
-)
+]
 TERMS = {
     **{name: name.upper() for name in ABBREVIATED},
     "gpus": "GPUs",

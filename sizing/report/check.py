@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.formats.ci import Remark
-from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, in_words, rows_of
+from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import money, number, percent, plural
 from sizing.launch.check import Checked
 from sizing.launch.terms import layout_of
@@ -89,26 +89,18 @@ def _deployment(checked: Checked) -> CheckedRecord:
     answer = None if held is None else held.answer
     sure = None if held is None else held.sure
     used = None if held is None else held.utilisation
-    return CheckedRecord(
-        name=checked.name,
-        passed=checked.passed,
-        model=first.model,
+    demanded = checked.question.target.requests_per_s if checked.question else None
+    return filled(
+        CheckedRecord,
+        checked,
+        first,
         engine=first.serving.engine,
-        gpu=first.gpu,
-        gpus=checked.gpus,
-        replicas=checked.replicas,
         layout=" + ".join(str(layout_of(part.launched)) for part in checked.parts),
-        requests_per_s=answer.requests_per_s
-        if answer
-        else checked.question.target.requests_per_s
-        if checked.question
-        else None,
+        requests_per_s=answer.requests_per_s if answer else demanded,
         max_requests_per_s=None if held is None else held.most_requests_per_s,
         utilisation=used,
         headroom=None if not used else 1 / used - 1,
         **{f"{name}_ms": _latency(checked, name) for name in LATENCIES},
-        usd_per_hour=checked.usd_per_hour,
-        usd_per_million_tokens=checked.usd_per_million_tokens,
         needed_gpus=None if held is None or held.needed is None else held.needed.gpus,
         gpus_sure=None if sure is None else sure.gpus,
         chance=None if sure is None else sure.chance,

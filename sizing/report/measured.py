@@ -29,7 +29,8 @@ from sizing.planning.by_rows import MeasuredFleet
 from sizing.planning.growth import Growing
 from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
-from sizing.report.parts.question import LimitInMs
+from sizing.report.parts import screen
+from sizing.report.parts.question import limits_in_ms
 from sizing.specs.units import MILLI
 
 MOST_OTHERS = 5
@@ -120,11 +121,7 @@ def record(
 ) -> MeasuredAnswer:
     """The record of the sizes that measured layouts give, all of them if `whole`; `short` are those that keep the limits at no load."""
     target = question.target
-    limits = {
-        f"{name}_ms": None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
-        for name in TITLES
-        for limit in (getattr(target.limits, name),)
-    }
+    limits = limits_in_ms(target.limits)
     inputs = {
         "file": measured.file, "rows": len(measured.rows), "workload": question.workload_name, "model": measured.model,
         "isl": measured.isl, "osl": measured.osl, "demand": target.amount, "demand_unit": target.unit,
@@ -256,13 +253,6 @@ def rows(answer: MeasuredAnswer) -> Rows:
     return rows_of(found, MeasuredDeployment._fields, {"model": answer.inputs["model"], "feasible": answer.feasible})
 
 
-class _LatencyRow(NamedTuple):
-    name: str
-    value: str
-    limit: str
-    verdict: str
-
-
 def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     """Yield the count, latencies with their limits, the demand and what ends a replica's load, and other layouts."""
     inputs, deployment, load = answer.inputs, answer.deployment, answer.load
@@ -273,15 +263,10 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     nodes = "" if deployment.nodes is None else f" on {plural(deployment.nodes, 'node')}"
     layout = f"{plural(deployment.replicas, 'replica')} x {deployment.layout}"
     yield Prose((Line("By measurements alone"),), f"{deployment.gpus:,} x {deployment.gpu} = {layout}{nodes}{price}")
-    yield Table(
-        (
-            in_words("name", "latency"),
-            in_words("value", "measured"),
-            in_words("limit", "limit"),
-            in_words("verdict", "verdict"),
-        ),
-        tuple(_figures(answer)),
+    stated = screen.latencies(
+        lambda name, statistic: answer.latency.get(name, {}).get(statistic), inputs["limits"], binding=load.binds
     )
+    yield screen.figures(stated, "measured", banded=False)
     other = "random arrivals" if inputs["arrivals"] == "closed loop" else "a closed loop"
     beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
     unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
@@ -343,22 +328,6 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
         if month is not None:
             what = f"{month.month}: {month.times:.2f} times today's demand, {month.gpus:,} GPUs on {plural(month.nodes, 'node')}"
             yield Line(what, when)
-
-
-def _figures(answer: MeasuredAnswer) -> Iterator[_LatencyRow]:
-    limits = answer.inputs["limits"]
-    for metric, title in TITLES.items():
-        stated = answer.latency.get(f"{metric}_ms", {})
-        limit = limits[f"{metric}_ms"]
-        shown = [statistic for statistic in stated if statistic == "mean" or (limit and statistic == limit.statistic)]
-        for statistic in shown:
-            bound = limit is not None and statistic == limit.statistic
-            yield _LatencyRow(
-                f"{title} {statistic}",
-                milliseconds(stated[statistic]),
-                milliseconds(limit.ms) if bound else "-",
-                "ok" if bound else "",
-            )
 
 
 def _binds(binds: str, inputs: Mapping[str, Any]) -> str:

@@ -255,7 +255,7 @@ def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
             Line(f"{', '.join(filter(None, (decode, prefill)))}{groups}", "Batch"),
             *replica_lines(i, i["layout"]),
         ),
-        f"{pool}{number(record.total_s / MILLI, 4)} ms",
+        f"{pool or 'One step: '}{number(record.total_s / MILLI, 4)} ms",
     )
     most = MOST_SHOWN // 2 if pool else MOST_SHOWN
     longest = sorted(record.operations, key=lambda operation: -operation.seconds)[:most]

@@ -25,7 +25,7 @@ from sizing.formats.words import plural, stated
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
 from sizing.report.parts.question import inputs
 from sizing.report.parts.screen import few, following, rests_on, verdict
@@ -211,7 +211,7 @@ ANSWER = (
             bands.USD_PER_HOUR,
         )
     ),
-    in_words("limit", "limit", lambda row: row["limit"] if row["feasible"] else f"no: {row['limit']}"),
+    in_words("limit", "limit", lambda row: f"{'' if row['feasible'] else 'no: '}{limit_words(row['limit'])}"),
 )
 
 

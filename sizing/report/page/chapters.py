@@ -23,7 +23,7 @@ from sizing.formats.page import (
     shares,
 )
 from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Section, Table, Text, in_words
-from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
+from sizing.formats.words import gib, milliseconds, money, number, percent, plural, rounded_usd, stated
 from sizing.report import cost, plan
 from sizing.report import estimate as answers
 from sizing.report.compare import CompareCandidate
@@ -35,7 +35,7 @@ from sizing.report.parts import bands
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.question import lengths, limits_in_words, optimised
+from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
 COMMANDS = "Next"  # the label of commands, which are for a terminal
@@ -149,38 +149,17 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
-    """Yield the resolved question: the six labels, demand, limits and rules."""
-    i, d = estimate.inputs, estimate.deployment
-    yield Line(f"{i['model']} ({i['model_id']})", "Model")
-    yield Line(f"{i['weight_precision'].upper()}, {i['kv_precision'].upper()}", "Weights, KV cache")
-    longest = f" on average, {i['isl_max']:,} and {i['osl_max']:,} at the longest"
-    spread = (i["isl_max"], i["osl_max"]) != (i["isl"], i["osl"])
-    yield Line(f"{lengths(i)}{' tokens' if i['osl'] else ''}{longest if spread else ''}", "Lengths")
-    yield Line(_demand(estimate), "Demand")
+    """Yield the resolved question: the replica, the demand, limits and rules."""
+    i, budget = estimate.inputs, estimate.inputs["gpu_budget"]
+    yield from replica_lines(i)
+    yield Line(i["model_id"], "Model")
+    yield demand_line(i)
+    if (i["isl_max"], i["osl_max"]) != (i["isl"], i["osl"]):
+        yield Line(f"ISL {i['isl_max']:,}, OSL {i['osl_max']:,}", "Longest")
     yield Line(limits_in_words(i["limits"]), "Limits")
-    yield Line(f"{i['engine_title']} {i['engine_version']}", "Engine")
-    if d is not None:
-        yield Line(layout(d), "Layout of a replica")
     yield Line(", ".join(i["gpus_considered"]), "GPU types considered")
     rules = f"{i['mode']}, objective {i['objective']}, at most {percent(i['max_utilisation'])} of the stable rate"
-    yield Line(rules, "Rules")
-    yield from optimised(i)
-
-
-def _demand(estimate: Estimate) -> str:
-    demand, budget = estimate.inputs["demand"], estimate.inputs["gpu_budget"]
-    said = [
-        f"{number(demand[key])} {noun}"
-        for key, noun in (
-            ("daily_active_users", "daily active users"),
-            ("concurrency", "requests in flight"),
-            ("requests_per_s", "requests/s at the peak"),
-        )
-        if demand[key] is not None
-    ]
-    if budget is not None:
-        said.append(f"at most {budget:,} GPUs")
-    return ", ".join(said) or "as much as can be served"
+    yield Line(rules if budget is None else f"{rules}, at most {plural(budget, 'GPU')}", "Rules")
 
 
 MAIN, OTHER = ("mean", "p95"), ("p50", "p99")  # statistics: those that stand first, and the others
