@@ -16,7 +16,7 @@ AsYaml = Annotated[bool, typer.Option("--yaml", help="The file of one entry, to 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
 
 
-class Stated(NamedTuple):
+class KnownEntry(NamedTuple):
     """One entry: its id, its file, what it states, and whether the file is of it alone."""
 
     id: str
@@ -25,12 +25,12 @@ class Stated(NamedTuple):
     is_whole: bool = True
 
 
-def _stated(found: Any, path: Path | None = None, *, is_whole: bool = True) -> Stated:
+def _stated(found: Any, path: Path | None = None, *, is_whole: bool = True) -> KnownEntry:
     """What a profile's file states (null where stated so), without defaults."""
-    return Stated(found.id, path or found.path, found.spec.model_dump(mode="json", exclude_unset=True), is_whole)
+    return KnownEntry(found.id, path or found.path, found.spec.model_dump(mode="json", exclude_unset=True), is_whole)
 
 
-def _answer(listed: Listing, one: Stated | None, *, json: bool, yaml: bool) -> None:
+def _answer(listed: Listing, one: KnownEntry | None, *, json: bool, yaml: bool) -> None:
     """Write the list, or the one entry that was asked for; with `yaml` the file of that entry."""
     from sizing.cli.output import write
     from sizing.report.listings import Entry, document_of_entry, document_of_list
@@ -43,7 +43,7 @@ def _answer(listed: Listing, one: Stated | None, *, json: bool, yaml: bool) -> N
         write(document_of_list(listed), "json" if json else "table")
 
 
-def _print_file(one: Stated | None, *, json: bool) -> None:
+def _print_file(one: KnownEntry | None, *, json: bool) -> None:
     """Print the file of an entry without the line for editors, which is of its place."""
     from sizing.catalog.files import read_text
     from sizing.cli.output import print_text
@@ -90,7 +90,7 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
     if name:
         found = models.load_model(name)
         stated = found.facts.model_dump(mode="json", exclude_unset=True) if found.facts else {"config": str(found.path)}
-        one = Stated(found.id, found.path, stated)
+        one = KnownEntry(found.id, found.path, stated)
     else:
         known = [(id_, models.load_model(id_).facts) for id_ in models.SHELF.ids]
         rows = tuple(

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -145,12 +145,17 @@ def _run(arguments: Sequence[str]) -> int:
         return _bad_input([" ".join(message().split())])
 
 
-def _no_option(command: str, option: str, error: Any) -> Fault:
+def _no_option(command: str, option: str, error: Exception) -> Fault:
     """The fault of an option that a command does not have, with its name for what other tools call so, else the nearest."""
-    known = [flag for parameter in error.ctx.command.params for flag in parameter.opts] if error.ctx else []
+    context = getattr(error, "ctx", None)
+    known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
     word = option.lstrip("-").replace("_", "-").lower()
     own = OTHER_TOOLS.get(word) or OTHER_TOOLS.get(word.removesuffix("s"))
-    nearest = own if own in known else max(error.possibilities or (), key=partial(_likeness, option), default=None)
+    nearest = (
+        own
+        if own in known
+        else max(getattr(error, "possibilities", None) or (), key=partial(_likeness, option), default=None)
+    )
     return Fault(f"{command} has no such option", field=option, allowed=f"llmsize {command} --help", nearest=nearest)
 
 

@@ -203,7 +203,6 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
 def _unserved(outcome: Outcome) -> Estimate:
     """The record without an answer: what makes it infeasible, and the memory where that is too small."""
     question, best, without = outcome.question, outcome.answer, outcome.predicted
-    nothing: dict[str, Any] = dict.fromkeys(OF_ANSWER)
     miss = nearest_miss(outcome) if outcome.best is None else None
     sized = None if miss is None else miss.sized
     lacking = None if sized is None else memory_of(sized)
@@ -213,7 +212,7 @@ def _unserved(outcome: Outcome) -> Estimate:
     return Estimate(
         feasible=False,
         inputs=inputs(question, None),
-        **nothing,
+        **dict.fromkeys(OF_ANSWER),  # type: ignore[arg-type]
         memory=lacking,
         limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
         bands=bands.bounds(of_memory),

@@ -389,7 +389,7 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     out = f"OSL {traffic.length_words(i, 'osl')}" if i["task"] == GENERATE else i["task"]
     yield Line(f"{traffic.load_words(i)}; ISL {traffic.length_words(i, 'isl')}, {out}", "Load")
-    if i["load"]["kind"] == "open_loop" and any(i["limits"].values()) and len(record.runs) == 1:
+    if i["load"]["kind"] == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1:
         yield Line(AS_ESTIMATED, "Note", spare=2)
     yield from replica_lines(i)
     if both is not None:

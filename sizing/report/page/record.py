@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.brief import Brief
@@ -52,7 +52,7 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
     """The record of an input's effect on the answer; `now` is the answer without the change."""
     change, outcome = effect
     best = None if outcome is None else outcome.answer
-    nothing: dict[str, Any] = dict.fromkeys(ChangedInput._fields[5:])  # without an answer
+    nothing: dict[str, object] = dict.fromkeys(ChangedInput._fields[5:])  # without an answer
     changed = nothing if best is None or outcome is None else figures_by_name(best, outcome.question)
     return filled(
         ChangedInput,

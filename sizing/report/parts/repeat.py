@@ -103,7 +103,7 @@ def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterat
     """Yield those fields of `names` that are stated, and the sequences that recurrent states bound, as options."""
     service, most = question.service, chosen.settings.max_num_seqs
     for name in names:
-        value: Any = service
+        value: object = service
         for step in (FIELDS[name].field or "").split("."):
             value = None if value is None else getattr(value, step)
         if name == "max_num_seqs" and not value and most == chosen.memory.most_num_seqs:
