@@ -117,24 +117,17 @@ ERRORS_SAY = (
 )
 
 
-class _Errors(NamedTuple):
-    metric: str
-    errors: MetricErrors
-
-
 def _percent(name: str, heading: str) -> Quantity:
-    return Quantity(
-        name, heading, lambda share: f"{100 * share:.1f}", lambda row: getattr(row.errors, name), shown="always"
-    )
+    return Quantity(name, heading, lambda share: f"{100 * share:.1f}", shown="always")
 
 
 ERRORS = (
-    in_words("metric", "metric", lambda row: TITLES[row.metric]),
+    in_words("metric", "metric"),
     _percent("base", "base"),
     _percent("corrected", "corrected"),
     _percent("own", "fitted"),
     _percent("left_out", "left out"),
-    Quantity("n", "n", of=lambda row: row.errors.n),
+    Quantity("n", "n"),
 )
 
 
@@ -147,7 +140,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     yield Facts(tuple(_held(record.factors)))
     yield Table(
         ERRORS,
-        [_Errors(name, errors) for name, errors in record.errors.items()],
+        [{"metric": TITLES[name], **errors._asdict()} for name, errors in record.errors.items()],
         "/errors",
         "Median error in %",
         ERRORS_SAY,

@@ -115,12 +115,6 @@ def sections(record: Imported) -> Iterator[Section]:
     yield Prose(tuple(Line(f"{plural(len(found), 'row')}: {_in_short(found)}") for found in notes.values()))
 
 
-class _Fact(NamedTuple):
-    what: str
-    logged: float | None
-    predicted: float | None
-
-
 FACTS = (
     in_words("what", "of one GPU"),
     Quantity("logged", "log", number, shown="always"),
@@ -132,7 +126,10 @@ def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
     """Yield the memory of each log, beside its prediction, and the settings that it prints."""
     for one in found:
         said = {name: value for name in MEMORY if isinstance(value := one.facts.get(name), int | float)}
-        rows = [_Fact(MEMORY[name], value, (one.predicted or {}).get(name)) for name, value in said.items()]
+        rows = [
+            {"what": MEMORY[name], "logged": value, "predicted": (one.predicted or {}).get(name)}
+            for name, value in said.items()
+        ]
         yield Table(FACTS, rows, title=f"Start-up log of {one.engine}: {one.file}")
         settings = [f"{name} {value}" for name, value in one.facts.items() if name not in MEMORY and value is not None]
         lines = [Line(", ".join(settings), "Settings")] if settings else []

@@ -22,6 +22,7 @@ from sizing.formats.view import (
     filled,
     in_words,
     plain,
+    rows_of,
 )
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
@@ -281,7 +282,7 @@ def rows(record: SimulationReport) -> Rows:
     """One row for each policy. A figure with parts (a latency, the queue) has one column for each part."""
     shared = {**labels(record.inputs), "tp": record.inputs["tp"]}
     found = [{**shared, **_flat(run._replace(missed="; ".join(run.missed)))} for run in record.runs]  # type: ignore[arg-type]
-    return Rows(tuple(found[0]), [tuple(row.values()) for row in found])
+    return rows_of(found, tuple(found[0]))
 
 
 def _flat(run: SimulatedRun) -> dict[str, Any]:

@@ -68,13 +68,6 @@ class ValidationReport(NamedTuple):
     schema: str = "llmsize.validation/1"
 
 
-class Errors(NamedTuple):
-    """The errors of one metric in one group, by the columns that rows are grouped by."""
-
-    by: dict[str, str]
-    figures: ErrorFigures
-
-
 def record(
     results: Sequence[Result], files: Sequence[str], by: Sequence[str], unread: Sequence[Unread] = ()
 ) -> tuple[ValidationReport, tuple[Comparison, ...]]:
@@ -123,27 +116,17 @@ def rows(record: ValidationReport) -> Rows:
     """A row for each group and metric, those of all rows last; a metric that rows are grouped by has one column."""
     by = record.inputs["by"]
     found = [
-        Errors({**group.by, "metric": metric}, figures)
+        {**group.by, "metric": metric, **figures._asdict()}
         for group in record.groups
         for metric, figures in group.metrics.items()
     ]
-    found += [
-        Errors({**dict.fromkeys(by, "all"), "metric": metric}, figures) for metric, figures in record.metrics.items()
-    ]
-    labels = dict.fromkeys((*by, "metric"))
-    return rows_of(found, (*map(_label, labels), *map(_figure, ErrorFigures._fields)))
-
-
-def _label(name: str) -> Quantity:
-    return in_words(name, name, lambda errors: errors.by[name], shown="always")
-
-
-def _figure(name: str) -> Quantity:
-    return Quantity(name, of=lambda errors: getattr(errors.figures, name))
+    of_all = dict.fromkeys(by, "all")
+    found += [{**of_all, "metric": metric, **figures._asdict()} for metric, figures in record.metrics.items()]
+    return rows_of(found, (*dict.fromkeys((*by, "metric")), *ErrorFigures._fields))
 
 
 def _percent(name: str, heading: str, form: str) -> Quantity:
-    return _figure(name)._replace(heading=heading, write=lambda share: format(100 * share, form), shown="always")
+    return Quantity(name, heading, lambda share: format(100 * share, form), shown="always")
 
 
 FIGURES = (
@@ -153,7 +136,7 @@ FIGURES = (
     _percent("corrected_median_ape", "corrected", ".1f"),
     _percent("corrected_bias", "its bias", "+.1f"),
     _percent("band_coverage", "inside", ".0f"),
-    _figure("n")._replace(heading="n", write="{:,}".format),
+    Quantity("n", "n", "{:,}".format),
 )
 
 SPARE = ("its bias", "inside", "p90", "corrected")  # give way to the names of groups where a terminal is narrow
@@ -173,9 +156,12 @@ def sections(record: ValidationReport) -> Iterator[Section]:
     by = record.inputs["by"]
     for metric, figures in record.metrics.items():
         grouped = [group for group in record.groups if metric in group.metrics]
-        found = [Errors({name: group.by[name] or "-" for name in by}, group.metrics[metric]) for group in grouped]
-        of_all = Errors({name: "" if index else "all" for index, name in enumerate(by)}, figures)
-        yield Table((*map(_label, by), *FIGURES), (*found, of_all), title=TITLES[metric], spare=SPARE)
+        found = [
+            {**{name: group.by[name] or "-" for name in by}, **group.metrics[metric]._asdict()} for group in grouped
+        ]
+        of_all = {**dict.fromkeys(by, ""), **dict.fromkeys(by[:1], "all"), **figures._asdict()}
+        labels = (in_words(name, name, shown="always") for name in by)
+        yield Table((*labels, *FIGURES), (*found, of_all), title=TITLES[metric], spare=SPARE)
     yield Facts(tuple(reasons("Missed", record.missed)))
     yield Facts(tuple(reasons("Skipped", record.skipped)))
     yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -22,9 +21,10 @@ from sizing.formats.view import (
     in_words,
     plain,
 )
-from sizing.formats.words import milliseconds, money, number, plural
+from sizing.formats.words import money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
+from sizing.report.parts.bands import ITL, TTFT
 from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
@@ -234,18 +234,14 @@ def _shown(answer: AnswerSummary | OptionReport) -> tuple[Any, ...]:
     return tuple(getattr(answer, name) for name in FIGURES)
 
 
-def _figure(key: str, heading: str, write: Callable[[Any], str], **more: Any) -> Quantity:
-    return Quantity(key, heading, write, lambda row: getattr(row[1], key), **more)
-
-
 COLUMNS = (
-    in_words("name", "optimisation", itemgetter(0)),
-    _figure("gpu", "GPU", str, is_number=False),
-    _figure("gpus", "GPUs", "{:,}".format),
-    _figure("max_requests_per_s_per_gpu", "requests/s", number),
-    _figure("ttft_ms", "TTFT", milliseconds),
-    _figure("itl_ms", "ITL", milliseconds),
-    _figure("usd_per_million_output_tokens", "$/M", money),
+    in_words("name", "optimisation"),
+    in_words("gpu", "GPU"),
+    Quantity("gpus", "GPUs", "{:,}".format),
+    Quantity("max_requests_per_s_per_gpu", "requests/s"),
+    TTFT,
+    ITL,
+    Quantity("usd_per_million_output_tokens", "$/M", money),
 )
 
 
@@ -255,7 +251,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
     lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
     yield Facts(tuple(lines), _verdict(record))
-    answers = list(_answers(record))
+    answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
         yield Table(tuple(columns), answers, notes=(Line(NOTE, style="dim"),))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter, methodcaller
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from sizing.answers.points import METRICS, CurvePoint
@@ -13,7 +13,6 @@ from sizing.formats.view import (
     Figure,
     Line,
     Mark,
-    Quantity,
     Rows,
     Section,
     Series,
@@ -41,35 +40,37 @@ OF_LINE = (
     "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "cp", "dcp", "gpus", "source",
 )  # fmt: skip
 FIGURES = tuple(name for name in CurvePoint._fields if name not in (*OF_POINTS, "limits_met", "row", "x_ms"))
+OF_POINT = (*FIGURES, *MARKS, "row")
 
 
 def rows(record: CurveRecord) -> Rows:
     """A row for each point with the labels of its line; a line that does not fit is one row with its reason."""
+    limited = [name for name, limit in record.limits.items() if limit is not None]
+    statistics = [(metric, statistic) for metric in METRICS for statistic in Statistics._fields[1:]]
 
-    def of_line(name: str) -> Quantity:
-        return Quantity(name, of=lambda entry: getattr(entry[0], name))
+    def row(line: LineRecord, point: CurvePoint | None) -> dict[str, object]:
+        found = {name: getattr(line, name) for name in OF_LINE}
+        found["pools"] = None if line.pools is None else shape(line)
+        if point is None:
+            return {**found, "reason": line.reason}
+        found |= {name: getattr(point, name) for name in OF_POINT}
+        found |= {f"{metric}_{statistic}_ms": point.latency(metric, statistic) for metric, statistic in statistics}
+        return found | {f"{name}_limit_met": point.limits_met[name] for name in limited}
 
-    def of_point(name: str, of: Callable[[CurvePoint], Any] | None = None) -> Quantity:
-        read = of or attrgetter(name)
-        return Quantity(name, of=lambda entry: None if entry[1] is None else read(entry[1]))
-
-    pools = Quantity("pools", of=lambda entry: None if entry[0].pools is None else shape(entry[0]))
-    columns = [*map(of_line, OF_LINE), *([pools] if any(line.pools is not None for line in record.lines) else [])]
-    columns += map(of_point, FIGURES)
-    columns += [
-        of_point(f"{metric}_{statistic}_ms", methodcaller("latency", metric, statistic))
-        for metric in METRICS
-        for statistic in Statistics._fields[1:]
-    ]
-    columns += [
-        of_point(f"{name}_limit_met", lambda point, name=name: point.limits_met[name])  # type: ignore[misc]
-        for name, limit in record.limits.items()
-        if limit is not None
-    ]
-    columns += [*map(of_point, (*MARKS, "row"))]
-    reason = Quantity("reason", of=lambda entry: None if entry[1] is not None else entry[0].reason)
-    entries = [(line, point) for line in record.lines for point in line.points or (None,)]
-    return rows_of(entries, [*columns, reason], {name: record.inputs[name] for name in ("model", "isl", "osl")})
+    pools = ("pools",) if any(line.pools is not None for line in record.lines) else ()
+    latencies = (f"{metric}_{statistic}_ms" for metric, statistic in statistics)
+    columns = (
+        *OF_LINE,
+        *pools,
+        *FIGURES,
+        *latencies,
+        *(f"{name}_limit_met" for name in limited),
+        *MARKS,
+        "row",
+        "reason",
+    )
+    entries = [row(line, point) for line in record.lines for point in line.points or (None,)]
+    return rows_of(entries, columns, {name: record.inputs[name] for name in ("model", "isl", "osl")})
 
 
 # --- sections ------------------------------------------------------------------------------------------------------------
