@@ -91,7 +91,8 @@ def version_of(engine: Engine, stated: str, source: str, conventions: Convention
     if number is None:
         return engine.newest, f"{engine.name} {stated!r} is not known, taken as the newest, {engine.newest}"
     version = held_to_range(engine, number[0])
-    return version, f"{engine.name} {stated!r} is not known, taken as {version}"
+    known = "" if version == number[0] else "is not known, "
+    return version, f"{engine.name} {stated!r} {known}taken as {version}"
 
 
 def held_to_range(engine: Engine, version: str) -> str:
