@@ -21,7 +21,18 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
-from sizing.specs.workload import Defaults, Formats, ImageLimit, Limits, Objective, Reach, Serving, Target, Workload
+from sizing.specs.workload import (
+    ANY_NUMBER,
+    Defaults,
+    Formats,
+    ImageLimit,
+    Limits,
+    Objective,
+    Reach,
+    Serving,
+    Target,
+    Workload,
+)
 
 MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
 
@@ -272,7 +283,9 @@ def _seeing(model: Model, serving: Serving, positions: int) -> Model:
     if serving.language_model_only or (limit is not None and not limit.tower):
         return images.without_encoder(model)
     facts = shelf.only(OptimisationFacts)
-    return images.with_largest(model, limit or ImageLimit(), positions, facts.encoder, facts.image_rules)
+    return images.with_largest(
+        model, limit or ImageLimit(count=ANY_NUMBER), positions, facts.encoder, facts.image_rules
+    )
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:

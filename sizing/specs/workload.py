@@ -137,18 +137,14 @@ ANY_NUMBER = 999  # of images of a prompt, where nothing limits them
 class ImageLimit(Spec):
     """What a server is told of images (vLLM's --limit-mm-per-prompt): how many a prompt may have, and their largest size.
 
-    Without images and `videos` no encoder is loaded.
+    `tower` is False where neither images nor `videos` may come: then no encoder is loaded.
     """
 
-    count: NonNegativeInt = ANY_NUMBER
+    count: NonNegativeInt
     height: PositiveInt | None = None
     width: PositiveInt | None = None
+    tower: Flag = True
     videos: Flag = True
-
-    @property
-    def tower(self) -> bool:
-        """Whether an encoder is loaded."""
-        return self.videos or self.count > 0
 
 
 def _image_limit(text: str) -> dict[str, Any]:
@@ -166,9 +162,8 @@ def _image_limit(text: str) -> dict[str, Any]:
         raise ValueError(f"{unknown[0]!r} is no modality; image, video and audio are")
     if any(counts.get(name, {}).get("count") != 0 for name in ("video", "audio") if name in counts):
         raise ValueError("videos and sound are not modelled; video=0 and audio=0 leave them out")
-    return {name: image[name] for name in ("count", "height", "width") if name in image} | {
-        "videos": "video" not in counts
-    }
+    sizes = {name: image[name] for name in ("count", "height", "width") if name in image}
+    return sizes | {"tower": "video" not in counts or image["count"] > 0, "videos": "video" not in counts}
 
 
 LEAST_MEAN_KEPT = 0.95  # a longest length may cut the mean of a spread by this much, no more
