@@ -78,8 +78,11 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
     sustained = only(MeasuredKernels).experts.sustained
     for columns, depth in ((up, inputs), (inputs, width)):
         wide = -(-columns // WIDE) * WIDE
-        compute_us = sustained_us(FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak, sustained)
+        compute_us = FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak
         memory_us = of.hit * columns * depth * routed.weight_bytes / bandwidth
+        # A product that waits for its weights draws less power than one that is bound by its arithmetic.
+        busy = compute_us / (compute_us + memory_us)
+        compute_us = compute_us + busy * (sustained_us(compute_us, sustained) - compute_us)
         most, least = np.maximum(compute_us, memory_us), np.minimum(compute_us, memory_us)
         busy_us = busy_us + most * np.power(1 + np.power(least / most, p), 1 / p)
     copies = routed.experts_per_token * (kernel.copy_us_per_input * inputs + kernel.copy_us_per_width * routed.width)
