@@ -226,7 +226,10 @@ class Kernels:
     def _measured_product(self, operation: Operation, surface: Surface, precision: str, gain: float) -> Numeric:
         matrix = operation.matrix
         assert matrix is not None
-        chip = self._chip(surface, precision, gain)
+        chip, drawn = self._chip(surface, precision, gain), self._rows.chips.drawn_gb_per_s.get(self.gpu.name)
+        if drawn is not None:
+            most = drawn * GIGA * MICRO / surface.constants["em"]
+            chip = chip._replace(bytes_per_us=min(chip.bytes_per_us, most))
         product = surfaces.Product(operation.rows, matrix.outputs, matrix.inputs, operation.bytes)
         bare = self._rows.surface("gemm", stand_ins("bf16")) if self._fuses(precision) else None
         return MICRO * surfaces.product_us(surface, chip, product, bare=bare)

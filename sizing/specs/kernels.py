@@ -42,7 +42,8 @@ class Chips(Spec):
     """Multiprocessors of the GPUs of an architecture: usual ones, and those of GPUs that differ, by name.
 
     `reference` is the GPU whose kernels time those that have none of their own, with its watts over its 16-bit peak. `files` hold the kernels;
-    `sustained` is the rate of long products in service, of that in the tables.
+    `sustained` is the rate of long products in service, of that in the tables; `drawn_gb_per_s` what products draw from a memory that
+    is wider than their few multiprocessors can use, by GPU.
     """
 
     files: tuple[Text, ...]
@@ -51,6 +52,7 @@ class Chips(Spec):
     multiprocessors: PositiveInt
     sustained: Fraction
     of: dict[Text, PositiveInt] = Field(default_factory=dict)
+    drawn_gb_per_s: dict[Text, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
 
 class Power(Spec):
