@@ -66,8 +66,10 @@ def _tiles(of: ExpertLoad, rows: int) -> Array:
     return found
 
 
-def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_per_s: float) -> Numeric:
-    """Seconds of the experts of a layer on the busiest rank."""
+def seconds(
+    kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_per_s: float, power: float = 1.0
+) -> Numeric:
+    """Seconds of the experts of a layer on the busiest rank, on a GPU of `power` times the watts a FLOP of the one measured."""
     of, tokens = load(routed), np.maximum(routed.arriving, LEAST)
     p, peak, bandwidth = kernel.p, peak_flops * MICRO * kernel.compute, bytes_per_s * MICRO * kernel.memory
     rule, _, padded = kernel.rule.removesuffix("~").partition(":")
@@ -75,7 +77,8 @@ def seconds(kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_pe
     up, inputs = width * (2 if routed.gated else 1), routed.inputs
     rows = _rows(rule, kernel.tile_rows, routed, of, tokens)
     busy_us: Numeric = 0.0
-    sustained = only(MeasuredKernels).experts.sustained
+    known = only(MeasuredKernels)
+    sustained = min(1.0, known.experts.sustained * max(1.0, power) ** known.power.exponent)
     for columns, depth in ((up, inputs), (inputs, width)):
         wide = -(-columns // WIDE) * WIDE
         compute_us = FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak

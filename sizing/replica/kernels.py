@@ -176,14 +176,24 @@ class Kernels:
         """What a surface is counted against on this GPU: its own peaks, and a clock that keeps to its own power."""
         chips, sheet = self._rows.chips, self.gpu.datasheet
         if surface.gpu != self.gpu.name:
-            watts = sheet.tdp_w / (self.peak("bf16") / TERA)
-            gain = gain * min(1.0, watts / chips.reference_w_per_tflops) ** only(MeasuredKernels).power.exponent
+            gain = gain * min(1.0, self._power) ** only(MeasuredKernels).power.exponent
         return surfaces.Chip(
             self._flops_per_s(precision) * MICRO * gain,
             self._bytes_per_s * MICRO,
             chips.of.get(self.gpu.name, chips.multiprocessors),
             chips.sustained,
         )
+
+    def _drawn_bytes_per_s(self, share: float) -> float:
+        """The bandwidth of which a product reaches a share, or less where the multiprocessors draw no more."""
+        drawn = self._rows.chips.drawn_gb_per_s.get(self.gpu.name)
+        return self._bytes_per_s if drawn is None else min(self._bytes_per_s, drawn * GIGA / share)
+
+    @cached_property
+    def _power(self) -> float:
+        """Watts a FLOP over those of the reference of this architecture."""
+        chips, sheet = self._rows.chips, self.gpu.datasheet
+        return sheet.tdp_w / (self.peak("bf16") / TERA) * chips.reference_tflops / chips.reference_w
 
     # --- timing --------------------------------------------------------------------------------------------------
 
@@ -226,10 +236,8 @@ class Kernels:
     def _measured_product(self, operation: Operation, surface: Surface, precision: str, gain: float) -> Numeric:
         matrix = operation.matrix
         assert matrix is not None
-        chip, drawn = self._chip(surface, precision, gain), self._rows.chips.drawn_gb_per_s.get(self.gpu.name)
-        if drawn is not None:
-            most = drawn * GIGA * MICRO / surface.constants["em"]
-            chip = chip._replace(bytes_per_us=min(chip.bytes_per_us, most))
+        chip = self._chip(surface, precision, gain)
+        chip = chip._replace(bytes_per_us=MICRO * self._drawn_bytes_per_s(surface.constants["em"]))
         product = surfaces.Product(operation.rows, matrix.outputs, matrix.inputs, operation.bytes)
         bare = self._rows.surface("gemm", stand_ins("bf16")) if self._fuses(precision) else None
         return MICRO * surfaces.product_us(surface, chip, product, bare=bare)
@@ -262,8 +270,11 @@ class Kernels:
         measured = self._expert_kernel(routed) if routed is not None else None
         if routed is not None and measured is not None:
             peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
-            bandwidth = self._bytes_per_s
-            measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth)
+            bandwidth = self._drawn_bytes_per_s(measured.memory)
+            power = 1.0 if measured.gpu == self.gpu.name else self._power
+            measured_s = experts.seconds(
+                measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, power=power
+            )
             # Corrections of other shapes than were measured may lead above the roof.
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
             within: Numeric = np.maximum(measured_s, least_s)

@@ -7,7 +7,7 @@ assumed set.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sizing.catalog import profiles
@@ -16,7 +16,9 @@ from sizing.model.operations import Routed
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.experts import ExpertKernel
 from sizing.specs.gpu import AssumedEfficiency, CollectiveRow, EfficiencyRow, Gpu
-from sizing.specs.kernels import Chips, MeasuredKernels, Surface
+from sizing.specs.kernels import Chips, MeasuredKernels, Surface, carried
+
+SHARES = ("ec", "eA", "eC")  # of the peak, among the constants of products, of prefill and of latent attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,26 @@ class KernelRows:
                     -row.points,
                 ),
             )
-            self.picked[memo] = Choice(best, None if best.gpu == self.gpu.name else best.gpu)
+            self.picked[memo] = self._carried(best)
         found_here = self.picked.get(memo)
         return None if found_here is None else found_here.row
+
+    def _carried(self, row: Surface | ExpertKernel) -> Choice:
+        """A measured kernel as it runs here: that of another GPU with the shares that its work beside the tensor cores leaves."""
+        if row.gpu == self.gpu.name:
+            return Choice(row, None)
+        sheet = self.gpu.datasheet.dense_tflops
+        weight = self.chips.weight_of_the_rest(self.gpu.name, sheet.bf16 or sheet.fp16)
+        if isinstance(row, Surface):
+            shares = {name: carried(share, weight) for name, share in row.constants.items() if name in SHARES}
+            return Choice(replace(row, constants={**row.constants, **shares}), row.gpu)
+        here = replace(
+            row,
+            compute=carried(row.compute, weight),
+            tile_rows=row.tile_rows * weight,
+            tile_depth=row.tile_depth * weight,
+        )
+        return Choice(here, row.gpu)
 
     @property
     def chips(self) -> Chips:
@@ -157,7 +176,7 @@ class KernelRows:
                 rows,
                 key=lambda row: (wanted.index(row.precision), row.gpu != self.gpu.name, self._engine_rank(row.engine)),
             )
-            self.picked[key] = Choice(best, None if best.gpu == self.gpu.name else best.gpu)
+            self.picked[key] = self._carried(best)
         found: ExpertKernel = self.picked[key].row
         return found
 

@@ -41,18 +41,31 @@ class Surface:
 class Chips(Spec):
     """Multiprocessors of the GPUs of an architecture: usual ones, and those of GPUs that differ, by name.
 
-    `reference` is the GPU whose kernels time those that have none of their own, with its watts over its 16-bit peak. `files` hold the kernels;
+    `reference` is the GPU whose kernels time those that have none of their own, with its watts and its 16-bit peak. `files` hold the kernels;
     `sustained` is the rate of long products in service, of that in the tables; `drawn_gb_per_s` what products draw from a memory that
     is wider than their few multiprocessors can use, by GPU.
     """
 
     files: tuple[Text, ...]
     reference: Text
-    reference_w_per_tflops: Annotated[float, Field(gt=0)]
+    reference_w: Annotated[float, Field(gt=0)]
+    reference_tflops: Annotated[float, Field(gt=0)]
     multiprocessors: PositiveInt
     sustained: Fraction
     of: dict[Text, PositiveInt] = Field(default_factory=dict)
     drawn_gb_per_s: dict[Text, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+
+    def weight_of_the_rest(self, gpu: str, tflops: float) -> float:
+        """What all but the tensor cores' work weighs in a kernel's time on another GPU, over what it does on the reference: it takes as
+        long on each multiprocessor, while their tensor cores are slower or faster. 1 where none are stated to differ.
+        """
+        own = self.of.get(gpu)
+        return 1.0 if own is None else tflops / own / (self.reference_tflops / self.multiprocessors)
+
+
+def carried(share: float, weight: float) -> float:
+    """The share of a peak that a kernel reaches where all but its tensor cores' work has another weight."""
+    return share if share >= 1 else 1 / (1 + weight * (1 / share - 1))
 
 
 class Power(Spec):
