@@ -321,17 +321,21 @@ def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operat
         found.append(small("rope_and_cache_write", 2 * rank_tokens * qkv * ACTIVATION_BYTES, count))
         for name, values in pick(kind.mixer.kind).small_kernels(kind.mixer, layout.tp):
             found.append(small(name, rank_tokens * values * ACTIVATION_BYTES, count))
-        if getattr(kind.mixer, "norm_over_heads", False):
-            found += _norm_over_heads(qkv, layout, rank_tokens, count)
+        found += _norms_of_heads(shard, kind.mixer, qkv, rank_tokens, count)
     for mlp in kind.mlps:
         found += _mlp(shard, mlp, tokens, count)
     return found + of_layer(shard, kind, count, tokens)
 
 
-def _norm_over_heads(qkv: float, layout: Layout, rank_tokens: Numeric, count: int) -> list[Operation]:
-    """Sums of squares of queries and keys, summed up over the ranks, and their scaling."""
-    found = [small("qk_norm", 2 * rank_tokens * qkv * ACTIVATION_BYTES, 2 * count)]
-    if layout.tp > 1:
+def _norms_of_heads(shard: Shard, mixer: Attention, qkv: float, rank_tokens: Numeric, count: int) -> list[Operation]:
+    """Norms of queries and keys: of each head by itself, or of all at once, for which ranks sum up their squares."""
+    over_heads, layout = getattr(mixer, "norm_over_heads", False), shard.layout
+    if not over_heads and not getattr(mixer, "norm_heads", False):
+        return []
+    kernels = shard.settings.qk_norm_kernels
+    launched = kernels.over_heads if over_heads else kernels.by_head
+    found = [small("qk_norm", 2 * rank_tokens * qkv * ACTIVATION_BYTES, launched * count)] if launched else []
+    if over_heads and layout.tp > 1:
         message = rank_tokens * NORM_SUMS_BYTES
         found.append(Operation("qk_norm_all_reduce", "all_reduce", count, message_bytes=message, gpus=layout.tp))
     return found

@@ -276,6 +276,13 @@ All2All = Literal["allgather", "low_latency", "high_throughput"]
 Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
 
 
+class NormKernels(Spec):
+    """Kernels of one layer that norm queries and keys: of each head by itself, and over all heads at once."""
+
+    by_head: NonNegativeInt
+    over_heads: NonNegativeInt
+
+
 class EngineSettings(Spec):
     """Every setting the model needs, resolved for one engine version, GPU and layout.
 
@@ -335,6 +342,7 @@ class EngineSettings(Spec):
     uneven_experts: Flag = False
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
+    qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=3)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     vector_attention: VectorAttention | None = None

@@ -19,8 +19,8 @@ class GqaAttention:
     """Grouped-query attention (multi-head where kv_heads = q_heads, multi-query where 1), head_dim explicit.
 
     `output_gate` adds a gate as wide as the query projection; `shared_kv` (key = value) stores and projects one of
-    the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own; `norm_over_heads`
-    norms queries and keys over all heads at once, for which ranks that hold some of them sum up. `value_dim` is the width of a
+    the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own; `norm_heads` norms each
+    head's query and key, `norm_over_heads` all heads at once, for which ranks that hold some of them sum up. `value_dim` is the width of a
     value where it is not that of a key; `index_dim` that of a key cached beside them, by which blocks are chosen.
     """
 
@@ -31,6 +31,7 @@ class GqaAttention:
     output_gate: bool = False
     shared_kv: bool = False
     reuses_cache: bool = False
+    norm_heads: bool = False
     norm_over_heads: bool = False
     value_dim: int | None = None
     index_dim: int = 0
@@ -49,6 +50,7 @@ class SlidingWindowAttention:
     output_gate: bool = False
     shared_kv: bool = False
     reuses_cache: bool = False
+    norm_heads: bool = False
     value_dim: int | None = None
     index_dim: int = 0
     kind: Literal["sliding_window"] = "sliding_window"

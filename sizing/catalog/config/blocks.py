@@ -73,6 +73,7 @@ _GROUPED = (
     "output_gate",
     "shared_kv",
     "reuses_cache",
+    "norm_heads",
     "value_dim",
     "index_dim",
 )
@@ -128,6 +129,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated(*Q_HEADS):
         fields.fault(KV_HEADS[0], f"{kv_heads} does not divide the {q_heads} attention heads")
     value_dim = fields.optional_integer("v_head_dim", least=1)
+    over_heads = fields.text("qk_norm_type") == "per_layer"
     return GqaAttention(
         q_heads=q_heads,
         kv_heads=kv_heads,
@@ -136,7 +138,8 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
         output_gate=_output_gate(fields),
         shared_kv=bool(fields.flag("attention_k_eq_v")) and not windowed,
         reuses_cache=reuses_cache,
-        norm_over_heads=fields.text("qk_norm_type") == "per_layer",
+        norm_heads=bool(fields.flag("use_qk_norm")) and not over_heads,
+        norm_over_heads=over_heads,
         value_dim=None if value_dim == head_dim else value_dim,
         index_dim=_index_dim(fields, index),
     )
