@@ -288,8 +288,7 @@ class Kernels:
         """The formats whose measured kernels time the experts: their own, then those that stand in."""
         product, weights = self.plan.product_of("expert"), self.plan.format_of("expert")
         own = WEIGHT_ONLY_ROWS.get(weights, ()) if product in SIXTEEN_BIT else ()
-        # Published FP16 runs are of engines older than the tables of BF16 kernels.
-        return own if product == "fp16" else (*own, *stand_ins(product))
+        return own if self.settings.older_experts else (*own, *stand_ins(product))
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels

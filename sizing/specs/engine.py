@@ -295,7 +295,7 @@ class EngineSettings(Spec):
     `auto_cache` is the format of a cache that neither the user nor the checkpoint states, None for the activations'.
     `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
-    is longer. Inputs of products in formats that are `quantised_apart` have a kernel of their own for it, even where others' have not.
+    is longer. `older_experts`: kernels of experts are older than the measured ones. Inputs of products in formats that are `quantised_apart` have a kernel of their own for it, even where others' have not.
     """
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
@@ -342,6 +342,7 @@ class EngineSettings(Spec):
     uneven_experts: Flag = False
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
+    older_experts: Flag = False
     qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=3)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
