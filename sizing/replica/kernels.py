@@ -174,7 +174,7 @@ class Kernels:
 
     def _chip(self, surface: Surface, precision: str, gain: float = 1.0) -> surfaces.Chip:
         """What a surface is counted against on this GPU: its own peaks, and a clock that keeps to its own power."""
-        chips, sheet = self._rows.chips, self.gpu.datasheet
+        chips = self._rows.chips
         if surface.gpu != self.gpu.name:
             gain = gain * min(1.0, self._power) ** only(MeasuredKernels).power.exponent
         return surfaces.Chip(
@@ -272,9 +272,7 @@ class Kernels:
             peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
             bandwidth = self._drawn_bytes_per_s(measured.memory)
             power = 1.0 if measured.gpu == self.gpu.name else self._power
-            measured_s = experts.seconds(
-                measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, power=power
-            )
+            measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, power=power)
             # Corrections of other shapes than were measured may lead above the roof.
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
             within: Numeric = np.maximum(measured_s, least_s)
