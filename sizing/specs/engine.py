@@ -343,7 +343,7 @@ class EngineSettings(Spec):
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
     older_experts: Flag = False
-    qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=3)
+    qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag
     vector_attention: VectorAttention | None = None

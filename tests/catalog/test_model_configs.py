@@ -148,7 +148,7 @@ def test_gemma_4_full_layers_have_their_own_heads_and_store_one_tensor() -> None
         8,
         False,
     )
-    assert full == GqaAttention(16, 2, 512, shared_kv=True)
+    assert full == GqaAttention(16, 2, 512, shared_kv=True, norm_heads=True)
     dense, experts = layers(model)[0].mlps
     assert isinstance(dense, DenseMlp) and dense.intermediate == 2112
     assert isinstance(experts, MoeMlp) and (experts.experts, experts.experts_per_token) == (128, 8)
