@@ -8,21 +8,22 @@ Requests come as Poisson arrivals at the rate that keeps a number in flight over
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from sizing.answers import pools
-from sizing.answers.answer import Answer, Pool
+from sizing.answers.answer import Answer
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
 from sizing.answers.points import METRICS, LoadSample, past_first
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify
 from sizing.question.question import Question, SeparatePools
-from sizing.replica.capacity import highest_stable, point_at_rate
+from sizing.replica.capacity import highest_stable, points_at_rates
+from sizing.replica.points import Array, Point
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits
@@ -100,16 +101,16 @@ def _highest_per_s(pair: Answer, prompt_tokens: int) -> float:
     return min(pool.count * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
 
 
-def _at_rate(pair: Answer, requests_per_s: float) -> Answer | None:
-    """The same pools at a rate; None where one of them could not keep up or has too few slots."""
+def _at_rates(pair: Answer, requests_per_s: Array) -> list[Answer | None]:
+    """The same pools at each rate; None where one of them could not keep up or has too few slots."""
+    points = [points_at_rates(pool.load, requests_per_s / pool.count, highest_stable(pool.load)) for pool in pair.pools]
 
-    def at(pool: Pool) -> Pool:
-        point = point_at_rate(pool.load, requests_per_s / pool.count, highest_stable(pool.load))
-        return replace(pool, point=point, run=None)
+    def at(each: Sequence[Point]) -> Answer | None:
+        pools = [replace(pool, point=point, run=None) for pool, point in zip(pair.pools, each, strict=True)]
+        ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in pools)
+        return replace(pair, pools=tuple(pools), run=None) if ok else None
 
-    found = replace(pair, pools=tuple(map(at, pair.pools)), run=None)
-    ok = all(pool.point.stable and pool.point.running <= pool.load.slots for pool in found.pools)
-    return found if ok else None
+    return list(map(at, zip(*points, strict=True)))
 
 
 def _in_flight(pair: Answer) -> float:
@@ -121,7 +122,7 @@ def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
     """Doublings from one in flight to the most at which queues have an end, and that."""
     highest = _highest_per_s(pair, question.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
-    heaviest = next((at for share in shares if (at := _at_rate(pair, share * highest)) is not None), None)
+    heaviest = next((at for at in _at_rates(pair, np.array(shares) * highest) if at is not None), None)
     most = 1 if heaviest is None else max(1, int(_in_flight(heaviest)))
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
@@ -129,21 +130,17 @@ def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
 def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
     """The pools at each of their loads, None where no stable rate keeps a number in flight."""
     rates = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED) * _highest_per_s(drawn.pair, question.service.isl)
-    tried = []
-    for rate in rates:
-        at = _at_rate(drawn.pair, float(rate))
+    tried: list[float] = []
+    for at in _at_rates(drawn.pair, rates):
         if at is None:
             break
         tried.append(_in_flight(at))
     if not tried:
         return [None] * len(drawn.in_flight)
-    held, of = np.log(tried), np.log(rates[: len(tried)])
-    return [
-        _at_rate(drawn.pair, float(np.exp(np.interp(np.log(n), held, of))))
-        if held[0] <= np.log(n) <= held[-1]
-        else None
-        for n in drawn.in_flight
-    ]
+    held, of, wanted = np.log(tried), np.log(rates[: len(tried)]), np.log(drawn.in_flight)
+    reached = (held[0] <= wanted) & (wanted <= held[-1])
+    found = _at_rates(drawn.pair, np.exp(np.interp(wanted, held, of)))
+    return [at if within else None for at, within in zip(found, reached, strict=True)]
 
 
 def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:

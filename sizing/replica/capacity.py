@@ -241,7 +241,13 @@ def _population(target: Target) -> Measure:
 
 def point_at_rate(timed: Timed, requests_per_s: float, most: Capacity) -> Point:
     """The operating point of a replica whose throughput is a rate, at most that of `most`."""
-    return _points([timed], _loads_at([timed], np.array([requests_per_s]), np.array([most.decoding])))[0]
+    return points_at_rates(timed, np.array([requests_per_s]), most)[0]
+
+
+def points_at_rates(timed: Timed, requests_per_s: Array, most: Capacity) -> list[Point]:
+    """The operating point of a replica at each of several rates."""
+    alike = [timed] * requests_per_s.size
+    return _points(alike, _loads_at(alike, requests_per_s, np.full(requests_per_s.size, most.decoding)))
 
 
 def _loads_at(
