@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -62,7 +61,7 @@ class _Open:
     value: Any
     path: Path
     key: str | None = None
-    key_line: int = 0
+    key_mark: Any = None
 
 
 @dataclass(slots=True)
@@ -83,9 +82,9 @@ class _Reading:
         """The line of a mark as editors count, from 1."""
         return int(mark.line) + 1 - bisect_left(self.breaks, mark.index)
 
-    def fault(self, message: str, line: int, where: str | None = None, allowed: str | None = None) -> None:
+    def fault(self, message: str, mark: yaml.Mark, where: str | None = None) -> None:
         """Record a fault; reading continues, so that one run reports all faults."""
-        self.faults.append(Fault(message, file=self.file, line=line, field=where, allowed=allowed))
+        self.faults.append(Fault(message, file=self.file, line=self.line(mark), field=where))
 
 
 def dotted(path: Path) -> str:
@@ -145,8 +144,9 @@ def scalar(text: str) -> Any:
 def _read(text: str, file: str, found: dict[Path, Spot] | None, *, foreign: bool = False) -> _Reading:
     reading = _Reading(file, found, [match.start() for match in _OWN_BREAKS.finditer(text)], foreign)
     try:
-        for event in _events(text):
-            _take(reading, event)
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        while loader.check_event():
+            _take(reading, loader.get_event())
     except yaml.YAMLError as error:
         raise InputError([*reading.faults, _syntax_fault(error, text, reading)]) from None
     if reading.faults:
@@ -154,103 +154,102 @@ def _read(text: str, file: str, found: dict[Path, Spot] | None, *, foreign: bool
     return reading
 
 
-def _events(text: str) -> Iterator[Any]:
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return iter(yaml.parse(text, Loader=loader))
-
-
 def _take(reading: _Reading, event: Any) -> None:
-    line = reading.line(event.start_mark)
-    if isinstance(event, yaml.ScalarEvent):
-        _check_plain_data(reading, event, line)
-        if event.anchor is not None:
-            reading.anchors[event.anchor] = scalar(event.value) if event.implicit[0] else event.value
-        if reading.stack and isinstance(reading.stack[-1].value, dict) and reading.stack[-1].key is None:
-            _take_key(reading, event.value, line)
-        else:
-            plain = event.implicit[0]  # neither quoted nor tagged
-            _place(reading, scalar(event.value) if plain else event.value, line, event.value)
-    elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-        _check_plain_data(reading, event, line)
-        value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+    kind = type(event)  # compared by identity: a profile has thousands of events
+    if kind is yaml.ScalarEvent:
+        _take_scalar(reading, event)
+    elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+        _check_plain_data(reading, event)
+        value: Any = {} if kind is yaml.MappingStartEvent else []
         if event.anchor is not None:
             reading.anchors[event.anchor] = value
-        _open(reading, value, line)
-    elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+        _open(reading, value, event.start_mark)
+    elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
         reading.stack.pop()
-    elif isinstance(event, yaml.AliasEvent) and reading.foreign and event.anchor in reading.anchors:
-        _alias(reading, reading.anchors[event.anchor], line)
-    elif isinstance(event, yaml.AliasEvent):
+    elif kind is yaml.AliasEvent and reading.foreign and event.anchor in reading.anchors:
+        _alias(reading, reading.anchors[event.anchor], event.start_mark)
+    elif kind is yaml.AliasEvent:
         # Aliases are not expanded: a few of them can expand to billions of values.
-        reading.fault(f"is the YAML alias *{event.anchor}; write the value out", line)
+        reading.fault(f"is the YAML alias *{event.anchor}; write the value out", event.start_mark)
         raise InputError(reading.faults)
-    elif isinstance(event, yaml.DocumentStartEvent):
+    elif kind is yaml.DocumentStartEvent:
         if reading.foreign:
             reading.root, reading.spots = None, {}
         elif reading.documents:
-            reading.fault("a second YAML document starts here (---); a file holds one", line)
+            reading.fault("a second YAML document starts here (---); a file holds one", event.start_mark)
             raise InputError(reading.faults)
-    elif isinstance(event, yaml.DocumentEndEvent):
+    elif kind is yaml.DocumentEndEvent:
         reading.documents.append(YamlDocument(reading.root, reading.spots or {}))
 
 
-def _alias(reading: _Reading, value: Any, line: int) -> None:
+def _take_scalar(reading: _Reading, event: Any) -> None:
+    _check_plain_data(reading, event)
+    text, plain = event.value, event.implicit[0]  # plain: neither quoted nor tagged
+    if event.anchor is not None:
+        reading.anchors[event.anchor] = scalar(text) if plain else text
+    holder = reading.stack[-1] if reading.stack else None
+    if holder is not None and holder.key is None and type(holder.value) is dict:
+        _take_key(reading, holder, text, event.start_mark)
+    else:
+        _place(reading, scalar(text) if plain else text, event.start_mark, text)
+
+
+def _alias(reading: _Reading, value: Any, mark: yaml.Mark) -> None:
     """Put what an alias stands for into its place. Raises InputError where it stands for what it is in, or is a key."""
     holder = reading.stack[-1] if reading.stack else None
     if any(open_.value is value for open_ in reading.stack) or (
         holder is not None and isinstance(holder.value, dict) and holder.key is None
     ):
-        reading.fault("is an alias of what it stands in, or a key", line)
+        reading.fault("is an alias of what it stands in, or a key", mark)
         raise InputError(reading.faults)
-    _place(reading, value, line, None)
+    _place(reading, value, mark, None)
 
 
-def _check_plain_data(reading: _Reading, event: Any, line: int) -> None:
+def _check_plain_data(reading: _Reading, event: Any) -> None:
     if reading.foreign:
         return
     if event.anchor is not None:
-        reading.fault(f"has the YAML anchor &{event.anchor}; anchors and aliases are not read", line)
+        reading.fault(f"has the YAML anchor &{event.anchor}; anchors and aliases are not read", event.start_mark)
     if event.tag is not None:
-        reading.fault(f"has the YAML tag {event.tag}; only plain values are read", line)
+        reading.fault(f"has the YAML tag {event.tag}; only plain values are read", event.start_mark)
 
 
-def _take_key(reading: _Reading, key: str, line: int) -> None:
-    holder = reading.stack[-1]
+def _take_key(reading: _Reading, holder: _Open, key: str, mark: yaml.Mark) -> None:
     if key in holder.value:
-        reading.fault("is given twice", line, dotted((*holder.path, key)))
-    holder.key, holder.key_line = key, line
+        reading.fault("is given twice", mark, dotted((*holder.path, key)))
+    holder.key, holder.key_mark = key, mark
 
 
-def _open(reading: _Reading, value: Any, line: int) -> None:
+def _open(reading: _Reading, value: Any, mark: yaml.Mark) -> None:
     holder = reading.stack[-1] if reading.stack else None
     if len(reading.stack) >= MAX_DEPTH:
-        reading.fault(_TOO_DEEP, line)
+        reading.fault(_TOO_DEEP, mark)
         raise InputError(reading.faults)
     if holder is not None and isinstance(holder.value, dict) and holder.key is None:
-        reading.fault("a key must be text, not a list or a mapping", line)
+        reading.fault("a key must be text, not a list or a mapping", mark)
         raise InputError(reading.faults)
-    reading.stack.append(_Open(value, _place(reading, value, line, None)))
+    reading.stack.append(_Open(value, _place(reading, value, mark, None)))
 
 
-def _place(reading: _Reading, value: Any, line: int, text: str | None) -> Path:
+def _place(reading: _Reading, value: Any, mark: yaml.Mark, text: str | None) -> Path:
     """Put a value into its parent, and record its path."""
     if not reading.stack:
         reading.root = value
         if reading.spots is not None:
-            reading.spots[()] = Spot(line, text)
+            reading.spots[()] = Spot(reading.line(mark), text)
         return ()
     holder = reading.stack[-1]
     if holder.key is None:
         step: str | int = len(holder.value)
         holder.value.append(value)
     else:
-        step, line, holder.key = holder.key, holder.key_line, None
+        step, mark, holder.key = holder.key, holder.key_mark, None
         holder.value[step] = value
     if reading.spots is None and text is not None:
         return ()
     path = (*holder.path, step)
     if reading.spots is not None:
-        reading.spots[path] = Spot(line, text)
+        reading.spots[path] = Spot(reading.line(mark), text)
     return path
 
 
