@@ -9,6 +9,7 @@ from hypothesis import settings
 # Settings of whoever runs the tests are none of the tests': LLMSIZE_GOLDEN_EXACT and its like are read as TESTS_GOLDEN_EXACT.
 for name in [name for name in os.environ if name.startswith("LLMSIZE_")]:
     os.environ[f"TESTS_{name.removeprefix('LLMSIZE_')}"] = os.environ.pop(name)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would compile the package anew
 os.environ["LLMSIZE_HOME"] = os.devnull
 os.environ["SOURCE_DATE_EPOCH"] = "1795867200"  # 2026-11-28, by which the age of prices is told
 

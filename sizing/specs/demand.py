@@ -3,10 +3,8 @@
 A profile has 24 weights (hours of a day) or 168 (hours of a week).
 """
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
@@ -161,7 +159,7 @@ class CallsPerYear(Spec):
     requests_per_minute: Annotated[float, Field(gt=0, le=1e6, strict=True)] | None = None
 
     @model_validator(mode="after")
-    def _counts_requests_once(self) -> CallsPerYear:
+    def _counts_requests_once(self) -> Self:
         by_time = (self.minutes, self.requests_per_minute)
         if (self.requests_per_call is None) == (by_time == (None, None)) or by_time.count(None) == 1:
             raise ValueError("state requests_per_call, or minutes and requests_per_minute")
@@ -205,7 +203,7 @@ class Demand(Spec):
     think_time: Duration | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Demand:
+    def _one(self) -> Self:
         given = [name for name in self.kinds() if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(

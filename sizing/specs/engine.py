@@ -1,8 +1,6 @@
 """A serving engine: its settings by version, and the settings resolved for one version on one deployment."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -11,6 +9,9 @@ from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
 Sparse = Literal["indexed", "compressed"]
+
+
+Flag = Annotated[bool, Field(strict=True)]
 
 
 class When(Spec):
@@ -222,7 +223,7 @@ class HostTime(Spec):
         """Host time that a running sequence adds to a step."""
         return self.per_sequence_us + self.per_streamed_token_us
 
-    def with_own(self, own: OwnRuns | None) -> HostTime:
+    def with_own(self, own: OwnRuns | None) -> Self:
         """The same with what own runs of a GPU add."""
         if own is None:
             return self
@@ -264,9 +265,6 @@ class VectorAttention(Spec):
     tflops: Positive
     block_gflop_per_s: Positive
     tensor_core_groups: tuple[PositiveInt, ...] = ()
-
-
-Flag = Annotated[bool, Field(strict=True)]
 
 
 # How tokens get to the ranks of their experts and back where several ranks of attention share them: all tokens to all, or each
@@ -356,7 +354,7 @@ class EngineSettings(Spec):
         """Tokens of a prompt that windows are kept for before they are done: those of all batches in flight."""
         return self.max_num_batched_tokens * self.batches_in_flight
 
-    def speculating(self) -> EngineSettings:
+    def speculating(self) -> Self:
         """The settings of an engine that decodes speculatively: its host works longer, and in line with the GPU."""
         host, more = self.host, self.speculation
         slower = {
@@ -366,7 +364,7 @@ class EngineSettings(Spec):
         }
         return self.model_copy(update={"host": host.model_copy(update=slower)})
 
-    def chunked(self) -> EngineSettings:
+    def chunked(self) -> Self:
         """The settings of an engine whose long context switches chunked prefill on: decodes go first."""
         assert self.long_context is not None
         budget = self.long_context.max_num_batched_tokens
@@ -374,7 +372,7 @@ class EngineSettings(Spec):
             update={"max_num_batched_tokens": budget, "chunked_prefill": True, "step_order": "decode_first"}
         )
 
-    def eager(self, layers: int) -> EngineSettings:
+    def eager(self, layers: int) -> Self:
         """The settings of an engine without CUDA graphs: the host launches each layer of every step, while the GPU works."""
         host = self.host
         launching = host.per_step_us + layers * LAYER_LAUNCHES * host.eager_launch_us
@@ -383,7 +381,7 @@ class EngineSettings(Spec):
         without = {"cuda_graphs": nothing, "full_decode_graph": False, "captured_prefill_tokens": 0}
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
 
-    def waiting(self, seconds: float, *, beside: bool) -> EngineSettings:
+    def waiting(self, seconds: float, *, beside: bool) -> Self:
         """The settings of an engine that waits so long in every step, for weights that come over a bus.
 
         They come `beside` the step's own work where the engine fetches them ahead, else before it.
@@ -391,7 +389,7 @@ class EngineSettings(Spec):
         longer = {"per_step_us": self.host.per_step_us + seconds / MICRO, "overlapped": beside and self.host.overlapped}
         return self.model_copy(update={"host": self.host.model_copy(update=longer)})
 
-    def in_process(self) -> EngineSettings:
+    def in_process(self) -> Self:
         """The settings of an engine that is called directly: nothing in front of it, nothing streamed."""
         nothing = FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0)
         host = self.host.model_copy(update={"per_streamed_token_us": 0.0})

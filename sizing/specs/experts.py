@@ -1,7 +1,5 @@
 """Measured kernels of fused experts: a line of hardware_profiles/kernels/<architecture>.csv, and what the lines share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,10 +1,8 @@
 """A fleet: several workloads on the GPUs of one owner, and the rules of their planning."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
@@ -106,7 +104,7 @@ class Fleet(Spec):
     source: Text | None = None
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Fleet:
+    def _told_apart(self) -> Self:
         names = [member.name for member in self.fleet if member.name is not None]
         twice = {name for name in names if names.count(name) > 1}
         if twice:

@@ -1,7 +1,5 @@
 """A GPU as its profile states it: datasheet peaks (dense only), measured efficiency, prices; all with sources."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar

@@ -1,7 +1,5 @@
 """Measured kernels: a line of hardware_profiles/kernels/<gpu>.csv, and what the lines share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated

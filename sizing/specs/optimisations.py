@@ -3,11 +3,9 @@
 What they change in weights, cache and operations is in `sizing.model.extras`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -241,7 +239,7 @@ class Speculative(Spec):
     model: Text | None = None
 
     @model_validator(mode="after")
-    def _one_acceptance(self) -> Speculative:
+    def _one_acceptance(self) -> Self:
         if self.acceptance is not None and self.by_depth is not None:
             raise ValueError("acceptance is for all drafted tokens, by_depth for each: state one of them")
         return self

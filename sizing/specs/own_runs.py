@@ -1,7 +1,5 @@
 """What someone's own runs say of a GPU under one engine, in a profile that extends another."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field

@@ -2,9 +2,10 @@
 
 Bounds of a datasheet's numbers show when a number is in another unit. A range in a workload, `2..5`, becomes its
 middle; the range itself is kept for draws.
-"""
 
-from __future__ import annotations
+Modules of specs evaluate annotations as they stand: pydantic would evaluate the text of each, which takes as long as making
+the class.
+"""
 
 import copy
 import re
@@ -123,7 +124,7 @@ SpecT = TypeVar("SpecT", bound=BaseModel)
 class RangeError(ValueError):
     """A range that its field does not allow: the path of the field, and what the field's own spec says of an end."""
 
-    def __init__(self, message: str, path: tuple[str, ...], refusal: EndRefusal | None = None) -> None:
+    def __init__(self, message: str, path: tuple[str, ...], refusal: "EndRefusal | None" = None) -> None:
         """Keep where the range stands and who refused its end."""
         super().__init__(message)
         self.path, self.refusal = path, refusal

@@ -1,10 +1,8 @@
 """A workload: the model, its precision, tokens, demand, latency limits and serving options, as a user states them; and its target."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
 
@@ -188,7 +186,7 @@ class Tokens(Spec):
         """Prompt lengths of a conversation's turns, each as frequent as another; empty where requests are not turns."""
         return self._prompts
 
-    def growing(self, prompts: tuple[int, ...]) -> Tokens:
+    def growing(self, prompts: tuple[int, ...]) -> Self:
         """The tokens of conversations whose turns have these prompts, the last of them the longest."""
         found = self.model_copy(
             update={"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
@@ -197,7 +195,7 @@ class Tokens(Spec):
         return found
 
     @model_validator(mode="after")
-    def _ordered(self) -> Tokens:
+    def _ordered(self) -> Self:
         for name in ("isl", "osl"):
             longest = getattr(self, f"{name}_max")
             if longest is not None and longest < getattr(self, name):
@@ -294,7 +292,7 @@ class Planning(Spec):
     price_uncertainty: Annotated[float, Field(ge=0, lt=1, strict=True), AsShare] | None = None
 
     @model_validator(mode="after")
-    def _one_shape(self) -> Planning:
+    def _one_shape(self) -> Self:
         besides = [name for name in REPLACED_BY_PROFILE if getattr(self, name) is not None]
         if self.profile is not None and besides:
             raise ValueError(
@@ -360,7 +358,7 @@ class Workload(Spec):
         return self.tokens.longest - (RESULTS if self.pooled else 0)
 
     @model_validator(mode="after")
-    def _ranges_in_bounds(self) -> Workload:
+    def _ranges_in_bounds(self) -> Self:
         values.check(self, UNCERTAIN_SECTIONS, self.uncertain)
         return self
 
@@ -422,7 +420,7 @@ class Target:
     limits: Limits
     offline: bool
     max_utilisation: float
-    confidence: Confidence | None = None
+    confidence: "Confidence | None" = None
     population: float | None = None
     think_time_s: float = 0.0
 
