@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # Settings of whoever runs the tests are none of the tests': LLMSIZE_GOLDEN_EXACT and its like are read as TESTS_GOLDEN_EXACT.
@@ -13,5 +16,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test star
 os.environ["LLMSIZE_HOME"] = os.devnull
 os.environ["SOURCE_DATE_EPOCH"] = "1795867200"  # 2026-11-28, by which the age of prices is told
 
+# A job in the background ignores interrupts, and so would what its tests start in order to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("ci", derandomize=True, max_examples=40, deadline=None, database=None)
 settings.load_profile("ci")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """All tests of a file run in one process: what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
