@@ -166,14 +166,14 @@ def _beside(flow: Batching, decoding: Array) -> Array:
     return np.zeros_like(decoding) if flow.prefill_only else decoding
 
 
-def _pace(curves: Curves, flow: Batching, decoding: Array) -> _Pace:
+def _pace(curves: Curves, flow: Batching, decoding: Array, queued: bool = False) -> _Pace:
     decode_s = np.asarray(decode_step_s(curves, flow, decoding))
     # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
     # ranks those are in prefill together that came within all the steps that one takes.
     within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
     pace = _paced(curves, flow, decoding, decode_s, together)
-    if flow.flat:
+    if flow.flat and not queued:
         for _ in range(PACKING_ROUNDS):
             together = _packed(flow, pace)
             pace = _paced(curves, flow, decoding, decode_s, together)
@@ -245,6 +245,19 @@ def _prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> _Rates
         in_prefill=np.minimum(1.0, per_stage * chunk_s / together),
         busy=utilisation,
     )
+
+
+def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
+    """Requests/s of so many sequences decoding while others always wait for a slot: no arrivals bring more.
+
+    What ends within a decode step is replaced at once, in one step where prefill goes first: b/(o-1) prompts share it, which
+    Poisson arrivals that find a slot free do not.
+    """
+    if flow.osl <= 1:
+        return _prefill_rates(curves, flow, decoding).requests_per_s
+    pace = _pace(curves, flow, decoding, queued=True)
+    share = pace.requests_per_s * flow.chunks / flow.stages * pace.chunk_s / pace.together
+    return pace.requests_per_s / np.maximum(1.0, share)
 
 
 def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:

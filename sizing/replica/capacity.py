@@ -178,7 +178,7 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
     decoding = np.array(
         [np.interp(timed.slots, held, tried) for timed, held, tried in zip(found, running, grid, strict=True)]
     )
-    rates = batching.requests_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
+    rates = batching.queued_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
     return [
         Capacity(float(rate), float(rate), float(at), timed.slots_bound)
         for timed, rate, at in zip(found, rates, decoding, strict=True)
