@@ -6,7 +6,6 @@ t * (p * (1 - s) + d * s), where s is the share of decode steps. One more simula
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from rich.table import Table
 from sizing.calibration.fit import group_of
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.errors import BAND_METRICS, is_driven
-from sizing.evidence.predict import BAND_MODES, Prediction, predict
+from sizing.evidence.predict import BAND_MODES, Prediction, ignore_interrupts, predict
 from sizing.evidence.rows import resolve
 from sizing.specs.bands import CLASS, COLUMNS, TIMES, UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
@@ -72,13 +71,9 @@ class Seen(NamedTuple):
 def observe(rows: Sequence[MeasuredRow], jobs: int) -> list[Seen]:
     """The rows that can be predicted, served ones simulated with their own steps and with longer decode steps."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
-    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+    with ProcessPoolExecutor(jobs, initializer=ignore_interrupts) as pool:
         found = pool.map(_observe, [rows[i] for i in order], chunksize=ROWS_PER_CHUNK)
         return [one for one in found if one is not None]
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _observe(row: MeasuredRow) -> Seen | None:

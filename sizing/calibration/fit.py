@@ -5,7 +5,6 @@ Errors are taken as linear in the constants, and solved robustly between bounds,
 
 from __future__ import annotations
 
-import signal
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.catalog.measured import MeasuredRow
-from sizing.evidence.predict import predict
+from sizing.evidence.predict import ignore_interrupts, predict
 from sizing.evidence.rows import Case, is_served, resolve
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
@@ -71,12 +70,8 @@ def observe(
     `fields` are (setting, field) pairs of what counts as a constant.
     """
     tasks = [(row, tuple(fields), one) for row, one in zip(rows, values, strict=True)]
-    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+    with ProcessPoolExecutor(jobs, initializer=ignore_interrupts) as pool:
         return list(pool.map(_observe, tasks, chunksize=ROWS_PER_CHUNK))
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> Observed | None:

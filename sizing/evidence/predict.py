@@ -165,7 +165,7 @@ def predict_rows(
     ]
     if jobs > 1 and len(chunks) > 1:
         # Ctrl-C reaches every process; only this one answers it.
-        with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=_ignore_interrupts) as pool:
+        with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=ignore_interrupts) as pool:
             done = _told(pool.map(predicted, chunks), len(by_row), progress)
     else:
         done = _told(map(predicted, chunks), len(by_row), progress)
@@ -182,7 +182,8 @@ def _told(chunks: Iterable[list[Result]], already: int, progress: Callable[[int]
     return done
 
 
-def _ignore_interrupts() -> None:
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that started this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -60,45 +60,33 @@ class CorrectionRules(Spec):
     most_loss: NonNegative
 
 
-class KeptKernels(Spec):
-    """Rows of GPU profiles, or tables without one, that no refit touches, and why. What is not stated may be anything."""
+class KeptCollectives(Spec):
+    """Rows of collectives of so many GPUs that no refit touches, and why. What is not stated may be anything."""
 
     operation: Text | None = None
     engine: Text | None = None
-    precision: Text | None = None
-    q_heads: PositiveInt | None = None
-    gpus: tuple[PositiveInt, ...] | None = None
+    gpus: tuple[PositiveInt, ...]
     profiles: tuple[Text, ...] | None = None
     why: Text
 
 
-class ConstantRange(Spec):
-    """Between what a constant may lie."""
+class CollectiveRules(Spec):
+    """How collectives of GPU profiles are refitted from tables of measured messages, of up to `most_message_mib`.
 
-    least: NonNegative
-    most: Positive
-
-
-class KernelRules(Spec):
-    """How rows of GPU profiles are refitted from tables of measured kernels.
-
-    `gpus`, `engines`, `operations`, `precisions` and `backends` say what the tables' names are called here; what has no
-    name is not read. `routings`: of the experts, the first that a table holds is fitted. `weights`: the sizes of
-    products that are. Collectives are fitted up to `most_message_mib`.
+    `gpus`, `engines`, `operations` and `backends` say what the tables' names are called here; what has no name is not read. Times
+    lie between `least_us` and `most_us`.
     """
 
     source: Text
     gpus: dict[Text, Text]
     engines: dict[Text, Text]
     operations: dict[Text, Text]
-    precisions: dict[Text, Text]
     backends: dict[Text, Text]
-    routings: tuple[Text, ...]
-    weights: tuple[Text, ...]
     most_message_mib: Positive
-    bounds: dict[Text, ConstantRange]
+    least_us: Positive
+    most_us: Positive
     least_points: PositiveInt
-    kept: tuple[KeptKernels, ...]
+    kept: tuple[KeptCollectives, ...]
 
 
 class OwnRunRules(Spec):
@@ -137,6 +125,6 @@ class Calibration(OneFile):
     least_gain: NonNegative
     bands: BandRules
     corrections: CorrectionRules
-    kernels: KernelRules
+    collectives: CollectiveRules
     own_runs: OwnRunRules
     date: Text
