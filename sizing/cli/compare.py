@@ -135,7 +135,7 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
     read = Reader(values, [])
     found = read.chosen(values["sort"], SORTS, "--sort", "order")
     read.check()
-    return next(known for known in SORTS if known == found)
+    return found
 
 
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:

@@ -68,6 +68,7 @@ CURVE_OPTIONS = (
 CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed form, none from simulation."),)
 TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
+LISTS = "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10"
 SEED = 0
 NO_MODEL = Fault(
     "no workload, no model and no measurements",
@@ -178,32 +179,18 @@ def _own(values: Mapping[str, Any]) -> _Own:
     read = Reader(values, [])
 
     def listed(name: str, most: int) -> tuple[int, ...] | None:
-        if values[name] is None:
-            return None
-        try:
-            return whole_numbers(values[name], most)
-        except ValueError as error:
-            read.fault(str(error), f"--{name}", "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10")
-            return None
+        return read.parsed(name, f"--{name}", lambda text: whole_numbers(text, most), LISTS)
 
     metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
     file = values["measured"]
-    missing = [
-        name
-        for name, holds in (
-            ("no simulation", values["no_verify"]),
-            ("no measurements", file is None),
-            ("one replica of a curve", True),
-        )
-        if holds
-    ]
-    read.faults.extend(broken(missing, CURVE_OPTIONS, values))
+    held = {"no simulation": values["no_verify"], "no measurements": file is None, "one replica of a curve": True}
+    read.faults.extend(broken([name for name, holds in held.items() if holds], CURVE_OPTIONS, values))
     found = _Own(
         tp=listed("tp", MOST_PARALLEL),
         pp=listed("pp", MOST_PARALLEL),
         loads=listed("concurrency", int(IN_FLIGHT.most)),
         closed_loop=values["closed_loop"],
-        metric=next((known for known in METRICS if known == metric), None),
+        metric=metric,
         seed=read.seed(SEED),
         picture=read.picture(),
     )

@@ -6,11 +6,13 @@ import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sizing.catalog.files import exists, expanded, is_folder, out_of_reach, resolved
 from sizing.specs.errors import Fault, InputError, nearest
 
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 MOST = 10_000_000  # of what is counted: more requests would not fit memory
 SEEDS = 2**32  # that random generators take
 # Lengths that vary more than this many times their mean are a few endless ones among many of one token: cut where the
@@ -65,11 +67,11 @@ class Reader(NamedTuple):
         found = self.whole("seed", "--seed", least=0, most=SEEDS - 1)
         return default if found is None else found
 
-    def chosen(self, text: str, known: Sequence[str], option: str, noun: str) -> str | None:
+    def chosen(self, text: str, known: Sequence[Word], option: str, noun: str) -> Word | None:
         """One of the `known` words, in any case; None where it is another."""
-        word = text.strip().lower()
-        if word in known:
-            return word
+        found = next((word for word in known if word == text.strip().lower()), None)
+        if found is not None:
+            return found
         self.fault(f"{text!r} is no {noun}", option, ", ".join(known), nearest(text, known))
         return None
 
@@ -80,15 +82,15 @@ class Reader(NamedTuple):
         found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
-    def parsed(self, name: str, option: str, parse: Callable[[str], float]) -> float | None:
-        """The result of `parse`; None where the text is absent, or where `parse` raises ValueError."""
+    def parsed(self, name: str, option: str, parse: Callable[[str], T], allowed: str | None = None) -> T | None:
+        """The result of `parse`; None where the text is absent, or where `parse` raises ValueError: then `allowed` is said."""
         text = self.values[name]
         if text is None:
             return None
         try:
             return parse(text)
         except ValueError as error:
-            self.fault(str(error), option)
+            self.fault(str(error), option, allowed)
             return None
 
     def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:

@@ -10,7 +10,6 @@ from sizing.question.values import DEMAND, TEXT, WHOLE, Field
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sizing.cli.reading import Reader
     from sizing.report.roofline import Sizes
 
 OWN_OPTIONS = (
@@ -50,11 +49,14 @@ def command(**values: Any) -> None:
 
 def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
     """The sizes to show and the picture to draw. Raises InputError with all faults."""
-    from sizing.cli.reading import Reader
+    from sizing.cli.reading import MOST, Reader
+    from sizing.question.values import ALLOWED, whole_numbers
     from sizing.report.roofline import Sizes
 
     read = Reader(given, [])
-    batches, prompts = _sizes(read, "batch"), _sizes(read, "prefill")
+    batches, prompts = (
+        read.parsed(name, f"--{name}", lambda text: whole_numbers(text, MOST), ALLOWED) for name in ("batch", "prefill")
+    )
     isl, osl = read.whole("isl", "--isl"), read.whole("osl", "--osl")
     context = read.whole("context", "--context", most=1_000_000_000)
     if given["context"] is not None and (given["isl"] is not None or given["osl"] is not None):
@@ -66,17 +68,3 @@ def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
     if isl is not None and osl is not None:
         context = isl + osl // 2
     return Sizes(batches, prompts, context), picture
-
-
-def _sizes(read: Reader, name: str) -> tuple[int, ...] | None:
-    from sizing.cli.reading import MOST
-    from sizing.question.values import ALLOWED, whole_numbers
-
-    text = read.values[name]
-    if text is None:
-        return None
-    try:
-        return whole_numbers(text, MOST)
-    except ValueError as error:
-        read.fault(str(error), f"--{name}", ALLOWED)
-        return None

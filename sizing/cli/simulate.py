@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MOST_REPLICAS = 4096
 ARRIVALS = ("even", "poisson", "gamma:SHAPE", "at-once")
-SHAPES = ("lognormal", "normal")
+SHAPES: tuple[Literal["lognormal", "normal"], ...] = ("lognormal", "normal")
 LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: all but a few at once, and all but evenly spaced
 NOUNS = {"isl": "prompt", "osl": "output"}
 
@@ -257,9 +257,9 @@ def _driving(values: Mapping[str, Any]) -> Driving:
         requests=read.whole("requests", "--requests"),
         isl_std=read.number("isl_std", "--isl-std", most=MOST),
         osl_std=read.number("osl_std", "--osl-std", most=MOST),
-        length_shape=cast(Any, shape),
+        length_shape=shape or SHAPES[0],
         length_ratio=read.number("length_ratio", "--length-ratio", most=1.0),
-        routing=cast(Any, routing),
+        routing=routing or ROUTINGS[0],
         seed=read.seed(Driving().seed),
         limit_s=read.parsed("limit", "--limit", _seconds),
     )
