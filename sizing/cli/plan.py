@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -53,6 +53,7 @@ WORKLOAD_OPTIONS = (
 )
 RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if not option.field)
 SEED = 0
+OnGpu = Callable[[str | None], "Question"]  # a workload's question on a GPU type
 
 
 @takes((*WORKLOAD_OPTIONS, *RULE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *QUIET_OPTIONS))
@@ -157,15 +158,17 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     if found is None:
         question = _priced(workload, values, stated)
         workloads = [FleetWorkload(question.origin.workload_name or "workload", question)]
+        others: dict[str, OnGpu] = {workloads[0].name: lambda gpu: _priced(workload, {**values, "gpu": gpu}, stated)}
     else:
         workloads = _members(found, values, stated)
+        others = {member.name: partial(_of_member, member, values, stated) for member in found.members}
     _refuse_idle(workloads, own.value, stated, uncertain=values["uncertain"])
     return PlanQuestion(
         title=found.id if found is not None else workloads[0].question.origin.workload_name,
         is_fleet=found is not None,
         workloads=tuple(workloads),
         rules=rules_of(stated, only(Scaling)),
-        moves=tuple(_moves([each.name for each in workloads], workload if found is None else found, values, stated)),
+        moves=tuple(_moves(values["move"], others)),
     )
 
 
@@ -266,7 +269,7 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     from sizing.question.values import Part, check
 
     def read(member: FoundMember) -> FleetWorkload:
-        return FleetWorkload(member.name, _of_member(member, values, member.member.gpu, rules), member.member.pool)
+        return FleetWorkload(member.name, _of_member(member, values, rules, member.member.gpu), member.member.pool)
 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
         # The provider is one for all, of an option or of the fleet's planning.
@@ -279,19 +282,17 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
     return [part.value for part in parts]
 
 
-def _of_member(member: FoundMember, values: Mapping[str, Any], gpu: str | None, rules: PlanRules) -> Question:
+def _of_member(member: FoundMember, values: Mapping[str, Any], rules: PlanRules, gpu: str | None) -> Question:
     return _priced(member.workload, {**values, "gpu": gpu, "profile": member.member.profile}, rules)
 
 
-def _moves(
-    names: list[str], source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
-) -> Iterator[tuple[str, Question]]:
-    """Yield the workloads to move, each with its question on another GPU type; `source` is the fleet or the one workload."""
+def _moves(stated: str | None, others: Mapping[str, OnGpu]) -> Iterator[tuple[str, Question]]:
+    """Yield the workloads to move, each with its question on another GPU type; `others` asks each on any type."""
     from sizing.question.values import Part, check
 
-    if values["move"] is None:
+    if stated is None:
         return
-    texts = comma_separated(values["move"])
+    texts, names = comma_separated(stated), list(others)
     if not texts:
         raise InputError("moves nothing", field="--move", allowed="NAME=GPU")
     for text in texts:
@@ -300,18 +301,9 @@ def _moves(
             what = f"{text!r} is not NAME=GPU" if not gpu else f"{name!r} is no workload here"
             near = nearest(name, names) if gpu else None
             raise InputError(what, field="--move", allowed=f"NAME=GPU with {', '.join(names)}", nearest=near)
-        part = Part(partial(_moved, name, gpu, source, values, rules), _of_move)
+        part = Part(partial(others[name], gpu), _of_move)
         check(part)
         yield name, part.value
-
-
-def _moved(
-    name: str, gpu: str, source: FoundFleet | str | None, values: Mapping[str, Any], rules: PlanRules
-) -> Question:
-    if source is None or isinstance(source, str):
-        return _priced(source, {**values, "gpu": gpu}, rules)
-    member = next(member for member in source.members if member.name == name)
-    return _of_member(member, values, gpu, rules)
 
 
 def _of_move(fault: Fault) -> Fault:
