@@ -31,7 +31,6 @@ from sizing.report.parts.figures import latency, load_figures, mean_ms, throughp
 from sizing.report.parts.layouts import (
     figures_by_name,
     layout,
-    sizes,
 )
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
@@ -287,15 +286,11 @@ def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
     best = outcome.answer
     if best is None:
         return None
-    return Replaced(
-        gpu=best.pool.replica.gpu_type.name,
+    return filled(
+        Replaced,
+        **figures_by_name(best, outcome.question) | {"gpus": gpus},
         gpu_id=best.pool.replica.gpu_type.id,
-        gpus=gpus,
         gpus_used=best.gpus,
-        weight_precision=best.pool.replica.plan.weight_format,
-        replicas=best.pool.count,
-        **sizes(best.pool.replica.layout),
-        requests_per_s=best.requests_per_s,
         verified=outcome.tries > 0,
     )
 

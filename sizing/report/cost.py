@@ -126,7 +126,7 @@ def record(bill: Bill) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
-        deployments=tuple(deployment(each.best, each.priced.outcome.sure) for each in bill.deployed),
+        deployments=tuple(deployment(each.best, each.priced.outcome) for each in bill.deployed),
         verified=first.outcome.verified,
         bands=dict(_bands(bill)),
         problems=tuple(_problems(bill)),

@@ -172,7 +172,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         feasible=True,
         serves="deployment",
         inputs=inputs(question, pool.replica),
-        deployment=layouts.deployment(best, outcome.sure),
+        deployment=layouts.deployment(best, outcome),
         simulation=_simulation(best, outcome),
         bands=bands.bounds(predicted),
         alternatives=nothing.alternatives[1:],
@@ -224,7 +224,7 @@ def _unserved(outcome: Outcome) -> Estimate:
             requests_per_s_without=without.requests_per_s if without else None,
             margin=best.pool.margin if best else None,
         ),
-        alternatives=tuple(map(layouts.alternative, outcome.answers)),
+        alternatives=tuple(layouts.alternative(each, question) for each in outcome.answers),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
         assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),
     )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from sizing.answers.answer import Answer, Pool
+from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import Line, filled, labelled
 from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES, Layout
@@ -18,7 +18,6 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.screen import dollars
-from sizing.specs.bands import Sure
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -107,35 +106,21 @@ def nodes(pool: Pool) -> int:
     return -(-pool.replica.layout.gpus // pool.replica.gpu_type.gpu.datasheet.island_gpus)
 
 
-def deployment(best: Answer, sure: Sure | None = None) -> SizedLayout:
+def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
     """The deployment of an answer of one pool, with the GPUs that are sure to do."""
-    pool = best.pool
-    return SizedLayout(
-        gpu=pool.replica.gpu_type.name,
-        gpu_id=pool.replica.gpu_type.id,
-        gpus=pool.gpus,
-        replicas=pool.count,
-        gpus_per_replica=pool.replica.layout.gpus,
-        **sizes(pool.replica.layout),
-        nodes_per_replica=nodes(pool),
-        gpus_sure=None if sure is None else sure.gpus,
-    )
-
-
-def alternative(found: Answer) -> Alternative:
-    """An answer of one pool with the closed-form means of its latencies."""
-    pool = found.pool
     return filled(
-        Alternative,
-        pool,
-        gpu=pool.replica.gpu_type.name,
-        weight_precision=pool.replica.plan.weight_format,
-        **sizes(pool.replica.layout),
-        replicas=pool.count,
-        requests_per_s_per_gpu=found.requests_per_s / found.gpus,
-        **{f"{name}_ms": pool.closed_s(name)["mean"] / MILLI for name in ("ttft", "itl", "e2e")},
-        limit=pool.capacity.binding,
+        SizedLayout,
+        **figures_by_name(best, outcome.question),
+        gpu_id=best.pool.replica.gpu_type.id,
+        nodes_per_replica=nodes(best.pool),
+        gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
     )
+
+
+def alternative(found: Answer, question: Question) -> Alternative:
+    """An answer of one pool with the closed-form means of its latencies."""
+    closed = {f"{name}_ms": found.closed_s(name)["mean"] / MILLI for name in LATENCIES}
+    return filled(Alternative, **figures_by_name(found, question) | closed, limit=found.pool.capacity.binding)
 
 
 def rejected(refusal: Refusal) -> RejectedLayout:
