@@ -72,8 +72,6 @@ def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:
 
 def _taken(entries: Sequence[tuple[int | None, Any]], file: str) -> Reading:
     """The runs of JSON values; records of single requests are one run."""
-    if not entries:
-        raise InputError("holds no runs", file=file)
     records, others = [], []
     for line, entry in entries:
         if isinstance(entry, Mapping) and metric_objects.is_record(entry):
@@ -110,6 +108,8 @@ def _settled(sources: Iterable[tuple[int | None, Iterator[BenchmarkRun]]], file:
             runs += [replace(run.settled(), line=line) for run in found]
         except (MalformedRunError, csv.Error) as error:
             faults.append(Fault(str(error), file, line, allowed=getattr(error, "allowed", None)))
+    if not runs and not faults:
+        faults.append(Fault("holds no runs", file))
     return Reading(tuple(runs), tuple(faults))
 
 

@@ -253,6 +253,7 @@ def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
         ('{"a": 1, "a": 2}', "is given twice"),
         ('{"a": 1}', "it has the keys a"),
         ("[]", "holds no runs"),
+        (json.dumps({"service_kind": "openai", "experiments": []}), "holds no runs"),
         ("3,4\n5,6\n", "its first line is '3,4'"),
         (json.dumps({**VLLM, "completed": 0}), "no request was completed"),
         (json.dumps({**VLLM, "mean_ttft_ms": -1.0}), "mean_ttft_ms is below zero"),
