@@ -36,12 +36,12 @@ from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, bands
-from sizing.report.parts.evidence import Evidence, SureOf, evidence
+from sizing.report.parts.evidence import Evidence, SureOf, evidence, is_own
 from sizing.report.parts.layouts import SizedLayout, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, replica_lines
 from sizing.report.parts.screen import few, following, kept, rests_on, verdict, would_help
-from sizing.specs.bands import ErrorBand
+from sizing.specs.bands import ErrorBand, of_runs
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -298,7 +298,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"
-        yield Line(f"Likely range: {span}, in 8 of 10 published runs like this", spare=1)
+        yield Line(f"Likely range: {span}, in 8 of 10 {of_runs(is_own(record.evidence))}", spare=1)
 
 
 def _load(record: CostReport) -> str:

@@ -32,10 +32,12 @@ from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, v
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts import bands
+from sizing.report.parts.evidence import is_own
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
+from sizing.specs.bands import of_runs
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
 COMMANDS = "Next"  # the label of commands, which are for a terminal
@@ -130,7 +132,11 @@ def _answer(report: Report) -> Iterator[PageVerdict | Tiles | Facts | Prose | Te
     yield verdict(report)
     yield tiles(report)
     _, *others = answers.sections(report.estimate)
-    yield from _shown(others, "Predictions, with the range of 8 in 10 published runs like this, and the limits")
+    yield from _shown(others, f"Predictions, with the range of 8 in 10 {_runs(report)}, and the limits")
+
+
+def _runs(report: Report) -> str:
+    return of_runs(is_own(report.estimate.evidence))
 
 
 def _figures(report: Report) -> Iterator[Facts | PageTable]:
@@ -140,7 +146,7 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     if estimate.latency is None:
         return
     rows = tuple(_latency(report, quantity) for quantity in bands.LATENCY_QUANTITIES)
-    title = "Latency under load, with the range of 8 in 10 published runs of the kind"
+    title = f"Latency under load, with the range of 8 in 10 {_runs(report)}"
     yield PageTable(title, tuple(Column(name, name != "latency") for name in LATENCY_HEADS), rows)
     shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
     heads = (Column("figure", False), Column("value"), Column("unit", False))

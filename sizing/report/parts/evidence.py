@@ -50,6 +50,11 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
     return Evidence(sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome), sure.own)
 
 
+def is_own(found: Evidence | None) -> bool:
+    """Whether ranges are of the user's own runs."""
+    return found is not None and found.own
+
+
 def _factors(outcome: Outcome) -> StepFactors | None:
     if outcome.best is None or outcome.best.separate:
         return None
