@@ -176,3 +176,20 @@ class Conventions(OneFile):
     stretch: Stretch
     same_experts: tuple[SameExperts, ...]
     date: Text
+
+
+class LogLines(Spec):
+    """The start-up log of an engine: an expression that tells it, and those of each fact, the newest first."""
+
+    sign: Text
+    facts: dict[Text, tuple[Text, ...]]
+
+
+class EngineLogs(OneFile):
+    """The file hardware_profiles/_engine_logs.yaml: what the lines of start-up logs say."""
+
+    FILE = "hardware_profiles/_engine_logs.yaml"
+
+    engines: dict[Text, LogLines]
+    source: Text
+    date: Text

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.answers.logged import logged
-from sizing.catalog.imports.engine_logs import LINES, EngineFacts
+from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
+from sizing.catalog.shelf import only
 from sizing.cli.main import run
+from sizing.specs.measurements import EngineLogs
 
 STATED = RunSettings(gpu="h100-sxm", weight_precision="bf16", tp=1)
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -237,7 +239,7 @@ def test_import_shows_a_log_and_exits_with_zero(tmp_path: Path, capsys: pytest.C
 
 
 def test_every_fact_of_a_line_is_a_field() -> None:
-    assert {name for lines in LINES.values() for name in lines} <= set(EngineFacts._fields)
+    assert {name for known in only(EngineLogs).engines.values() for name in known.facts} <= set(EngineFacts._fields)
 
 
 TEXTS = st.sampled_from([metrics(), metrics(engine="sglang"), *(text for text, _ in LOGS.values())])
