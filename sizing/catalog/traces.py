@@ -194,7 +194,7 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
                 at, prompt, output = seconds(entry[0]), float(entry[1]), float(entry[2])
                 if (
                     before <= at <= MOST_ARRIVAL_S
-                    and at >= -MOST_ARRIVAL_S
+                    and at >= 0
                     and not at - start > MOST_DURATION_S  # NaN, before the first, is not
                     and bool not in map(type, entry)
                     and 1 <= prompt <= MOST_TOKENS
@@ -230,7 +230,9 @@ def _fault(entry: Any, columns: Columns, file: str, line: int, before: float, st
         return Fault(f"{entry[0]!r} is no arrival", file, line, columns.arrival, allowed=columns.reads)
     if at < before:
         return Fault(f"{entry[0]!r} is before the row above", file, line, columns.arrival, allowed="arrivals in order")
-    if abs(at) > MOST_ARRIVAL_S:
+    if at < 0:
+        return Fault(f"{entry[0]!r} is below 0", file, line, columns.arrival, allowed=columns.reads)
+    if at > MOST_ARRIVAL_S:
         allowed = f"{columns.reads}, at most {MOST_ARRIVAL_S:g} s"
         return Fault(f"{entry[0]!r} is too large to tell steps apart", file, line, columns.arrival, allowed=allowed)
     if at - start > MOST_DURATION_S:

@@ -148,12 +148,12 @@ def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
 
 
 def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str]) -> str:
-    """Name the options of a field: its own, that of an enclosing field, or those given inside it."""
+    """Name the options of a field: those given inside it, its own, or that of an enclosing field."""
     dotted = ".".join(map(str, path))
     around = [".".join(map(str, path[:end])) for end in range(len(path), 0, -1)]
     own = next((options[field] for field in around if field in options), None)
     inside = [options[field] for field in given if field in options and field.startswith(f"{dotted}.")]
-    return own or ", ".join(inside) or dotted
+    return ", ".join(inside) or own or dotted
 
 
 NAMED = ("name", "gpu", "profile")  # fields of a member that are a name

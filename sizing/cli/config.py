@@ -15,7 +15,8 @@ def command(
 
     A setting is an option by its long name: in llmsize.yaml or [tool.llmsize] of pyproject.toml (the nearest upwards), in
     llmsize.yaml of the user's folder, or as a variable LLMSIZE_NAME. The user's file gives way to the project's file, that to the
-    environment, that to a workload, that to options. LLMSIZE_CONFIG=FILE is read in place of both files, none reads neither.
+    environment, that to a workload, that to options. An empty variable takes back what files say. LLMSIZE_CONFIG=FILE is read in
+    place of both files, none reads neither.
     """
     from sizing.cli.options import SETTINGS, settings
     from sizing.cli.output import write

@@ -77,9 +77,11 @@ def _from_file(name: str) -> dict[str, Any]:
     for question in QUESTIONS:
         if not question.applies(found):
             continue
-        text = ""
-        if not rest and number < len(lines):
-            text, number = lines[number].strip(), number + 1
+        if not rest and number == len(lines):
+            allowed = f"an empty line for what is suggested, {REST} for all that follow"
+            raise InputError(Fault("has no answer", file=file, line=number + 1, field=question.key, allowed=allowed))
+        text = "" if rest else lines[number].strip()
+        number += not rest
         rest = rest or text == REST
         said = text if text and text != REST else question.suggests(found)
         try:

@@ -14,7 +14,17 @@ import typer
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, WorkloadName, takes
 from sizing.question.rules import OF_DEMAND
-from sizing.question.values import LISTED, QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, Part, check, options_of
+from sizing.question.values import (
+    LISTED,
+    QUESTION_OPTIONS,
+    SWITCH,
+    TEXT,
+    WORKLOAD_OPTIONS,
+    Field,
+    Part,
+    check,
+    options_of,
+)
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded where something is swept
@@ -26,7 +36,7 @@ if TYPE_CHECKING:  # loaded where something is swept
 
 OWN_OPTIONS = (
     Field("vary", LISTED, ("--vary",), "KEY=VALUES, for each input to vary: an option that takes a value (isl, rps, tp, precision, gpu, ttft ...), its values with commas, numbers as ranges 1..5, doublings 1..512x2 or steps 1..100:10 too.", OWN),
-    Field("verify", bool, ("--verify",), "Check every answer by simulation, as estimate does.", OWN),
+    Field("verify", SWITCH, ("--verify/--no-verify",), "Check every answer by simulation, as estimate does.", OWN),
     JOBS,
     Field("shard", TEXT, ("--shard",), "K/N: the K-th of N equal parts of the rows, as 3/16 (job arrays); in order they are the whole.", OWN),
     Field("dask", TEXT, ("--dask",), "ADDRESS of a Dask scheduler whose workers compute the rows (llmsize[dask]).", OWN),
@@ -195,7 +205,9 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     if wrong:
         raise InputError(wrong)
     jobs = values["jobs"] or cores()
-    return Sweeping(found.value, values, axes.value, values["verify"], output.value, jobs, shard.value, values["dask"])
+    return Sweeping(
+        found.value, values, axes.value, bool(values["verify"]), output.value, jobs, shard.value, values["dask"]
+    )
 
 
 def _shard(text: str | None) -> SweepPart:

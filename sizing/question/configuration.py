@@ -32,7 +32,10 @@ OF_WORKLOAD = {"precision": "precision"}  # options that list several of what a 
 
 
 class Setting(NamedTuple):
-    """The value of an option, the layer that states it, and the place: a variable, or a file with its line."""
+    """The value of an option, the layer that states it, and the place: a variable, or a file with its line.
+
+    None, of a variable that is empty, takes back what lower layers state.
+    """
 
     option: str
     value: Any
@@ -48,8 +51,9 @@ class Configuration:
 
     @property
     def in_force(self) -> dict[str, Setting]:
-        """The setting of each option that counts: that of the highest layer."""
-        return {setting.option: setting for setting in self.stated}
+        """The setting of each option that counts: that of the highest layer, which may take it back."""
+        highest = {setting.option: setting for setting in self.stated}
+        return {name: setting for name, setting in highest.items() if setting.value is not None}
 
 
 def configuration(known: Iterable[Field], folder: Path, environment: Mapping[str, str]) -> Configuration:
@@ -93,7 +97,7 @@ def _of_environment(
     environment: Mapping[str, str], fields: Mapping[str, Field], faults: list[Fault]
 ) -> Iterator[Setting]:
     for variable, text in sorted(environment.items()):
-        if not variable.startswith(PREFIX) or variable in (FILE_VARIABLE, FOLDER_VARIABLE) or not text.strip():
+        if not variable.startswith(PREFIX) or variable in (FILE_VARIABLE, FOLDER_VARIABLE):
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name not in fields:
@@ -102,7 +106,8 @@ def _of_environment(
             faults.append(Fault("is no setting", field=variable, allowed="llmsize config --all", nearest=closest))
             continue
         try:
-            yield Setting(name, read_value(fields[name], text), ENVIRONMENT, variable)
+            value = read_value(fields[name], text) if text.strip() else None
+            yield Setting(name, value, ENVIRONMENT, variable)
         except ValueError as error:
             faults.append(Fault(str(error), field=variable))
 

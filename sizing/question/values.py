@@ -442,6 +442,10 @@ def _by_path(
             faults.append(Fault(f"{text!r} sets no field", field="--set", allowed=_BY_PATH))
             continue
         path = match[1]
+        meant = _meant(path, flags)
+        if meant is not None:
+            faults.append(Fault("is no field", field=f"--set {path}", allowed=_BY_PATH, nearest=meant))
+            continue
         if path in stated or path in found:
             other = flags[path] if path in stated else "another --set"
             faults.append(Fault(f"contradicts {other}", field=f"--set {path}", allowed="one of them"))
@@ -454,6 +458,13 @@ def _by_path(
         if found[path] is None:
             faults.append(Fault("states no value", field=f"--set {path}", allowed=_BY_PATH))
     return found, tuple(faults)
+
+
+def _meant(path: str, flags: Mapping[str, str]) -> str | None:
+    """The field that a path means whose last step is the name of an option: demand.requests_per_s of demand.rps."""
+    section, _, last = path.rpartition(".")
+    known = (field for field, flag in flags.items() if flag == f"--{last.replace('_', '-')}")
+    return next((field for field in known if field != path and section in ("", field.rpartition(".")[0])), None)
 
 
 THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"

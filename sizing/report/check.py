@@ -148,8 +148,13 @@ def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Ite
                 yield FigureChange(name, COMPARED[key], before[key], None, None)
 
 
+NOISE = 1e-9  # of a figure: JSON holds twelve digits of it
+
+
 def _change(old: float | None, new: float | None) -> float | None:
-    return new / old - 1 if old and new is not None else None
+    """The growth of a figure; 0 where it differs by what its writing rounded off."""
+    change = new / old - 1 if old and new is not None else None
+    return change if change is None or abs(change) > NOISE else 0.0
 
 
 def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
@@ -189,7 +194,7 @@ CHANGES = (
     in_words("figure", "", shown="always"),
     Quantity("before", "before", number, shown="always"),
     Quantity("now", "now", number, shown="always"),
-    Quantity("change", "change", lambda share: f"{share:+.1%}", nothing=""),
+    Quantity("change", "change", lambda share: f"{share:+.1%}" if share else "same", nothing=""),
 )
 
 
@@ -203,7 +208,7 @@ def sections(record: CheckReport) -> Iterator[Section]:
             FINDINGS, each.findings, "/deployments", notes=tuple(Line(note, style=screen.DIM) for note in _notes(each))
         )
     if record.changes is not None:
-        yield Table(CHANGES, record.changes, "/changes", "Changed since the earlier check")
+        yield Table(CHANGES, record.changes, "/changes", "Since the earlier check")
 
 
 def _about(each: CheckedRecord) -> Iterator[Line]:

@@ -72,7 +72,7 @@ def record(known: Configuration) -> SettingsReport:
     """The settings, those in force first of each option, and where settings and own profiles are looked for."""
     in_force = known.in_force
     rows = [
-        SettingRow(each.option, _text(each.value), each.layer, each.place, in_force[each.option] is each)
+        SettingRow(each.option, _text(each.value), each.layer, each.place, in_force.get(each.option) is each)
         for each in reversed(known.stated)
     ]
     own = [
@@ -112,7 +112,7 @@ def record_of_all(options: Iterable[Field], known: Configuration) -> KnownReport
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 SETTING_COLUMNS = (

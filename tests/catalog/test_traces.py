@@ -136,10 +136,15 @@ def test_a_first_line_that_is_a_json_value_is_no_header(first: str, tmp_path: Pa
     assert faults(path) == [f"{path}:1: is no object with keys, nor a header of columns"]
 
 
-@pytest.mark.parametrize("at", ["-1e11", "1e11", "1e300"])
+@pytest.mark.parametrize("at", ["1e11", "1e300"])
 def test_an_arrival_that_a_float_holds_too_coarsely_is_a_fault(at: str, tmp_path: Path) -> None:
     (fault,) = faults(written(tmp_path, f"arrival_s,input_tokens,output_tokens\n{at},1,1\n"))
     assert "arrival_s" in fault and "too large" in fault
+
+
+def test_an_arrival_before_the_start_is_a_fault(tmp_path: Path) -> None:
+    (fault,) = faults(written(tmp_path, "arrival_s,input_tokens,output_tokens\n-5,10,10\n1,10,10\n"))
+    assert ":2: arrival_s: '-5' is below 0" in fault
 
 
 def test_seconds_since_1970_are_arrivals(tmp_path: Path) -> None:

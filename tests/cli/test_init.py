@@ -98,6 +98,11 @@ def test_a_sample_is_counted(tmp_path: Path) -> None:
         ("chat\n\n\n\n\n9k a day\n0.5\n", "standard input:7: peak: '0.5': a peak is at least the mean"),
         ("chat\n\n\n\n\n5/s\n\n\n\naws2\n", "standard input:10: place: 'aws2' is no place"),
         ("chat\n\n\n\n\n5/s\n\n\n\n\nh100-smx\n", "standard input:11: gpus: unknown GPU"),
+        (
+            "chat\nyes\n",
+            "standard input:3: model: has no answer; allowed: an empty line for what is suggested, ... for all",
+        ),
+        ("", "standard input:1: use case: has no answer"),
         ("chat\n...\nmore\n", "standard input:3: 'more' answers no question"),
     ],
 )

@@ -242,6 +242,24 @@ def test_a_baseline_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [row[1] for row in rows[2:]] == ["GPUs", "$ an hour", "$ a million tokens", "most requests/s", "share used", "TTFT, ms", "ITL, ms", "E2E, ms"]  # fmt: skip
 
 
+def test_what_is_alike_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.json"
+    old.write_text(said(capsys, FIXED, *CHAT, "--json", "--no-verify")[1], encoding="utf-8")
+    again = json.loads(said(capsys, FIXED, *CHAT, "--baseline", str(old), "--json", "--no-verify")[1])
+    assert [change["change"] for change in again["changes"]] == [0] * 8
+    text = said(capsys, FIXED, *CHAT, "--baseline", str(old), "--no-verify")[1]
+    assert text.count("same") == 8 and "0.0%" not in text
+
+
+def test_flags_that_contradict_and_nodes_are_looked_at() -> None:
+    line = "vllm serve llama-3.1-70b -tp 2 --max-model-len 8192 --quantization fp8 -tp 16"
+    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=4), simulated=False)
+    looked = {finding.rule: finding.message for finding in found.findings if finding.level == "warning"}
+    assert found.passed and looked.keys() == {"nodes", "flags"}
+    assert looked["flags"] == "-tp contradicts what is stated before it: the last, 16, counts"
+    assert looked["nodes"].startswith("a replica of 16 GPUs takes more than 1 node of 8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -44,6 +44,20 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+def test_an_empty_variable_takes_back_what_files_say(
+    project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = answer(*ESTIMATE, "-g", "h100-sxm")["max_utilisation"]
+    (project / "llmsize.yaml").write_text("max_utilisation: 31%\n")
+    assert answer(*ESTIMATE, "-g", "h100-sxm")["max_utilisation"] == 0.31
+    monkeypatch.setenv("LLMSIZE_MAX_UTILISATION", "")
+    assert answer(*ESTIMATE, "-g", "h100-sxm")["max_utilisation"] == before
+    assert run(["config", "--json"]) == 0
+    assert {row["in_force"] for row in json.loads(capsys.readouterr().out)["settings"]} == {False}
+    monkeypatch.setenv("LLMSIZE_MAX_UTILIZASION", "")
+    assert "did you mean LLMSIZE_MAX_UTILISATION?" in refused(capsys, *ESTIMATE)
+
+
 def test_each_layer_gives_way_to_the_next(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     def utilisation(*options: str) -> float:
         return float(answer(*ESTIMATE, "-g", "h100-sxm", *options)["max_utilisation"])

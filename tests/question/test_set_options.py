@@ -32,6 +32,10 @@ def test_other_fields_of_the_workload_stay() -> None:
     [
         ("demand.reqests_per_s=5", "did you mean requests_per_s?"),
         ("tokens.isl=x", "--set tokens.isl: must be a whole number"),
+        ("demand.rps=5", "--set demand.rps: is no field"),
+        ("demand.rps=5", "did you mean demand.requests_per_s?"),
+        ("rps=5", "did you mean demand.requests_per_s?"),
+        ("limits.ttft.x=5", "--set limits.ttft.x: a limit is one duration"),
         ("foo", "'foo' sets no field"),
         ("name={", "is not valid YAML"),
     ],
