@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.shelf import only
 from sizing.formats.words import money, number
-from sizing.launch import benchmark, command, compose, kserve, kubernetes
+from sizing.launch import benchmark, command, written
 from sizing.launch.answered import Checkpoints, Started, started
 from sizing.question.question import Question
 from sizing.specs.errors import InputError, unknown
 from sizing.specs.launch import LaunchFacts
 
-WRITERS: dict[str, Callable[[Sequence[Started]], str]] = {
-    "vllm": command.script,
-    "sglang": command.script,
-    "trtllm": command.script,
-    "kubernetes": kubernetes.manifests,
-    "kserve": kserve.manifests,
-    "compose": compose.project,
-}
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}  # targets that are an engine's own command
+WRITERS: dict[str, Callable[[Sequence[Started]], str]] = {
+    **dict.fromkeys(ENGINES, command.script),
+    **{target: partial(written.manifest, target=target) for target in ("kubernetes", "kserve", "compose")},
+}
 WITHIN_A_NODE = ("kserve", "compose")
 NO_ROUTER = (
     "# A router sends each request to a prefill instance and then, with its cache, to a decode instance: "

@@ -139,10 +139,17 @@ class EngineFlags(Spec):
 
 
 class BenchmarkTool(Spec):
-    """A benchmark tool: the version whose flags are written, and the file of its results."""
+    """A benchmark tool: the version whose flags are written, the file of its results, and its command.
+
+    The load is open, of random arrivals at a rate, or closed, of requests in flight; the flag of `goals` takes limits (`ttft:500`).
+    """
 
     version: Text
     result: Text
+    command: Text
+    open_load: Text
+    closed_load: Text
+    goals: Text | None = None
 
 
 class LaunchFacts(OneFile):

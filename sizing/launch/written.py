@@ -1,0 +1,53 @@
+"""Manifests of what is started, by the template of their target: Kubernetes, KServe, Docker Compose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sizing.catalog.shelf import only
+from sizing.launch.answered import Started
+from sizing.launch.command import quoted
+from sizing.launch.manifests import GPU_LABEL
+from sizing.launch.terms import PLACES
+from sizing.specs.launch import LaunchFacts
+
+TEMPLATES = Path(__file__).parent / "templates"
+SETTINGS = "/etc/llmsize"
+PLACE_OF = {
+    "head": "LWS_LEADER_ADDRESS",
+    "rank": "LWS_WORKER_INDEX",
+}  # which a LeaderWorkerSet sets in each of its pods
+
+
+def manifest(parts: Sequence[Started], target: str) -> str:
+    """The documents of all parts as one file: keys in the order of the template, nothing folded."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=False,  # of YAML, whose texts are quoted as JSON
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "facts": only(LaunchFacts), "command_of": command_of, "gpu_label": GPU_LABEL, "settings_folder": SETTINGS,
+    }  # fmt: skip
+    text = environment.get_template(f"{target}.yaml.j2").render(parts=parts)
+    found = (each for each in yaml.safe_load_all(text) if each is not None)
+    return "---\n".join(yaml.safe_dump(each, sort_keys=False, width=10_000) for each in found).rstrip("\n")
+
+
+def command_of(part: Started, first: bool) -> tuple[list[str], list[str]]:
+    """The command of a container, and its arguments: of several commands, or one that reckons with its rank, a shell's."""
+    *before, last = part.commands(first=first)
+    if before or any((place := PLACES.search(word)) and place[2] for word in last):
+        lines = (" ".join(quoted(word, *PLACE_OF.values()) for word in words) for words in (*before, ("exec", *last)))
+        return ["/bin/sh", "-c"], [" && ".join(lines)]
+    file = part.dialect.engine.file
+    words = [PLACES.sub(lambda found: f"$({PLACE_OF[found[1]]})", word) for word in last]
+    words = [f"{SETTINGS}/{word}" if file is not None and word == file.name else word for word in words]
+    begun = len(part.command)
+    return words[:begun], words[begun:]
