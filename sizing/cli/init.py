@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,82 +66,79 @@ def _check(text: str) -> None:
     validate(Workload, DataFile(parse(text, "answers"), "answers", text))
 
 
-def _from_file(name: str) -> dict[str, Any]:
-    """The answers of a file, one a line. Raises InputError with the line of one that is none, and for too many."""
-    from sizing.catalog.files import expanded, read_text
+def _answers(
+    ask: Callable[[DiscoveryQuestion, str], str],
+    wrong: Callable[[str, Iterable[Fault]], None],
+    heard: Callable[[Any], None] = lambda answer: None,
+) -> dict[str, Any]:
+    """The answers to all questions that apply: `ask` gives the text of one, `wrong` is told why a text is none, `heard` what it is."""
     from sizing.question.discovery import QUESTIONS, REST
 
-    file = "standard input" if name == STDIN else name
-    lines = read_text(expanded(name)).splitlines()
-    found: dict[str, Any] = {}
-    number, rest = 0, False
-    for question in QUESTIONS:
-        if not question.applies(found):
-            continue
-        if not rest and number == len(lines):
-            allowed = f"an empty line for what is suggested, {REST} for all that follow"
-            raise InputError(Fault("has no answer", file=file, line=number + 1, field=question.key, allowed=allowed))
-        text = "" if rest else lines[number].strip()
-        number += not rest
-        rest = rest or text == REST
-        said = text if text and text != REST else question.suggests(found)
-        try:
-            found[question.key] = question.read(said, found)
-        except (ValueError, InputError) as error:
-            raise InputError(list(_at(error, file, number, question.key))) from None
-    over = [line for line in lines[number:] if line.strip()]
-    if over:
-        raise InputError(Fault(f"{over[0]!r} answers no question", file=file, line=number + 1))
-    return found
-
-
-def _at(error: ValueError | InputError, file: str, line: int, key: str) -> Iterator[Fault]:
-    if isinstance(error, InputError):
-        yield from (Fault(each.message, file, line, key, each.allowed, each.nearest) for each in error.faults)
-    else:
-        yield Fault(str(error), file, line, key)
-
-
-def _asked() -> dict[str, Any]:
-    """The answers of a person at a terminal. Raises InputError where there is none."""
-    from sizing.question.discovery import QUESTIONS, REST
-
-    if sys.stdin is None or not sys.stdin.isatty():
-        allowed = "--answers FILE, or --answers - for standard input"
-        raise InputError(Fault("asks questions, and nobody is at a terminal to answer", field="init", allowed=allowed))
     found: dict[str, Any] = {}
     rest = False
     for question in QUESTIONS:
-        if question.applies(found):
-            rest = _answer(question, found, suggested=rest) == REST or rest
+        while question.key not in found and question.applies(found):
+            suggestion = question.suggests(found)
+            text = REST if rest else ask(question, suggestion)
+            rest = text == REST
+            try:
+                found[question.key] = question.read(suggestion if text in ("", REST) else text, found)
+                if not rest:
+                    heard(found[question.key])
+            except InputError as error:
+                wrong(question.key, error.faults)
+            except ValueError as error:
+                wrong(question.key, (Fault(str(error)),))
     return found
 
 
-def _answer(question: DiscoveryQuestion, found: dict[str, Any], *, suggested: bool) -> str:
-    """Ask until an answer is one; the text that was given."""
-    from sizing.cli.output import complain
+def _from_file(name: str) -> dict[str, Any]:
+    """The answers of a file, one a line. Raises InputError with the line of one that is none or missing, and for too many."""
+    from sizing.catalog.files import expanded, read_text
     from sizing.question.discovery import REST
 
-    suggestion = question.suggests(found)
-    while True:
-        text = "" if suggested else _line(question, suggestion)
+    file = "standard input" if name == STDIN else name
+    lines = read_text(expanded(name)).splitlines()
+    read: list[str] = []
+
+    def ask(question: DiscoveryQuestion, suggestion: str) -> str:
+        if len(read) == len(lines):
+            allowed = f"an empty line for what is suggested, {REST} for all that follow"
+            raise InputError("has no answer", file=file, line=len(read) + 1, field=question.key, allowed=allowed)
+        read.append(lines[len(read)].strip())
+        return read[-1]
+
+    def wrong(key: str, faults: Iterable[Fault]) -> None:
+        raise InputError(replace(fault, file=file, line=len(read), field=key) for fault in faults)
+
+    found = _answers(ask, wrong)
+    over = [line for line in lines[len(read) :] if line.strip()]
+    if over:
+        raise InputError(f"{over[0]!r} answers no question", file=file, line=len(read) + 1)
+    return found
+
+
+def _asked() -> dict[str, Any]:
+    """The answers of a person at a terminal, asked until each is one. Raises InputError where there is none."""
+    from sizing.cli.output import complain, print_text
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        allowed = "--answers FILE, or --answers - for standard input"
+        raise InputError("asks questions, and nobody is at a terminal to answer", field="init", allowed=allowed)
+
+    def ask(question: DiscoveryQuestion, suggestion: str) -> str:
+        print_text(f"\n{question.text} {question.why}")
         try:
-            found[question.key] = question.read(text if text and text != REST else suggestion, found)
-        except (ValueError, InputError) as error:
-            for fault in _at(error, "", 0, question.key):
-                complain(f"{fault.message}" + (f"; did you mean {fault.nearest}?" if fault.nearest else ""))
-            continue
-        said = getattr(found[question.key], "said", None)
-        if said and not suggested:
-            complain(f"{getattr(found[question.key], 'length', '')} {said}".strip())
-        return text
+            return input(f"[{suggestion}] ").strip()
+        except EOFError:
+            raise KeyboardInterrupt from None
 
+    def heard(answer: Any) -> None:
+        if said := getattr(answer, "said", None):
+            complain(f"{getattr(answer, 'length', '')} {said}".strip())
 
-def _line(question: DiscoveryQuestion, suggestion: str) -> str:
-    from sizing.cli.output import print_text
+    def wrong(key: str, faults: Iterable[Fault]) -> None:
+        for fault in faults:
+            complain(fault.message + (f"; did you mean {fault.nearest}?" if fault.nearest else ""))
 
-    print_text(f"\n{question.text} {question.why}")
-    try:
-        return input(f"[{suggestion}] ").strip()
-    except EOFError:
-        raise KeyboardInterrupt from None
+    return _answers(ask, wrong, heard)

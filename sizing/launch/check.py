@@ -67,21 +67,16 @@ class Checked(NamedTuple):
     @property
     def gpus(self) -> int:
         """The GPUs that its replicas take."""
-        return sum((part.launched.replicas or 0) * layout_of(part.launched).gpus for part in self.parts)
+        return sum(_gpus(part.launched) for part in self.parts)
 
     @property
     def usd_per_hour(self) -> float | None:
         """What its GPUs cost an hour; None without a price of each."""
-        if self.question is None:
-            return None
-        types = {each.id: each.usd_per_gpu_hour for each in _types(self.question)}
-        prices = [types.get(part.launched.gpu or "") for part in self.parts]
-        counts = [(part.launched.replicas or 0) * layout_of(part.launched).gpus for part in self.parts]
-        return (
-            None
-            if None in prices
-            else sum(price * count for price, count in zip(prices, counts, strict=True) if price is not None)
-        )
+        types = () if self.question is None else tuple(_types(self.question))
+        prices = {each.id: each.usd_per_gpu_hour for each in types}
+        costs = [(prices.get(part.launched.gpu or ""), _gpus(part.launched)) for part in self.parts]
+        known = [price * gpus for price, gpus in costs if price is not None]
+        return sum(known) if len(known) == len(costs) else None
 
     @property
     def usd_per_million_tokens(self) -> float | None:
@@ -93,6 +88,10 @@ class Checked(NamedTuple):
         service = self.question.service
         tokens = (service.output_tokens or service.isl) * (rate or 0.0) * SECONDS_PER_HOUR
         return self.usd_per_hour / tokens * MILLION if tokens else None
+
+
+def _gpus(launched: Launched) -> int:
+    return (launched.replicas or 0) * layout_of(launched).gpus
 
 
 def _types(question: Question) -> Iterator[GpuType]:
@@ -139,9 +138,8 @@ def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
     if [len(each) for each in pools.values()] != [1, 1]:
         first = next(iter((*pools["prefill"], *pools["decode"])))
         counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
-        raise InputError(
-            f"has {counts} pools", file=first.file, line=first.line("command"), allowed="one of each in a file"
-        )
+        allowed = "one of each in a file"
+        raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
     yield (pools["prefill"][0], pools["decode"][0])
 
 
@@ -162,13 +160,9 @@ def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -
     name = demand or group[0].demand
     if name is None:
         raise InputError(Fault("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)"))
-    faults = [
-        Fault(
-            "is of the deployment, which its own file states", field=options.flags[path], allowed="fields of the demand"
-        )
-        for path in options.fields
-        if any(path == field or path.startswith(f"{field}.") for field in DEPLOYED)
-    ]
+    own = [path for path in options.fields if any(f"{path}.".startswith(f"{field}.") for field in DEPLOYED)]
+    what, allowed = "is of the deployment, which its own file states", "fields of the demand"
+    faults = [Fault(what, field=options.flags[path], allowed=allowed) for path in own]
     if faults or options.faults:
         raise InputError((*options.faults, *faults))
     found = load_workload(name)
@@ -200,60 +194,45 @@ def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: O
     if len(parts) > 1:
         _check_alike(group)
     found = load_model(served.model)
-    experts = architecture.is_moe(found.spec)
     asked = demanded.spec
     optimisations = asked.optimisations.model_copy(update={
         "speculative": _drafting(served.speculative, asked.optimisations.speculative),
         "lora": served.lora,
         "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
     })  # fmt: skip
-    workload = asked.model_copy(
-        update={
-            "model": served.model,
-            "gpu": (served.gpu,),
-            "precision": served.precision or found.precision,
-            "kv_precision": served.kv_precision,
-            "serving": _serving(served, asked.serving, experts),
-            "optimisations": optimisations if optimisations.asked() else Optimisations(),
-        }
-    )
+    workload = asked.model_copy(update={
+        "model": served.model, "gpu": (served.gpu,), "precision": served.precision or found.precision,
+        "kv_precision": served.kv_precision, "serving": _serving(served, asked.serving, architecture.is_moe(found.spec)),
+        "optimisations": optimisations if optimisations.asked() else Optimisations(),
+    })  # fmt: skip
     return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
 
 
 def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
     """The deployment's settings with every size of its layout; what the demand's own states is measured, and no flag."""
     layout = layout_of(launched)
-    update = {
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "dp": layout.dp if experts else None,
-        "ep": layout.ep if experts else None,
-    }
+    sizes = {name: getattr(layout, name) for name in ("tp", "pp", *(("dp", "ep") if experts else ()))}
+    ranks = {} if experts else {"dp": None, "ep": None}
     measured = {name: getattr(asked, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))}
-    return launched.serving.model_copy(
-        update={**update, **{name: value for name, value in measured.items() if value is not None}}
-    )
+    stated = {name: value for name, value in measured.items() if value is not None}
+    return launched.serving.model_copy(update={**sizes, **ranks, **stated})
 
 
 def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
     """Drafts as the engine makes them, accepted as the demand says where it speaks of the same ones."""
-    if (
-        launched is None
-        or asked is None
-        or (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens)
-    ):
+    if launched is None or asked is None:
+        return launched
+    if (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens):
         return launched
     return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
 
 
 def _pool(launched: Launched) -> PoolLayout:
-    layout = layout_of(launched)
-    sizes = {
-        name: getattr(layout, name) for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1 or name == "tp"
-    }
+    sizes = {name: size for name in POOL_SIZES if (size := getattr(layout_of(launched), name)) > 1 or name == "tp"}
     return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **sizes)
 
 
+POOL_SIZES = ("tp", "pp", "ep", "dp")
 SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend"}
 
 
@@ -264,13 +243,12 @@ def _check_alike(group: Sequence[Existing]) -> None:
     unlike = [name for name in one if one[name] != other[name]]
     unlike += [name for name in ("model", "precision", "kv_precision") if getattr(first, name) != getattr(second, name)]
     if unlike:
-        what = f"differs between the prefill and the decode pool: {', '.join(unlike)}"
-        raise InputError(
-            what,
-            file=group[1].file,
-            line=group[1].line(*unlike, "command"),
-            allowed="pools that differ in layout and GPU type alone",
+        what, line = (
+            f"differs between the prefill and the decode pool: {', '.join(unlike)}",
+            group[1].line(*unlike, "command"),
         )
+        allowed = "pools that differ in layout and GPU type alone"
+        raise InputError(what, file=group[1].file, line=line, allowed=allowed)
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
