@@ -220,6 +220,10 @@ def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
     return None
 
 
+# Kinds of flags that state no term, by what follows them.
+SWITCH, VALUE, OBJECT, MODEL, FILE, UNREAD = "switch", "value", "object", "model", "file", "unread"
+
+
 class _Place(NamedTuple):
     """Where a value is stated: its line, and the flag, key or variable."""
 
@@ -236,8 +240,15 @@ class _Reader:
     words: tuple[Word, ...]
     at: int = 0
     found: ReadArgs = field(default_factory=ReadArgs)
+    passed: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> None:
+        engine, file = self.dialect.engine, self.dialect.engine.file
+        kinds = {
+            SWITCH: engine.ignored.switches, VALUE: engine.ignored.values, OBJECT: engine.ignored.objects,
+            MODEL: engine.model_flags, FILE: () if file is None else file.flags, UNREAD: self.source.ignored,
+        }  # fmt: skip
+        self.passed = {_plain(flag): kind for kind, flags in kinds.items() for flag in flags}
         open_ended = False  # after a flag that may have several values
         while self.at < len(self.words):
             word = self.words[self.at]
@@ -275,38 +286,29 @@ class _Reader:
 
     def _flag(self, word: Word) -> bool:
         """Read one flag with its value; True where more values may follow."""
-        engine, joined = self.dialect.engine, word.text[:2]
         name, marked, text = word.text.partition("=")
-        if word.text[2:].isdecimal() and joined in engine.ignored.values:  # -O3 is -O 3
-            return False
         base, _, path = name.partition(".")
-        place = _Place(word.line, name)
-        rows = [row for row in self.dialect.rows if _among(base, (*row.flags, *row.off))]
-        if _among(base, self.source.ignored):
-            return bool(marked) or self._value() is not None
-        if _among(base, engine.ignored.switches):
-            return False
-        if rows and not rows[0].takes_value and rows[0].key is None:
+        kind, place = self.passed.get(_plain(base)), _Place(word.line, name)
+        rows = [row for row in self.dialect.rows if not kind and _among(base, (*row.flags, *row.off))]
+        switch = bool(rows) and not rows[0].takes_value and rows[0].key is None
+        if switch:
             self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
+        if switch or kind == SWITCH or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal()):  # -O3 is -O 3
             return False
-        of_file = engine.file is not None and _among(base, engine.file.flags)
-        of_object = _among(base, engine.ignored.objects)
-        known = rows or of_file or of_object or _among(base, (*engine.ignored.values, *engine.model_flags))
-        if not known:
-            self._unknown(place)
-            return not marked  # whether a value follows is not known
-        following = Word(text, word.line) if marked else self._value()
-        if following is None:
+        following = Word(text, word.line) if marked else self._value() if rows or kind else None
+        if not rows and kind is None:
+            self._unknown(place)  # whether a value follows is not known
+        elif following is None and kind != UNREAD:
             self._fault("has no value", place)
-        elif _among(base, engine.model_flags):
+        elif following is not None and kind == MODEL:
             self.found.model = StatedTerm(following.text, word.line, name)
-        elif of_file:
+        elif following is not None and kind == FILE:
             self._settings(following.text, place)
-        elif of_object or (rows and rows[0].key is not None):
+        elif following is not None and (kind == OBJECT or (rows and rows[0].key is not None)):
             self._object(rows, following.text, path, place)
-        elif rows:
+        elif following is not None and rows:
             self._note(rows[0], following.text, place)
-        return not rows
+        return not rows and not (marked and kind is None)
 
     def _note(self, row: EngineFlag, text: object, place: _Place) -> None:
         """Note the value of a flag, a key or a variable in our words."""
@@ -338,15 +340,11 @@ class _Reader:
         others = [row for row in engine.flags if _among(place.name.partition(".")[0], (*row.flags, *row.off))]
         if others:
             row = others[0]
-            self._fault(
-                f"is no flag of {what}",
-                place,
-                f"from {row.since}" if row.until is None else f"{row.since} to {row.until}",
-            )
+            when = f"from {row.since}" if row.until is None else f"{row.since} to {row.until}"
+            self._fault(f"is no flag of {what}", place, when)
             return
-        stated = (flag for row in self.dialect.rows for flag in (*row.flags, *row.off))
-        passed = engine.ignored
-        near = nearest(place.name, [*stated, *passed.values, *passed.objects, *passed.switches])
+        stated = [flag for row in self.dialect.rows for flag in (*row.flags, *row.off)]
+        near = nearest(place.name, [*stated, *(flag for flag, kind in self.passed.items() if kind != UNREAD)])
         self._fault(f"is not known of {what}", place, "--ignore-flags with its name, where it changes nothing", near)
 
     def _object(self, rows: Sequence[EngineFlag], text: str, path: str, place: _Place) -> None:
