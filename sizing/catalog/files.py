@@ -112,7 +112,8 @@ def write_bytes(path: Path, content: bytes, fault: Callable[[str], Fault] | None
             _check_kind(path.stat().st_mode, file, _WRITABLE)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_WAIT
         descriptor = os.open(path, flags, 0o666)  # without waiting for a reader: where there is none, this fails
-        os.set_blocking(descriptor, True)
+        if hasattr(os, "O_NONBLOCK"):
+            os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
     except (OSError, ValueError) as error:

@@ -98,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
     left (`| head`), who did not hear the answer either.
     """
     if sys.stderr is None:  # closed (2>&-): what is printed to None would go to stdout
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open until the end
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the end
     try:
         if sys.stdout is None:
             raise OutputError()

@@ -61,18 +61,11 @@ def junit(remarks: Sequence[Remark], day: date) -> str:
     root = ElementTree.Element("testsuites")
     for number, (suite, cases) in enumerate(_suites(remarks)):
         failed = sum(case.level == "error" for case in cases)
-        counts = {"tests": len(cases), "failures": failed, "errors": 0}
         about = {
-            "name": printable(suite),
-            "package": "llmsize",
-            "id": number,
-            "timestamp": f"{day.isoformat()}T00:00:00",
-            "hostname": "localhost",
-            "time": "0",
-        }
-        holder = ElementTree.SubElement(
-            root, "testsuite", {key: str(value) for key, value in {**about, **counts}.items()}
-        )
+            "name": printable(suite), "package": "llmsize", "id": number, "timestamp": f"{day.isoformat()}T00:00:00",
+            "hostname": "localhost", "time": "0", "tests": len(cases), "failures": failed, "errors": 0,
+        }  # fmt: skip
+        holder = ElementTree.SubElement(root, "testsuite", {key: str(value) for key, value in about.items()})
         ElementTree.SubElement(holder, "properties")
         for case in cases:
             entry = ElementTree.SubElement(
@@ -96,17 +89,8 @@ def sarif(remarks: Sequence[Remark], day: date) -> str:
         {"id": rule, "name": rule, "shortDescription": {"text": f"llmsize check: {rule}"}}
         for rule in dict.fromkeys(r.rule for r in remarks)
     ]
-    driver = {
-        "name": "llmsize",
-        "version": __version__,
-        "informationUri": "https://pypi.org/project/llmsize/",
-        "rules": rules,
-    }
-    run = {
-        "tool": {"driver": driver},
-        "columnKind": "utf16CodeUnits",
-        "results": [_result(remark) for remark in remarks],
-    }
+    driver = {"name": "llmsize", "version": __version__, "rules": rules}
+    run = {"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": [_result(each) for each in remarks]}
     return json.dumps({"$schema": SARIF, "version": "2.1.0", "runs": [run]}, indent=2)
 
 

@@ -30,7 +30,12 @@ def _lines(part: Started) -> Iterator[str]:
         else f"One replica{role}: start this on"
     )
     yield f"# {count} {where} ({part.dialect.title} {part.dialect.version})."
-    said = {"gpu": part.gpu_type.id, "replicas": launched.replicas, "engine": f"{engine.name}:{part.dialect.version}"}
+    said = {
+        "name": part.name,
+        "gpu": part.gpu_type.id,
+        "replicas": launched.replicas,
+        "engine": f"{engine.name}:{part.dialect.version}",
+    }
     if part.args.file is not None and engine.file is not None:
         yield f"cat > {engine.file.name} <<'YAML'\n{part.args.file}YAML"
     if part.nodes > 1:

@@ -81,7 +81,8 @@ def _within(container: Container) -> tuple[Word, ...] | None:
 def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
     """What a command starts where that is an engine: by itself, or in a container of its image."""
     words, said = command.words, command.said
-    found = Container("deployment", (), words, variables=dict(command.variables), files=dict(files))
+    name = said["name"].text if "name" in said else "deployment"
+    found = Container(name, (), words, variables=dict(command.variables), files=dict(files))
     found.lines = {"command": words[0].line, **{name: word.line for name, word in said.items()}}
     found.labels = tuple(said[name].text for name in ("gpu",) if name in said)
     if "replicas" in said and said["replicas"].text.isdecimal():

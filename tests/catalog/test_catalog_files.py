@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizing.catalog.files import MAX_FILE_BYTES, DataFile, read_json, read_yaml, validate
+from sizing.catalog.files import MAX_FILE_BYTES, DataFile, read_json, read_yaml, validate, write_bytes
 from sizing.catalog.yaml import MAX_DEPTH, spots
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
@@ -337,3 +338,11 @@ def test_any_mixture_of_plausible_lines_is_read_or_refused(scratch: Path, lines:
 def test_lines_are_those_of_an_editor(text: str) -> None:
     """YAML ends lines at three more characters, and knows no pairs of escapes; neither moves or loses a line."""
     assert spots(text, "file")[("c",)].line == 3
+
+
+def test_a_file_is_written_where_the_system_has_no_such_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no O_NONBLOCK, and no set_blocking for files."""
+    monkeypatch.delattr(os, "O_NONBLOCK", raising=False)
+    monkeypatch.delattr(os, "set_blocking", raising=False)
+    write_bytes(tmp_path / "k.yaml", b"a: 1\n")
+    assert (tmp_path / "k.yaml").read_bytes() == b"a: 1\n"
