@@ -99,9 +99,8 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
     from sizing.report.check import document, record, remarks
 
     if checked.faults:  # an annotation where the input itself is wrong, beside the line on stderr
-        print_text(
-            WRITERS[output](remarks_of((fault.message, fault.file, fault.line) for fault in checked.faults), today())
-        )
+        wrong = remarks_of((fault.message, fault.file, fault.line) for fault in checked.faults)
+        print_text(WRITERS[output](wrong, today()))
         check(checked)
     report = record(checked.value, baseline.value)
     if output in WRITERS:
@@ -122,17 +121,13 @@ def _policy(values: Mapping[str, Any]) -> Policy:
     from sizing.specs.launch import Policy
 
     flags = {option.name: option.flags[0] for option in POLICY_OPTIONS}
-    stated = {
-        name: scalar(value) if isinstance(value, str) else value
-        for name in flags
-        if (value := values[name]) is not None
-    }
+    given = {name: values[name] for name in flags if values[name] is not None}
+    stated = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
     try:
         return Policy.model_validate(stated)
     except ValidationError as error:
-        raise InputError(
-            faults_of(error, Policy, stated, lambda path: (None, None, flags[str(path[0])], None))
-        ) from None
+        faults = faults_of(error, Policy, stated, lambda path: (None, None, flags[str(path[0])], None))
+        raise InputError(faults) from None
 
 
 def _filled(values: Mapping[str, Any]) -> Filled:
@@ -153,11 +148,8 @@ def _baseline(path: str | None) -> Mapping[str, Any] | None:
     if path is None:
         return None
     found = read_json(path).data
-    deployments = found.get("deployments")
-    if (
-        found.get("schema") != SCHEMA
-        or not isinstance(deployments, list)
-        or not all(isinstance(d, dict) and "name" in d for d in deployments)
-    ):
+    each = found.get("deployments")
+    named = isinstance(each, list) and all(isinstance(one, dict) and "name" in one for one in each)
+    if found.get("schema") != SCHEMA or not named:
         raise InputError("is no result of llmsize check", file=path, allowed="what `llmsize check --json` wrote")
     return found

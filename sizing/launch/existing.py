@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -123,23 +123,22 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
         return None
     document = DataFile(found[0].data, asked.file, text)
     spec = validate(DeploymentFile, document)
-    read_ = []
-    for number, launched in enumerate(spec.deployments):
-        at = (OWN, number)
-        lines: dict[str, int | None] = {
-            name: document.line((*at, "serving", name)) for name in launched.serving.model_fields_set
-        }
-        lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
-        lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
-        gpu = None if launched.gpu is None else profiles.load_gpu(launched.gpu).id
-        update = {
-            "gpu": asked.settled("gpu", gpu, lines.get("gpu"), _said_gpu(asked)),
-            "replicas": asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas),
-        }
-        whole = launched.model_copy(update=update)
-        _check_said(whole.name, (whole.model, whole.gpu, whole.replicas), asked, lines["command"])
-        read_.append(Existing(whole, asked.file, lines, (), spec.demand, spec.policy))
-    return read_
+    parts = [Part(partial(_of_own, number, spec, document, asked)) for number in range(len(spec.deployments))]
+    check(*parts)
+    return [part.value for part in parts]
+
+
+def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: _Asked) -> Existing:
+    launched, at = spec.deployments[number], (OWN, number)
+    lines = {name: document.line((*at, "serving", name)) for name in launched.serving.model_fields_set}
+    lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
+    lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
+    gpu = None if launched.gpu is None else profiles.load_gpu(launched.gpu).id
+    gpu = asked.settled("gpu", gpu, lines.get("gpu"), _said_gpu(asked))
+    replicas = asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas)
+    _check_said(launched.name, (launched.model, gpu, replicas), asked, lines["command"])
+    whole = launched.model_copy(update={"gpu": gpu, "replicas": replicas})
+    return Existing(whole, asked.file, lines, (), spec.demand, spec.policy)
 
 
 def _of_script(text: str, asked: _Asked) -> list[Existing]:
@@ -151,12 +150,7 @@ def _of_script(text: str, asked: _Asked) -> list[Existing]:
 
 def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
     stated = containers(text, asked.file, asked.facts)
-    closed = [
-        _closed(each, variable, asked.file)
-        for each in stated
-        for part, variable in asked.facts.closed_images.items()
-        if part in each.image
-    ]
+    closed = [fault for each in stated for fault in _closed(each, asked)]
     if closed:
         raise InputError(closed)
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
@@ -165,13 +159,14 @@ def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
 
-def _closed(found: Container, variable: str, file: str) -> Fault:
-    """The fault of an image that picks engine and layout by itself."""
-    stated = found.variables.get(variable)
-    by = f"{variable}{'' if stated is None else f' ({stated})'}"
-    what = f"picks its engine, precision and layout as it starts, by {by}: the file says none of them"
-    allowed = f"the command that its log shows, or `{OWN}:` with its layout"
-    return Fault(what, file, found.lines.get("image"), found.image, allowed)
+def _closed(found: Container, asked: _Asked) -> Iterator[Fault]:
+    """Yield the fault of an image that picks engine and layout by itself."""
+    for part, variable in asked.facts.closed_images.items():
+        if part in found.image:
+            by = f"{variable} ({found.variables[variable]})" if variable in found.variables else variable
+            what = f"picks its engine, precision and layout as it starts, by {by}: the file says none of them"
+            allowed = f"the command that its log shows, or `{OWN}:` with its layout"
+            yield Fault(what, asked.file, found.lines.get("image"), found.image, allowed)
 
 
 def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> list[Existing]:
@@ -185,15 +180,14 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
     parts = [Part(partial(_existing, container, asked)) for container in found]
     check(*parts)
     read_ = [part.value for part in parts]
-    roles = {each.launched.role for each in read_}
-    return read_ if {"prefill", "decode"} <= roles else [_alone(each) for each in read_]
-
-
-def _alone(found: Existing) -> Existing:
-    """A deployment without a partner: one that only its name puts into a pool does all of a request."""
-    return (
-        found if "role" in found.lines else found._replace(launched=found.launched.model_copy(update={"role": "whole"}))
-    )
+    if {"prefill", "decode"} <= {each.launched.role for each in read_}:
+        return read_
+    # One that only its name puts into a pool, without a partner, does all of a request.
+    whole = {"role": "whole"}
+    return [
+        each if "role" in each.lines else each._replace(launched=each.launched.model_copy(update=whole))
+        for each in read_
+    ]
 
 
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
@@ -290,7 +284,7 @@ def _data(
         serving["max_model_len"] = model.spec.max_position
     if model is not None and is_quantised(model):
         data.pop("precision", None)  # the flag says how to read the checkpoint
-    ranks, nodes = data.setdefault("replicas", 1), nodes_of(args, dialect) or 1
+    ranks, nodes = data["replicas"], nodes_of(args, dialect) or 1
     gpus = _gpus_of_pod(container, asked.facts)
     if gpus is not None:
         whole = gpus * (container.pods if container.pods > 1 else nodes)
@@ -395,18 +389,17 @@ def _rents(gpu: str, instances: Sequence[str]) -> bool:
 
 def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mapping[str, int | None]) -> Launched:
     """The deployment of plain data. Raises InputError with each fault at the line of its flag."""
+    places = {name: (line, name) for name, line in lines.items()}
+    places |= {term: (stated.line, stated.flag) for term, stated in args.terms.items()}
+
+    def place(path: tuple[str | int, ...]) -> tuple[str | None, int | None, str, str | None]:
+        names = (*map(str, reversed(path)), "spec_tokens", "tp")
+        line, name = next((places[each] for each in names if each in places), (None, names[0]))
+        return asked.file, line, name, None
+
     try:
         return Launched.model_validate({name: value for name, value in data.items() if value is not None})
     except ValidationError as error:
-        flags = {str(term): stated.flag for term, stated in args.terms.items()}
-
-        def place(path: tuple[str | int, ...]) -> tuple[str | None, int | None, str, str | None]:
-            name = str(path[-1]) if path else ""
-            term = next(
-                (each for each in (name, *map(str, path), "spec_tokens", "tp") if each in flags or each in lines), name
-            )
-            return asked.file, lines.get(term), flags.get(term, term), None
-
         raise InputError(faults_of(error, Launched, data, place)) from None
 
 

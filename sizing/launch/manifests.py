@@ -32,6 +32,7 @@ DEVICES = ("deploy", "resources", "reservations", "devices")
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
+SPECS = ("extraPodSpec", "extraConfig")  # of charts: what goes to the pod as it is
 MOST_NODES = 200_000  # of a file, aliases followed
 GPU_LABEL = "llmsize/gpu"
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
@@ -104,12 +105,8 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
     files, scaled = _files(found), _scaled(found)
-    return [
-        container
-        for document in found
-        for node in _nodes(document, file)
-        if (container := _container(node, facts, files, scaled)) is not None
-    ]
+    nodes = (node for document in found for node in _nodes(document, file))
+    return [each for node in nodes if (each := _container(node, facts, files, scaled)) is not None]
 
 
 def _nodes(document: YamlDocument, file: str) -> Iterator[_Node]:
@@ -155,14 +152,11 @@ def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
     """The files that ConfigMaps and configs of Compose hold, by their names, with their first lines."""
     held: dict[str, tuple[str, int]] = {}
     for document in found:
-        inside = [("data", name, text) for name, text in _mapping(_at(document.data, "data")).items()]
-        inside += [
-            ("configs", name, _at(each, "content")) for name, each in _mapping(_at(document.data, "configs")).items()
-        ]
-        for section, name, text in inside:
-            spot = document.spots.get((section, name, "content")) or document.spots.get((section, name))
-            if isinstance(text, str):
-                held[name] = (text, (spot.line if spot else 0) + 1)
+        for section, *steps in (("data",), ("configs", "content")):
+            for name, each in _mapping(_at(document.data, section)).items():
+                text, spot = _at(each, *steps), document.spots.get((section, name, *steps))
+                if isinstance(text, str):
+                    held[name] = (text, (spot.line if spot else 0) + 1)
         for service in _mapping(_at(document.data, SERVICES)).values():
             for mount in _list(_at(service, "configs")):
                 source, target = (_at(mount, name) for name in ("source", "target"))
@@ -205,12 +199,10 @@ def _container(
     sizes = (each["size"] for each in holders if WORKER in each and "size" in each)
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
     _selected(found, node, facts)
-    uris = (
-        value
-        for each in holders
-        for value in (*(each.get(name) for name in MODELS), _at(each, "modelArtifacts", "uri"))
-    )
-    found.model = next((uri.removeprefix("hf://") for uri in uris if isinstance(uri, str)), None)
+    named = [
+        _at(each, *steps) for each in holders for steps in (*((name,) for name in MODELS), ("modelArtifacts", "uri"))
+    ]
+    found.model = next((uri.removeprefix("hf://") for uri in named if isinstance(uri, str)), None)
     return found
 
 
@@ -337,12 +329,8 @@ def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:
     holders, metadata = node.holders, _at(node.document.data, "metadata")
     stated = [_mapping(_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
     labels = [str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each]
-    pairs = [
-        pair
-        for holder in holders
-        for each in (holder, _mapping(holder.get("extraPodSpec")), _mapping(holder.get("extraConfig")))
-        for pair in (*_mapping(each.get("nodeSelector")).items(), *_affinities(each))
-    ]
+    around = [each for holder in holders for each in (holder, *(_mapping(holder.get(name)) for name in SPECS))]
+    pairs = [pair for each in around for pair in (*_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)
     instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
     found.labels, found.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))

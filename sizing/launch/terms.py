@@ -179,34 +179,23 @@ def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> di
     Ranks that share nothing are replicas of their own. Raises InputError for sizes that do not divide.
     """
     given = {term: stated.value for term, stated in read.terms.items()}
-    serving: dict[str, Any] = {name: given[name] for name in SERVED if name in given}
     sizes, replicas = _sizes(read.terms, dialect, experts=experts, file=file)
-    serving |= sizes
+    served = (*SERVED, "limit_mm_per_prompt")
+    serving: dict[str, Any] = {**sizes, **{name: given[name] for name in served if given.get(name, False) is not False}}
     if "max_num_seqs" in given:
-        ranks = serving.get("dp", 1) * replicas if dialect.engine.sequences_of == "replica" else 1
+        ranks = sizes["dp"] * replicas if dialect.engine.sequences_of == "replica" else 1
         serving["max_num_seqs"] = max(1, int(given["max_num_seqs"]) // ranks)
     if "prefix_caching" in given or "no_prefix_caching" in given:
         serving["prefix_caching"] = given.get("prefix_caching", not given.get("no_prefix_caching", False))
-    serving |= {name: given[name] for name in ("pp_layers", "limit_mm_per_prompt") if name in given}
-    if isinstance(serving.get("pp_layers"), int):
-        serving["pp_layers"] = [serving["pp_layers"]]
+    if "pp_layers" in given:
+        serving["pp_layers"] = str(given["pp_layers"])
     way = given.get("all2all_backend")
-    if way not in (None, "allgather") and given.get("deepep_mode") == "high_throughput":
-        way = "high_throughput"
     if way is not None and experts:
-        serving["all2all_backend"] = way
-    data: dict[str, Any] = {
-        "serving": {name: value for name, value in serving.items() if value is not False or name == "prefix_caching"}
-    }
-    data |= {name: given[name] for name in ("kv_precision", "precision", "role", "connector") if name in given}
-    if data.get("role") == "whole":
-        data.pop("connector", None)
-    return {
-        **data,
-        **_speculation(given),
-        **_adapters(given, dialect),
-        **({"replicas": replicas} if replicas > 1 else {}),
-    }
+        normal = way != "allgather" and given.get("deepep_mode") == "high_throughput"
+        serving["all2all_backend"] = "high_throughput" if normal else way
+    named = ("kv_precision", "precision", "role", *(() if given.get("role") == "whole" else ("connector",)))
+    data = {"serving": serving, "replicas": replicas, **{name: given[name] for name in named if name in given}}
+    return {**data, **_speculation(given), **_adapters(given, dialect)}
 
 
 def _sizes(

@@ -89,6 +89,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
     answer = None if held is None else held.answer
     sure = None if held is None else held.sure
     used = None if held is None else held.utilisation
+    findings = (FindingRecord(checked.name, f.rule, f.level, f.message, f.file, f.line) for f in checked.findings)
     demanded = checked.question.target.requests_per_s if checked.question else None
     return filled(
         CheckedRecord,
@@ -106,9 +107,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         chance=None if sure is None else sure.chance,
         simulated=None if held is None else held.verified,
         assumed=tuple(note for part in checked.parts for note in part.assumed),
-        findings=tuple(
-            FindingRecord(checked.name, f.rule, f.level, f.message, f.file, f.line) for f in checked.findings
-        ),
+        findings=tuple(findings),
     )
 
 
@@ -204,9 +203,8 @@ def sections(record: CheckReport) -> Iterator[Section]:
         failed = [found.rule for found in each.findings if found.verdict == "error"]
         said = f"{each.name}: fails {', '.join(failed)}" if failed else f"{each.name}: passes"
         yield Facts((screen.verdict(said, good=each.passed), *_about(each)))
-        yield Table(
-            FINDINGS, each.findings, "/deployments", notes=tuple(Line(note, style=screen.DIM) for note in _notes(each))
-        )
+        notes = tuple(Line(note, style=screen.DIM) for note in _notes(each))
+        yield Table(FINDINGS, each.findings, "/deployments", notes=notes)
     if record.changes is not None:
         yield Table(CHANGES, record.changes, "/changes", "Since the earlier check")
 
@@ -216,11 +214,8 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     price = "" if each.usd_per_hour is None else f", {money(each.usd_per_hour)}/h"
     yield Line(f"{gpus}{price}", "Runs")
     yield Line(each.model, "Model")
-    sure = (
-        "" if each.chance is None else f"in {percent(each.chance)} of published runs like it demand and limits are kept"
-    )
-    if sure:
-        yield Line(sure, "Sure")
+    if each.chance is not None:
+        yield Line(f"in {percent(each.chance)} of published runs like it demand and limits are kept", "Sure")
 
 
 def _notes(each: CheckedRecord) -> Iterator[str]:

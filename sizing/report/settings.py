@@ -97,18 +97,9 @@ def _files() -> tuple[FileRow, ...]:
 
 def record_of_all(options: Iterable[Field], known: Configuration) -> KnownReport:
     """Every option that can be set."""
-    in_force = known.in_force
-    return KnownReport(
-        tuple(
-            KnownRow(
-                option.name,
-                PREFIX + option.name.upper(),
-                _text(in_force[option.name].value) if option.name in in_force else None,
-                option.help,
-            )
-            for option in options
-        )
-    )
+    stated = {name: _text(setting.value) for name, setting in known.in_force.items()}
+    rows = (KnownRow(each.name, PREFIX + each.name.upper(), stated.get(each.name), each.help) for each in options)
+    return KnownReport(tuple(rows))
 
 
 def _text(value: object) -> str:
