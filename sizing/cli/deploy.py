@@ -43,7 +43,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     from sizing.question.question import load_data
     from sizing.question.values import Part, options_of
 
-    target, tool = values["target"] or "kubernetes", values["benchmark"]
+    target, tool, output = values["target"] or "kubernetes", values["benchmark"], values["output"]
     asked = Part(lambda: check_target(target))
     known = Part(lambda: check_tool(tool))
     stated = options_of(QUESTION_OPTIONS, {**values, "engine": _engine(target, workload, values)})
@@ -56,10 +56,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
     text = json_line(written) if values["json"] else written.benchmark or written.text
-    if values["output"] is None:
-        print_text(text)
-    else:
-        write_file(expanded(values["output"]), "--output", f"{text}\n".encode())
+    print_text(text) if output is None else write_file(expanded(output), "--output", f"{text}\n".encode())
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:

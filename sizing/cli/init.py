@@ -69,7 +69,7 @@ def _check(text: str) -> None:
 def _answers(
     ask: Callable[[DiscoveryQuestion, str], str],
     wrong: Callable[[str, Iterable[Fault]], None],
-    heard: Callable[[Any], None] = lambda answer: None,
+    heard: Callable[[object], None] = lambda answer: None,
 ) -> dict[str, Any]:
     """The answers to all questions that apply: `ask` gives the text of one, `wrong` is told why a text is none, `heard` what it is."""
     from sizing.question.discovery import QUESTIONS, REST
@@ -133,7 +133,7 @@ def _asked() -> dict[str, Any]:
         except EOFError:
             raise KeyboardInterrupt from None
 
-    def heard(answer: Any) -> None:
+    def heard(answer: object) -> None:
         if said := getattr(answer, "said", None):
             complain(f"{getattr(answer, 'length', '')} {said}".strip())
 
