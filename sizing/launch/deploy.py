@@ -85,7 +85,7 @@ def deploy(
         what = f"a replica of {parts[0].gpus} GPUs takes {parts[0].nodes} nodes, which a {target} file does not state"
         raise InputError(what, field=f"--for {target}", allowed="kubernetes, or the engine's own command")
     head = [f"# {line}" for line in _head(answer, question, parts)]
-    head += _routed(answer, question, target)
+    head += (*_routed(answer, question, target), *_joined(parts[0]))
     first = parts[0]
     return Written(
         target,
@@ -109,6 +109,16 @@ def _routed(answer: Answer, question: Question, target: str) -> Iterator[str]:
         yield BY_SERVICE if target in ("kubernetes", "kserve") else BY_ROUTER
     if prefix is not None and prefix.routing == "affinity" and not answer.separate and answer.pool.count > 1:
         yield AFFINE
+
+
+def _joined(part: Started) -> Iterator[str]:
+    """Yield what the estimate counts on between the nodes of a replica."""
+    sheet = part.gpu_type.gpu.datasheet
+    rate, link = sheet.node.inter_node_gbit_per_s_per_gpu, sheet.link
+    if part.nodes > 1 and link is not None and part.gpus <= sheet.island_gpus:
+        yield f"# The estimate counts on nodes of a replica that {link.kind} joins, as in one rack."
+    elif part.nodes > 1 and rate is not None:
+        yield f"# The estimate counts on a network of {rate:g} Gbit/s a GPU between the nodes of a replica."
 
 
 def chosen(outcome: Outcome) -> tuple[Answer, Question]:

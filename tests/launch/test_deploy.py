@@ -149,6 +149,7 @@ def test_each_node_of_a_replica_has_its_command(engine: str, sizes: dict[str, in
     script = " ".join(deploy(outcome, engine.partition(":")[0]).text.replace("\\\n", " ").split())
     begin, end = script.split("# On each of the other nodes:")
     assert first in begin and further in end and "2 nodes with 8 x H100" in begin
+    assert "counts on a network of 400 Gbit/s a GPU" in begin
     group = next(yaml.safe_load_all(deploy(outcome).text))
     template = group["spec"]["leaderWorkerTemplate"]
     assert (group["kind"], group["spec"]["replicas"], template["size"]) == ("LeaderWorkerSet", 1, 2)
@@ -168,6 +169,7 @@ def test_a_replica_of_a_rack_takes_its_trays() -> None:
     question = sizing.ask(model="llama-3.1-70b", gpu="gb200", isl=1000, osl=200, rps=1, tp=8)
     text = deploy(sizing.estimate(question, simulated=False, relaxed=False), "vllm").text
     assert "2 nodes with 4 x GB200" in text and "--nnodes 2" in text
+    assert "counts on nodes of a replica that NVLink" in text
 
 
 @pytest.mark.parametrize("target", ["kserve", "compose"])
