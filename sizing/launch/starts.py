@@ -37,20 +37,20 @@ def _begins(words: Sequence[Word], phrase: str) -> int | None:
     return None
 
 
+def _named(words: Sequence[Word]) -> tuple[str, int] | None:
+    """The engine whose command words hold, and the number of words up to its end; None for none that is known."""
+    ends = ((name, _begins(words, phrase)) for name in engine_names() for phrase in flags_of(name).serves)
+    return next(((name, end) for name, end in ends if end is not None), None)
+
+
 def engine_of(container: Container) -> tuple[str, int] | None:
     """The engine that a container runs, and the words before its flags; None where it runs none that is known."""
-    for name in engine_names():
-        spec = flags_of(name)
-        for phrase in spec.serves:
-            begun = _begins(container.words, phrase)
-            if begun is not None:
-                return name, begun
-    inside = _within(container)
+    inside = None if _named(container.words) else _within(container)
     if inside is not None:
         container.words = inside
-        return engine_of(container)
-    if container.keyed:
-        return "vllm", 0
+    found = _named(container.words)
+    if found is not None or container.keyed:
+        return found or ("vllm", 0)
     own = not container.words or container.words[0].text.startswith("-")
     imaged = _image_of(container.image) if own else None
     return None if imaged is None else (imaged, 0)
@@ -58,10 +58,7 @@ def engine_of(container: Container) -> tuple[str, int] | None:
 
 def _image_of(image: str) -> str | None:
     """The engine of a container image, by its name; None for any other."""
-    for name in engine_names():
-        if any(part in image for part in flags_of(name).images):
-            return name
-    return None
+    return next((name for name in engine_names() if any(part in image for part in flags_of(name).images)), None)
 
 
 def _within(container: Container) -> tuple[Word, ...] | None:
@@ -71,7 +68,7 @@ def _within(container: Container) -> tuple[Word, ...] | None:
             continue
         script = shell.script(word.text, "", (word.line or 1) + (1 if "\n" in word.text else 0))
         for command in script.commands:
-            if any(_begins(command.words, phrase) is not None for phrase in _phrases()):
+            if _named(command.words):
                 container.variables |= command.variables
                 container.files |= script.files
                 return command.words
@@ -90,7 +87,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
     if "engine" in said:
         found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:
-        return found if any(_begins(words, phrase) is not None for phrase in _phrases()) else None
+        return found if _named(words) else None
     images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _image_of(word.text))
     at = next(images, None)
     if at is None:
