@@ -237,7 +237,8 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     launched = _validated(found, args.value, asked, lines)
     notes = tuple(note for note in (dialect.value[1], *container.notes) if note)
     again = tuple(args.value.again)
-    return Existing(launched, asked.file, lines, notes, again=again, nodes=nodes_of(args.value, dialect.value[0]))
+    nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
+    return Existing(launched, asked.file, lines, notes, again=again, nodes=nodes)
 
 
 def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: _Asked) -> ReadArgs:

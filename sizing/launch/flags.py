@@ -327,7 +327,9 @@ class _Reader:
         sized = _SIZED.match(written) if row.term in TOKENS else None
         value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
         wanted = _expected(row)
-        if wanted is not None and not wanted[1](value):
+        if wanted is not None and "$" in written:
+            self._fault(f"is set by {printable(written)}, which the file does not state", place, wanted[0])
+        elif wanted is not None and not wanted[1](value):
             self._fault(f"must be {wanted[0]}, not {written!r}", place)
         elif isinstance(value, (str, int, float)):
             self._take(row.term, value, place)
@@ -403,6 +405,7 @@ def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
             yield f"{prefix}{key}", value
 
 
+_PRODUCT = re.compile(r"\$\{=([\w*]+)\}")  # as shell words have it
 _VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 
 
@@ -412,5 +415,9 @@ def _substituted(words: Iterable[Word], variables: Mapping[str, str]) -> Iterato
     def value(found: re.Match[str]) -> str:
         return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
 
+    def product(found: re.Match[str]) -> str:
+        factors = [variables.get(factor, factor) for factor in found[1].split("*")]
+        return str(math.prod(map(int, factors))) if all(map(str.isdecimal, factors)) else found[0]
+
     for word in words:
-        yield Word(_VARIABLE.sub(value, word.text), word.line)
+        yield Word(_VARIABLE.sub(value, _PRODUCT.sub(product, word.text)), word.line)

@@ -30,6 +30,7 @@ ONE = ("Pod", "Deployment", "StatefulSet", "Job", "ReplicaSet")  # kinds that ru
 SERVICES = "services"  # of Compose
 DEVICES = ("deploy", "resources", "reservations", "devices")
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
+GROUP_SIZE = "LWS_GROUP_SIZE"  # which it sets in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
 SPECS = ("extraPodSpec", "extraConfig")  # of charts: what goes to the pod as it is
@@ -198,6 +199,7 @@ def _container(
     _gpus(found, node, facts)
     sizes = (each["size"] for each in holders if WORKER in each and "size" in each)
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
+    found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
     _selected(found, node, facts)
     named = [
         _at(each, *steps) for each in holders for steps in (*((name,) for name in MODELS), ("modelArtifacts", "uri"))

@@ -18,8 +18,8 @@ _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 ABOUT = "llmsize/"  # with which a comment says something of the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
 _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
-_OUTPUT = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)")
-UNKNOWN = "${_}"  # what another command prints
+_OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)")
+_OF_PRODUCT = re.compile(r"[\s${}]")
 MOST_WORDS = 10_000  # of a command: far beyond any that a person writes
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
@@ -95,9 +95,15 @@ def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: i
         yield first_line + start, "\n".join(held)
 
 
+def _reckoned(found: re.Match[str]) -> str:
+    """What a shell reckons, as one word (`${=A*8}`), or what another command prints, which is not known; of as many lines."""
+    word = "_" if found[1] is None else f"={_OF_PRODUCT.sub('', found[1])}"
+    return f"${{{word}}}" + "\n" * found[0].count("\n")
+
+
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
     """Yield the words of one command with their lines. Raises InputError for an open quote, and for far too many words."""
-    command = _OUTPUT.sub(lambda found: UNKNOWN + "\n" * found[0].count("\n"), _KUBERNETES.sub(r"${\1}", command))
+    command = _OUTPUT.sub(_reckoned, _KUBERNETES.sub(r"${\1}", command))
     text = io.StringIO(command)
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
     lexer.whitespace_split, lexer.commenters = True, "#"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
@@ -25,6 +24,8 @@ PLACE_OF = {
 
 def manifest(parts: Sequence[Started], target: str) -> str:
     """The documents of all parts as one file: keys in the order of the template, nothing folded."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # loaded where a manifest is written
+
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=False,  # of YAML, whose texts are quoted as JSON

@@ -444,6 +444,55 @@ def test_what_another_command_prints_ends_no_command() -> None:
     assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
 
 
+WIDE = """\
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: wide-ep}
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate:
+      spec:
+        nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}
+        containers:
+        - image: vllm/vllm-openai:v0.33.0
+          env: [{name: DP_SIZE_LOCAL, value: "8"}]
+          command: [/bin/bash, -c]
+          args:
+          - |
+            START_RANK=$(( ${LWS_WORKER_INDEX:-0} * DP_SIZE_LOCAL ))
+            exec vllm serve deepseek-ai/DeepSeek-V3 --enable-expert-parallel \\
+              --data-parallel-size $((LWS_GROUP_SIZE * DP_SIZE_LOCAL)) --data-parallel-size-local $DP_SIZE_LOCAL \\
+              --data-parallel-address $(LWS_LEADER_ADDRESS) --data-parallel-start-rank $START_RANK --max-num-seqs 64
+          resources: {limits: {nvidia.com/gpu: 8}}
+"""
+
+
+def test_sizes_that_a_group_of_pods_reckons(tmp_path: Path) -> None:
+    found = only(existing(written(tmp_path, WIDE), Filled()))
+    layout = layout_of(found.launched)
+    assert (layout.dp, layout.ep, found.launched.replicas, found.launched.reserved_gpus) == (16, 16, 1, 16)
+    assert found.launched.serving.max_num_seqs == 64 and found.nodes == 2
+    (told,) = faults(written(tmp_path, WIDE.replace("LWS_GROUP_SIZE *", "OTHER *")), Filled())
+    assert "--data-parallel-size: is set by ${=OTHER*DP_SIZE_LOCAL}, which the file does not state" in told
+
+
+def test_a_group_of_pods_says_its_nodes(tmp_path: Path) -> None:
+    """The rank is a variable, and the number of nodes the size of the group."""
+    words = [*NODES.replace("--nnodes 2", "--nnodes $(LWS_GROUP_SIZE)").split(), "--node-rank", "$(LWS_WORKER_INDEX)"]
+    pod = f"{{spec: {{{NODE}, containers: [{{image: 'lmsysorg/sglang:v0.5.9', command: {json.dumps(words)}, resources: {{limits: {{nvidia.com/gpu: 8}}}}}}]}}}}"
+    group = f"{{size: 2, leaderTemplate: {pod}, workerTemplate: {pod}}}"
+    text = f"kind: LeaderWorkerSet\nspec: {{replicas: 3, leaderWorkerTemplate: {group}}}\n"
+    found = only(existing(written(tmp_path, text), Filled()))
+    assert (found.launched.replicas, layout_of(found.launched).gpus, found.launched.reserved_gpus, found.nodes) == (
+        3,
+        16,
+        16,
+        2,
+    )
+
+
 NODES = "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --nnodes 2"
 
 
