@@ -26,13 +26,12 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
 from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
-from sizing.specs.units import MILLI
-from sizing.specs.workload import Serving, Workload
+from sizing.specs.units import MILLI, SECONDS_PER_HOUR
+from sizing.specs.workload import LATENCIES, Serving, Workload
 
 Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
-MILLION, SECONDS_PER_HOUR = 1e6, 3600.0
-LATENCIES = ("ttft", "itl", "e2e")
+MILLION = 1e6
 
 
 class CheckFinding(NamedTuple):

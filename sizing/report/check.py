@@ -11,8 +11,8 @@ from sizing.formats.words import money, number, percent, plural
 from sizing.launch.check import Checked
 from sizing.launch.terms import layout_of
 from sizing.report.parts import screen
+from sizing.specs.workload import LATENCIES
 
-LATENCIES = ("ttft", "itl", "e2e")
 SCHEMA = "llmsize.check/1"
 
 
