@@ -19,7 +19,7 @@ DEPLOY_OPTIONS = (
     Field("checkpoint", TEXT, ("--checkpoint",), "Checkpoint to load, as nvidia/Llama-3.1-70B-Instruct-FP8, where the question does not name one in its precision.", STARTED),
     Field("draft_model", TEXT, ("--draft-model",), "Checkpoint of the head that drafts (EAGLE, Medusa).", STARTED),
     Field("benchmark", TEXT, ("--benchmark",), "Write the benchmark that confirms the estimate instead: aiperf, vllm or guidellm.", STARTED),
-    Field("output", TEXT, ("--output", "-o"), "File to write, in place of standard output.", OUTPUT),
+    Field("output", TEXT, ("--output", "-o"), "File to write; standard output without it, or with -.", OUTPUT),
     Field("json", bool, ("--json",), "Write a JSON record with the text in it.", OUTPUT),
 )  # fmt: skip
 
@@ -56,7 +56,10 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
     text = json_line(written) if values["json"] else written.benchmark or written.text
-    print_text(text) if output is None else write_file(expanded(output), "--output", f"{text}\n".encode())
+    if output in (None, "-"):
+        print_text(text)
+    else:
+        write_file(expanded(output), "--output", f"{text}\n".encode())
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:

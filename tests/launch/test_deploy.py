@@ -191,6 +191,7 @@ def test_what_spreads_requests_over_replicas_is_said() -> None:
 def test_what_is_written_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.yaml"
     assert written(capsys, "chat", *SIZE) == (0, text := deploy(estimated()).text + "\n", "") and text
+    assert written(capsys, "chat", *SIZE, "-o", "-") == (0, text, "")
     assert written(capsys, "chat", *SIZE, "-o", str(path)) == (0, "", "")
     assert path.read_text(encoding="utf-8") == text
     code, _, err = written(capsys, "chat", *SIZE, "-o", str(tmp_path / "none" / "k.yaml"))
