@@ -218,24 +218,22 @@ class Scheduler:
         prompt = self.requests.isl[request]
         return cached_tokens(prompt, self.prefix_hit) if self.finds is None else self.finds(request, prompt)
 
+    def _free_units(self, decodes: bool) -> float:
+        """Units that decodes leave of a rank's budget: where the step is a pass of a pipeline, of those of all its microbatches."""
+        rules = self.rules
+        if not decodes:
+            return rules.budget
+        taken = self.batch.size * rules.tokens_per_decode / rules.ranks if rules.shared_budget else 0.0
+        return rules.budget * rules.microbatches - taken
+
     def _left(self) -> list[float]:
         """Units of the next step that prefilling requests (and decodes, where they share it) leave of each rank's budget."""
         rules = self.rules
-        budget = self._budget(rules.mixed and self.batch.size > 0)
-        left = [budget - (self._decoding_on_rank() if rules.shared_budget else 0)] * rules.ranks
-        if math.isinf(rules.budget):
-            return left
-        for prompt in self.prefilling.values():
-            left[prompt.rank] -= min(rules.units_per_request, prompt.left)
+        left = [self._free_units(rules.mixed and self.batch.size > 0)] * rules.ranks
+        if math.isfinite(rules.budget):
+            for prompt in self.prefilling.values():
+                left[prompt.rank] -= min(rules.units_per_request, prompt.left)
         return left
-
-    def _budget(self, decodes: bool) -> float:
-        """Units that a rank prefills in a step: where the step is a pass of a pipeline, those of all its microbatches."""
-        return self.rules.budget * (self.rules.microbatches if decodes else 1)
-
-    def _decoding_on_rank(self) -> float:
-        """Units of a rank's budget that decoding sequences take."""
-        return self.batch.size * self.rules.tokens_per_decode / self.rules.ranks
 
     def _fits_budget(self, request: int, left: float) -> bool:
         """A prompt that may not be cut must fit what is left on the emptiest rank, unless it is alone in the step.
@@ -290,8 +288,7 @@ class Scheduler:
         decodes = rules.mixed and self.batch.size > 0
         if decodes and not self._make_room(1):
             decodes = self.batch.size > 0
-        left = self._budget(decodes) - (self._decoding_on_rank() if rules.shared_budget and decodes else 0)
-        left_on = [max(left, 1.0)] * rules.ranks
+        left_on = [max(self._free_units(decodes), 1.0)] * rules.ranks
         pieces: list[Piece] = []
         for request, prompt in self.prefilling.items():
             units = min(rules.units_per_request, prompt.left, left_on[prompt.rank])
@@ -438,12 +435,11 @@ class Scheduler:
 
     def _release(self, request: int, tokens: float) -> None:
         """Free the cache of a decoding sequence with a context of `tokens`."""
-        if self.rules.reserve == "reserve":
-            self.pool.held_bytes -= self.held.pop(request)
-        else:
+        held = self.held.pop(request)
+        if self.rules.reserve != "reserve":
             self.pool.leave(tokens - 1, self.batch.step)
-            self.pool.held_bytes -= self.pool.need(tokens - 1, self.requests.isl[request])
-            del self.held[request]
+            held = self.pool.need(tokens - 1, self.requests.isl[request])
+        self.pool.held_bytes -= held
 
     def _finish(self, request: int, at: float) -> None:
         if request in self.held:  # it ended with its prompt and never decoded
@@ -484,10 +480,7 @@ class Scheduler:
             if request in self.held:  # still in prefill, which is not interrupted
                 break
             self.order.pop()
-        return self._last_joined()
-
-    def _last_joined(self) -> int | None:
-        return max(self.batch.joined, key=lambda r: self.batch.joined[r][0], default=None)
+        return max(joined, key=lambda r: joined[r][0], default=None)
 
     def _preempt(self, request: int) -> None:
         """Drop a sequence's cache; it goes to the head of the queue and its tokens are computed again."""
