@@ -44,8 +44,8 @@ class SizeVerdict(NamedTuple):
 class TriedSizes:
     """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
 
-    Steps count from the closed form's size. `refuted` are those that a simulation refuted, ascending, `high` is the first that
-    one confirmed. TriedSizes that a short run decides on are checked by a `thorough` one where the search ends.
+    Steps count from the closed form's size; `tried` has what a simulation said of each. Where the search ends and chance may
+    have decided, `next` is a size with what was measured of it so far.
     """
 
     first: Answer
@@ -54,10 +54,7 @@ class TriedSizes:
     bound: Answer
     next: Answer
     step: int = 0
-    thorough: bool = False
-    refuted: dict[int, SizeVerdict] = field(default_factory=dict)
-    high: int = -1
-    confirmed: SizeVerdict | None = None
+    tried: dict[int, SizeVerdict] = field(default_factory=dict)
     tries: int = 0
 
     @classmethod
@@ -66,70 +63,86 @@ class TriedSizes:
         return cls(first, question, data, first, first)
 
     @property
+    def _refuted(self) -> list[int]:
+        """The steps that were refuted, ascending, after one that no size has."""
+        return [-1, *sorted(step for step, verdict in self.tried.items() if not verdict.holds)]
+
+    @property
     def low(self) -> int:
         """The last step that was refuted."""
-        return max(self.refuted, default=-1)
+        return self._refuted[-1]
+
+    @property
+    def high(self) -> int | None:
+        """The first step beyond those that was confirmed."""
+        low = self.low
+        return min((step for step, verdict in self.tried.items() if verdict.holds and step > low), default=None)
+
+    @property
+    def confirmed(self) -> SizeVerdict | None:
+        """What was said of the smallest size that holds."""
+        return None if self.high is None else self.tried[self.high]
 
     @property
     def settled(self) -> bool:
         """Whether the confirmed size is the smallest that holds, beyond doubt."""
-        return self.confirmed is not None and (self.first.separate or (self._narrowed and self._doubtful is None))
+        return self.high is not None and (self.first.separate or (self._narrowed(self.high) and self._doubtful is None))
 
-    @property
-    def _narrowed(self) -> bool:
-        return self.high - self.low <= max(1, self._coarse(self.high))
+    def _narrowed(self, high: int) -> bool:
+        return high - self.low <= max(1, self._coarse(high))
 
     @property
     def _doubtful(self) -> int | None:
-        """The step next to the limit on which chance may have decided."""
-        assert self.confirmed is not None
-        if not self.confirmed.sure:
-            return self.high
-        return self.low if self.refuted and not self.refuted[self.low].sure else None
+        """The step next to the limit on which chance may have decided: of many replicas one more is not worth long runs."""
+        low, high = self.low, self.high
+        assert high is not None
+        if not self.tried[high].sure:
+            return high
+        return low if low in self.tried and not self.tried[low].sure and self._coarse(high) < 1 else None
 
     def judge(self, verdict: SizeVerdict) -> bool:
         """Note what a simulation says of the next size, and go on; False where there is no other to try."""
         self.tries += 1
-        if verdict.holds:
-            self.high, self.confirmed = self.step, verdict
-            self.refuted = {step: found for step, found in self.refuted.items() if step < self.step}
-            return self._onward()
+        self.tried[self.step] = verdict
+        if self.high is not None:
+            self._onward(self.high)
+            return True
         if self.first.separate:
             following = _following_pair(verdict.measured, self.question, self.data)
             if following is not None:
                 self.bound = self.next = following
             return following is not None and self.tries < RULES.tries_of_a_layout
-        before, self.refuted[self.step] = self.low, verdict
-        if self.confirmed is not None and self.step < self.high:
-            return self._onward()
-        self.confirmed = None
-        if len(self.refuted) >= RULES.tries_of_a_layout:
+        *_, before, low = self._refuted
+        if len(self.tried) >= RULES.tries_of_a_layout:
             return False
-        more = self._corrected(verdict.measured) - self.low
-        again = 2 * (self.low - before) if before >= 0 else 1
-        return self._at(self.low + max(1, again, more if before >= 0 else more // 2))
+        more = self._corrected(verdict.measured) - low
+        again = 2 * (low - before) if before >= 0 else 1
+        return self._at(low + max(1, again, more if before >= 0 else more // 2))
 
-    def _onward(self) -> bool:
-        """Go to where the limit should be met, by the logarithm of what was missed; every other time to the middle."""
-        assert self.confirmed is not None
+    def _onward(self, high: int) -> None:
+        """Go to where the limit should be met, by the two sizes that came nearest; every third time to the middle."""
         if self.settled:
-            self.bound = self.confirmed.corrected
-        elif self._narrowed:
+            self.bound = self.tried[high].corrected
+        elif self._narrowed(high):
             assert self._doubtful is not None
-            self._at(self._doubtful, thorough=True)
+            self._at(self._doubtful)
+            self.next = self.tried[self.step].measured
         else:
-            low, high, wide = self.low, math.log(max(self.confirmed.missed, TINY)), self.high - self.low
-            over = math.log(self.refuted[low].missed) if self.refuted and self.refuted[low].missed < math.inf else 0.0
-            share = over / (over - high) if self.tries % 2 and over > 0 > high else 0.5
-            self._at(min(self.high - 1, max(low + 1, low + math.ceil(share * wide))))
-        return True
+            low, aim = self.low, (self.low + high) / 2
+            missed = {step: math.log(max(of.missed, TINY)) for step, of in self.tried.items() if of.missed < math.inf}
+            nearest = sorted(missed, key=lambda step: abs(missed[step]))[:2]
+            if self.tries % 3 and len(nearest) > 1:
+                one, other = nearest
+                slope = (missed[one] - missed[other]) / (one - other)
+                aim = one - missed[one] / slope if slope < 0 else aim
+            self._at(min(high - 1, max(low + 1, math.ceil(aim))))
 
-    def _at(self, step: int, *, thorough: bool = False) -> bool:
+    def _at(self, step: int) -> bool:
         """Go to a step; False where the demand has no such size."""
         pool = self._sized(step)
         if pool is None:
             return False
-        self.step, self.next, self.thorough = step, Answer((pool,)), thorough
+        self.step, self.next = step, Answer((pool,))
         least = self._sized(self.low + 1) if self.low + 1 < step else pool
         assert least is not None
         self.bound = Answer((least,))
@@ -178,7 +191,7 @@ class TriedSizes:
 
     def _coarse(self, step: int) -> int:
         if not self._scales or self._share is not None:
-            return 1
+            return 0
         return round(RULES.coarse * (self.first.pool.count + step))
 
 

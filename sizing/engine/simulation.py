@@ -68,8 +68,8 @@ class Run:
     `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
     time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
     used at once. `measured_s` are the latencies of each
-    measured request of a steady load, in the order of arrival. Of prefill and decode replicas `parts` are what each served by itself,
-    and `transfer_s` is what a cache was on its way on average. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    measured request of a steady load, in the order of arrival, and the `gap` since the arrival before it. Of prefill and decode replicas
+    `parts` are what each served by itself, and `transfer_s` is what a cache was on its way on average. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
     """
 
     arrived: int
@@ -333,7 +333,7 @@ def measure(
         goodput_per_s=_good(limits, measured) * per_s,
         stable=stable,
         wasted=sum(record.wasted(stop) for record in records) / len(watches),
-        measured_s={name: measured.of(name) for name in LATENCIES} if traffic.warm_up else {},
+        measured_s={name: measured.of(name) for name in (*LATENCIES, "gap")} if traffic.warm_up else {},
         samples=tuple(records[0].samples) if records else (),
         requests=requests,
     )
@@ -349,7 +349,9 @@ class _MeasuredRequests(NamedTuple):
     done: NDArray[np.bool_]
 
     def of(self, name: str) -> NDArray[np.float64]:
-        """TTFT, E2E, or ITL as the mean over the tokens after the first, of those with any, in the order of arrival."""
+        """TTFT, E2E, `gap`, or ITL as the mean over the tokens after the first, of those with any, in the order of arrival."""
+        if name == "gap":
+            return _where(np.diff(self.arrival, prepend=0.0), self.done)
         if name == "ttft":
             return _where(self.first - self.arrival, self.done)
         if name == "e2e":

@@ -1,0 +1,95 @@
+"""When a simulation decides: what chance leaves open, and how more requests are added to a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from builders import ask, data, option, real_model
+
+from sizing.answers.answer import Answer
+from sizing.answers.search import search, with_count
+from sizing.answers.sizes import RULES
+from sizing.answers.verify import driven, is_sure, meets, simulated, verify
+from sizing.engine.simulation import Run
+from sizing.question.question import Question
+from sizing.specs.workload import Limit, Limits
+
+SEEDS = 12
+
+
+@cache
+def asked(limit_ms: float = 30.0) -> Question:
+    return ask(
+        real_model("llama-3.1-8b"),
+        isl=500,
+        osl=50,
+        demand={"requests_per_s": 20.0},
+        limits={"itl": f"{limit_ms}ms"},
+    ).with_(gpu_types=(option("a100-sxm-80gb"),), precisions=(None,))
+
+
+@cache
+def size() -> Answer:
+    best = search(asked(), data()).best
+    assert best is not None
+    return Answer((with_count(best.pool, 1, asked(), data()),))
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    found = [driven(size(), asked(), RULES.requests, seed).run for seed in range(SEEDS)]
+    return tuple(run for run in found if run is not None)
+
+
+def sure_at(run: Run, limit_s: float, statistic: str = "mean") -> bool:
+    return is_sure(run, Limits(itl=Limit(statistic=statistic, seconds=limit_s)))
+
+
+def test_a_mean_is_as_sure_as_runs_of_other_arrivals_are_alike() -> None:
+    """Where half of such runs would say otherwise it is not sure; five times as far off as they differ, it is."""
+    means = np.array([run.latencies_s["itl"]["mean"] for run in runs()])
+    spread = float(means.std(ddof=1))
+    at_mean = [sure_at(run, float(run.latencies_s["itl"]["mean"]) / (1 + RULES.missed) + spread / 4) for run in runs()]
+    beyond = [sure_at(run, float(run.latencies_s["itl"]["mean"]) - 5 * spread) for run in runs()]
+    assert not any(at_mean) and sum(beyond) >= SEEDS - 1
+
+
+def test_long_waits_that_come_in_clusters_are_not_ruled_out_by_one_calm_run() -> None:
+    """A thousand requests of which none was beyond the limit, though all of a hundred in a row came near it."""
+    calm = np.linspace(0.4, 0.5, RULES.requests)
+    near = calm.copy()
+    near[:100] = 0.95
+    limits = Limits(ttft=Limit(statistic="p99", seconds=1.0))
+    run = runs()[0]
+
+    def waiting(values_s: np.ndarray) -> Run:
+        found = {**run.latencies_s, "ttft": {"mean": float(values_s.mean()), "p99": float(np.quantile(values_s, 0.99))}}
+        return replace(run, latencies_s=found, measured_s={**run.measured_s, "ttft": values_s})
+
+    assert is_sure(waiting(calm), limits) and not is_sure(waiting(near), limits)
+
+
+def test_more_requests_are_added_to_what_was_measured() -> None:
+    """With a limit at the mean chance decides, so that they are driven to the end; means are of all of them."""
+    mean_s = runs()[0].latencies_s["itl"]["mean"]
+    at_limit = asked(round(1000 * mean_s, 3))
+    some = simulated(size(), at_limit, most=RULES.longer)
+    more = simulated(some, at_limit, most=2 * RULES.longer)
+    assert some.run is not None and more.run is not None
+    assert (some.run.completed, more.run.completed) == (5 * RULES.requests, 9 * RULES.requests)
+    assert more.run.measured_s["itl"][: some.run.completed] == pytest.approx(some.run.measured_s["itl"])
+    assert more.run.latencies_s["itl"]["mean"] == pytest.approx(more.run.measured_s["itl"].mean())
+    assert more.run.requests_per_s == pytest.approx(more.run.completed / more.run.duration_s)
+
+
+def test_the_size_found_holds_and_one_less_does_not() -> None:
+    question = asked().with_(limits=Limits(ttft=Limit(statistic="p95", seconds=0.08)), requests_per_s=400.0)
+    outcome = search(question, data())
+    assert outcome.best is not None
+    found = verify(replace(outcome, answers=outcome.answers[:1]), data()).answer
+    assert found is not None and found.run is not None and meets(found.run, question.target.limits)
+    fewer = simulated(Answer((with_count(found.pool, found.pool.count - 1, question, data()),)), question)
+    assert fewer.run is not None and not meets(fewer.run, question.target.limits)
