@@ -34,8 +34,9 @@ RATIOS = (
 )  # fmt: skip
 MOST_LINES = 4  # ratios drawn of a pair of layouts
 FULLEST = 0.9  # of the highest rate: the heaviest load where none is asked for; queues grow without end towards 1
-# Rates tried, as shares of the highest, from which the one is found that keeps a number in flight.
-LIGHTEST, HEAVIEST, RATES_TRIED = 1e-5, 0.999, 96
+LIGHTEST = 1e-5  # of the highest rate: the lowest at which a number in flight is looked for
+HALVINGS = 24  # of the rates between which it lies, all the way up to the highest: it then is as good as exact
+LOAD_CLOSE = 1e-3  # of a number in flight, within which a stable rate keeps it
 
 
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
@@ -129,18 +130,15 @@ def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
 
 def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
     """The pools at each of their loads, None where no stable rate keeps a number in flight."""
-    rates = np.geomspace(LIGHTEST, HEAVIEST, RATES_TRIED) * _highest_per_s(drawn.pair, question.service.isl)
-    tried: list[float] = []
-    for at in _at_rates(drawn.pair, rates):
-        if at is None:
-            break
-        tried.append(_in_flight(at))
-    if not tried:
-        return [None] * len(drawn.in_flight)
-    held, of, wanted = np.log(tried), np.log(rates[: len(tried)]), np.log(drawn.in_flight)
-    reached = (held[0] <= wanted) & (wanted <= held[-1])
-    found = _at_rates(drawn.pair, np.exp(np.interp(wanted, held, of)))
-    return [at if within else None for at, within in zip(found, reached, strict=True)]
+    highest = _highest_per_s(drawn.pair, question.service.isl)
+    wanted = np.array(drawn.in_flight, dtype=float)
+    low, high = (np.full(wanted.size, share * highest) for share in (LIGHTEST, 1.0))
+    for _ in range(HALVINGS):
+        rates = np.sqrt(low * high)
+        over = wanted < [math.inf if at is None else _in_flight(at) for at in _at_rates(drawn.pair, rates)]
+        low, high = np.where(over, low, rates), np.where(over, rates, high)
+    reached = zip(_at_rates(drawn.pair, low), drawn.in_flight, strict=True)
+    return [at if at is not None and abs(_in_flight(at) / n - 1) < LOAD_CLOSE else None for at, n in reached]
 
 
 def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
