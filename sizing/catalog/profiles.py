@@ -275,6 +275,28 @@ def surfaces(architecture: str) -> tuple[Surface, ...]:
     return tuple(found)
 
 
+def card_of(gpu: Gpu) -> str:
+    """The name of the card whose measured kernels are a GPU's: its own, or that of a measured one with the same facts.
+
+    So a renamed copy of a profile keeps them; one with other peaks, bandwidth or power, as a slice has, borrows at its own peaks.
+    """
+    return _card_of(gpu.name, gpu.architecture, _deciding(gpu))
+
+
+@cache
+def _card_of(name: str, architecture: str, deciding: tuple[object, ...]) -> str:
+    kernels: tuple[Surface | ExpertKernel, ...] = (*surfaces(architecture), *expert_kernels(architecture))
+    measured = dict.fromkeys(row.gpu for row in kernels)
+    if name in measured:
+        return name
+    return next((card for card in measured if _deciding(named(GPUS, card).spec) == deciding), name)
+
+
+def _deciding(gpu: Gpu) -> tuple[object, ...]:
+    sheet = gpu.datasheet
+    return gpu.vendor, gpu.compute_capability, sheet.memory.bandwidth_gb_per_s, sheet.dense_tflops, sheet.tdp_w
+
+
 def _surface(line: dict[str, str], about: Forms) -> Surface:
     pairs = (pair.split("=") for pair in line["constants"].split())
     return Surface(

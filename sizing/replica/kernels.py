@@ -175,18 +175,18 @@ class Kernels:
     def _chip(self, surface: Surface, precision: str, gain: float = 1.0) -> surfaces.Chip:
         """What a surface is counted against on this GPU: its own peaks, and a clock that keeps to its own power."""
         chips = self._rows.chips
-        if surface.gpu != self.gpu.name:
+        if surface.gpu != self._rows.card:
             gain = gain * min(1.0, self._power) ** only(MeasuredKernels).power.exponent
         return surfaces.Chip(
             self._flops_per_s(precision) * MICRO * gain,
             self._bytes_per_s * MICRO,
-            chips.of.get(self.gpu.name, chips.multiprocessors),
+            chips.of.get(self._rows.card, chips.multiprocessors),
             chips.sustained,
         )
 
     def _drawn_bytes_per_s(self, share: float) -> float:
         """The bandwidth of which a product reaches a share, or less where the multiprocessors draw no more."""
-        drawn = self._rows.chips.drawn_gb_per_s.get(self.gpu.name)
+        drawn = self._rows.chips.drawn_gb_per_s.get(self._rows.card)
         return self._bytes_per_s if drawn is None else min(self._bytes_per_s, drawn * GIGA / share)
 
     @cached_property
@@ -271,7 +271,7 @@ class Kernels:
         if routed is not None and measured is not None:
             peak_flops = self._flops_per_s(self.plan.product_of("expert")) * self._gain(operation)
             bandwidth = self._drawn_bytes_per_s(measured.memory)
-            power = 1.0 if measured.gpu == self.gpu.name else self._power
+            power = 1.0 if measured.gpu == self._rows.card else self._power
             measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, power=power)
             # Corrections of other shapes than were measured may lead above the roof.
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from sizing.catalog.profiles import card_of
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import Extras
@@ -240,7 +241,7 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
     """What an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
     mem = gpu.datasheet.memory
     return settings.SettingsConditions(
-        gpu_name=gpu.name,
+        gpu_name=card_of(gpu),
         architecture=gpu.architecture,
         memory_gib=mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib,
         tp=layout.tp,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from sizing.catalog import profiles
@@ -108,7 +109,7 @@ class KernelRows:
         memo = ("surface", operation, precisions, *key)
         if memo not in self.picked and memo not in self.unmeasured:
             rows = [row for row in profiles.surfaces(self.gpu.architecture) if row.operation == operation]
-            own = [row for row in rows if row.gpu == self.gpu.name]
+            own = [row for row in rows if row.gpu == self.card]
             if not own and any(row.operation == operation for row in self.gpu.efficiency):  # measured, of another form
                 rows = []
             of = own or [row for row in rows if row.gpu == self.chips.reference]
@@ -131,10 +132,10 @@ class KernelRows:
 
     def _carried(self, row: Surface | ExpertKernel) -> Choice:
         """A measured kernel as it runs here: that of another GPU with the shares that its work beside the tensor cores leaves."""
-        if row.gpu == self.gpu.name:
+        if row.gpu == self.card:
             return Choice(row, None)
         sheet = self.gpu.datasheet.dense_tflops
-        weight = self.chips.weight_of_the_rest(self.gpu.name, sheet.bf16 or sheet.fp16)
+        weight = self.chips.weight_of_the_rest(self.card, sheet.bf16 or sheet.fp16)
         if isinstance(row, Surface):
             shares = {name: carried(share, weight) for name, share in row.constants.items() if name in SHARES}
             return Choice(replace(row, constants={**row.constants, **shares}), row.gpu)
@@ -145,6 +146,11 @@ class KernelRows:
             tile_depth=row.tile_depth * weight,
         )
         return Choice(here, row.gpu)
+
+    @cached_property
+    def card(self) -> str:
+        """The card whose measured kernels are the GPU's own."""
+        return profiles.card_of(self.gpu)
 
     @property
     def chips(self) -> Chips:
@@ -174,7 +180,7 @@ class KernelRows:
                 return None
             best = min(
                 rows,
-                key=lambda row: (wanted.index(row.precision), row.gpu != self.gpu.name, self._engine_rank(row.engine)),
+                key=lambda row: (wanted.index(row.precision), row.gpu != self.card, self._engine_rank(row.engine)),
             )
             self.picked[key] = self._carried(best)
         found: ExpertKernel = self.picked[key].row

@@ -237,7 +237,7 @@ def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsy
 def test_one_line_says_the_count_for_a_confidence_and_the_one_without(capsys: Capture) -> None:
     text, found = printed(["estimate", "chat", "-g", "mi300x", "--confidence", "75%"], capsys)
     gpus, without = found["deployment"]["gpus"], found["conservative"]["gpus_without"]
-    assert f"{gpus} GPUs are sure: the limits hold in 75 % of published runs like this; {without} without" in text
+    assert f"{gpus} GPUs: the limits hold in 75 % of published runs like this; {without} without" in text
     assert text.count("published runs") == 1
 
 

@@ -14,7 +14,7 @@ from sizing.formats.words import between, gib, money, number, percent, plural, r
 from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.question import LimitsInMs
-from sizing.specs.bands import ErrorBand, Sure, of_runs
+from sizing.specs.bands import USUAL, ErrorBand, Sure, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
 
 KEPT, MISSED, DIM = "green", "red", "dim"
@@ -150,8 +150,8 @@ def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
     if found.gpus <= gpus:
-        are = "is" if gpus == 1 else "are"
-        return Line(f"{count} {are} sure: {keeps} in {share} of {runs}{more}")
+        are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
+        return Line(f"{count}{are}: {keeps} in {share} of {runs}{more}")
     odds = "" if found.chance is None or found.chance >= LIKELY else f", with {gpus:,} in {percent(found.chance)}"
     return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
 

@@ -1,0 +1,36 @@
+"""Whose measured kernels time a GPU: its own, those of the card that it is a copy of, or borrowed ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import kernels_for, real_gpu, real_model
+
+from sizing.catalog.profiles import card_of, load_gpu
+from sizing.model.architecture import Layout
+from sizing.replica.step import Batch, step
+from sizing.specs.gpu import Gpu
+
+CARDS = ("h100-sxm", "h200-sxm", "a100-sxm-80gb", "l40s", "mi300x", "b200")
+
+
+def copy_of(card: str, **memory: Any) -> Gpu:
+    gpu = load_gpu(card).spec
+    sheet = gpu.datasheet
+    changed = sheet.model_copy(update={"memory": sheet.memory.model_copy(update=memory)})
+    return gpu.model_copy(update={"name": "My own card", "aliases": (), "datasheet": changed})
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_a_renamed_copy_is_as_fast_as_the_card(card: str) -> None:
+    """Its room is no fact that kernels depend on."""
+    model, own, copy = real_model("llama-3.1-8b"), real_gpu(card), copy_of(card, marketed_gb=90, cuda_visible_gib=88.0)
+    steps = [step(kernels_for(model, gpu, Layout()), Batch(64.0, 2000.0)).total_s for gpu in (own, copy)]
+    assert steps[1] == steps[0]
+
+
+def test_a_card_of_another_bandwidth_borrows() -> None:
+    assert card_of(copy_of("h100-sxm", bandwidth_gb_per_s=3000)) == "My own card"
+    assert card_of(copy_of("h100-sxm")) == load_gpu("h100-sxm").spec.name
+    assert card_of(load_gpu("h100-sxm:3g.40gb").spec) == "H100 SXM 80GB slice 3g.40gb"
