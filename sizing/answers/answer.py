@@ -234,6 +234,14 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
+class Surer:
+    """The next answer, of another GPU type, whose sure count is known where the first one's is not."""
+
+    answer: Answer
+    sure: Sure
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """All answers to a question, best first, and all layouts that were turned down.
 
@@ -242,7 +250,8 @@ class Outcome:
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
     answer as predicted where a confidence was asked, or even odds took another; what separate pools take for the same, where
-    they are asked for; and how many GPUs are sure to do. `even` says that it was searched for with even odds.
+    they are asked for; how many GPUs are sure to do, and where that is not known, what is `surer`. `even` says that it was
+    searched for with even odds.
     """
 
     question: Question = field(repr=False)
@@ -256,6 +265,7 @@ class Outcome:
     predicted: Answer | None = None
     separate_pools: Outcome | None = field(default=None, repr=False)
     sure: Sure | None = None
+    surer: Surer | None = field(default=None, repr=False)
     even: bool = False
 
     @property

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, preference
+from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, Surer, preference
 from sizing.answers.counts import sure
 from sizing.answers.search import REACHES, alone, evaluate, layout_of, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
@@ -104,7 +104,20 @@ def _evenly(question: Question, data: Data) -> Question:
 
 
 def _surely(found: Outcome, data: Data) -> Outcome:
-    return found if found.answer is None else replace(found, sure=sure(found.answer, found.question, data.runs))
+    if found.answer is None:
+        return found
+    known = sure(found.answer, found.question, data.runs)
+    return replace(found, sure=known, surer=_surer(found, data) if known.gpus is None else None)
+
+
+def _surer(found: Outcome, data: Data) -> Surer | None:
+    """The best answer of another GPU type whose sure count is known, as the closed form has it."""
+    if found.question.target.amount is None or found.question.space.pools is not None:
+        return None
+    best = found.answers[0].pool.replica.gpu_type.id
+    others = (each for each in found.best_of_each() if each.pool.replica.gpu_type.id != best)
+    known = (Surer(each, sure(each, found.question, data.runs)) for each in others)
+    return next((each for each in known if each.sure.gpus is not None), None)
 
 
 def _answered(question: Question, data: Data, *, simulated: bool, order: Order) -> Outcome:

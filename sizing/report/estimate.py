@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.estimate import nearest_miss
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.model.architecture import SIZES
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
@@ -375,10 +375,15 @@ def _evident(record: Estimate) -> Iterator[Line]:
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
     yield from known.lines("" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
+    if found.surer is not None:
+        other = found.surer
+        price = "" if other.usd_per_hour is None else f", {money(other.usd_per_hour)}/h"
+        size = f"about {plural(other.gpus, 'GPU')}{price}, {other.gpus_sure:,} to be sure"
+        yield Line(f"Of {other.gpu} a sure count is known: {size}")
     if found.gpus_as_predicted is not None:
-        other = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
+        of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         yield Line(
-            f"By the prediction alone {found.gpus_as_predicted:,}{other} do, in less than half of {of_runs(found.own)}"
+            f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {of_runs(found.own)}"
         )
 
 

@@ -22,13 +22,23 @@ class StepFactors(NamedTuple):
     source: str
 
 
+class SurerType(NamedTuple):
+    """About how many GPUs of another type do, and how many are sure to, where those of the answer's are not known to."""
+
+    gpu: str
+    gpus: int
+    gpus_sure: int
+    usd_per_hour: float | None
+
+
 class Evidence(NamedTuple):
     """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
 
     With `own` they are the user's own, of the GPU's profile, each a group.
 
     `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without. So are
-    `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds.
+    `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds. `surer` is
+    the next GPU type with a sure count where the answer has none.
     """
 
     groups: int
@@ -38,6 +48,7 @@ class Evidence(NamedTuple):
     gpus_as_predicted: int | None = None
     gpu_as_predicted: str | None = None
     own: bool = False
+    surer: SurerType | None = None
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
@@ -47,7 +58,17 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
         return None
     ranges = bands.whose(predicted) if sure.why_not == NONE_ALIKE else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
-    return Evidence(sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome), sure.own)
+    return Evidence(
+        sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome), sure.own, _surer(outcome)
+    )
+
+
+def _surer(outcome: Outcome) -> SurerType | None:
+    found = outcome.surer
+    if found is None or found.sure.gpus is None:
+        return None
+    name = found.answer.pool.replica.gpu_type.name
+    return SurerType(name, found.answer.gpus, found.sure.gpus, found.answer.usd_per_hour)
 
 
 def is_own(found: Evidence | None) -> bool:
