@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sizing.catalog.config.fields import DTYPE, MAX_POSITION, VOCABULARY, WRAPPERS
+from sizing.catalog.config.fields import WRAPPERS, spelled
 from sizing.catalog.config.model import WIDE, read_model
 from sizing.catalog.config.quantisation import SECTIONS
 from sizing.catalog.files import (
@@ -288,7 +288,7 @@ def _read_config(config: DataFile, folder: Path, name: str) -> Model:
         return model
     ratio = only(CheckpointRules).largest_ratio
     size = _checkpoint_bytes(index)
-    if any(config.data.get(key) == WIDE for key in DTYPE):  # served in half of what the files hold
+    if any(config.data.get(key) == WIDE for key in spelled("DTYPE")):  # served in half of what the files hold
         size //= 2
     return replace(model, checkpoint_bytes=size, checkpoint_index=str(index), checkpoint_ratio=ratio)
 
@@ -449,9 +449,9 @@ def config_of(checkpoint: Checkpoint, profile: Mapping[str, Any]) -> dict[str, A
     """The profile's config with what the checkpoint states of its own."""
     rules, config = only(CheckpointRules), dict(profile)
     if checkpoint.positions is not None:
-        config = _stated(config, MAX_POSITION, checkpoint.positions)
+        config = _stated(config, spelled("MAX_POSITION"), checkpoint.positions)
     if checkpoint.vocabulary is not None:
-        config = _stated(config, VOCABULARY, checkpoint.vocabulary)
+        config = _stated(config, spelled("VOCABULARY"), checkpoint.vocabulary)
     if checkpoint.head is not None:
         config = _stated(config, TIED, False)
     if checkpoint.stored is None and checkpoint.cache is None:

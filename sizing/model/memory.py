@@ -16,7 +16,7 @@ from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
-from sizing.model.pages import caches, filled, pages, state_bytes, states_held
+from sizing.model.pages import blocks_by_window, caches, filled, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import InputError
@@ -160,34 +160,12 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     if paged is not None:
         return paged.blocks(own_blocks) * paged.block_bytes
     total = own_blocks * block * draft_cache_bytes(shard, stage)
-    apart, filled_up = settings.states.rule != "pages", filled(shard, stage)
-    held_blocks = _blocks_by_window(shard, stage, slots, own_blocks)
+    apart, held_blocks = settings.states.rule != "pages", blocks_by_window(shard, stage, slots, own_blocks)
     for held, count in caches(shard, stage):
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
         windows = sum(_window_bytes(one, slots, settings.in_flight_tokens) for one in held.windows)
-        blocks = filled_up.get(held.window_tokens, 1.0) * held_blocks[held.window_tokens]
-        total += count * (blocks * block * held.bytes_per_token + fixed + windows)
+        total += count * (held_blocks[held.window_tokens] * block * held.bytes_per_token + fixed + windows)
     return total
-
-
-def _blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> dict[int | None, float]:
-    """Blocks of a sequence in a layer by its window; `whole` in one that keeps all `slots`.
-
-    Where windows have a pool of their own, it has a share of the blocks of the other, and the tighter of the two decides.
-    """
-    settings, block = shard.settings, shard.settings.block_tokens
-    found: dict[int | None, float] = {held.window_tokens: whole for held, _ in caches(shard, stage)}
-    windows = [window for window in found if window is not None]
-    if settings.unlike_windows == "full" and _unlike_windows(shard.model):
-        return found
-    for window in windows:
-        in_flight = min(window - 1 + settings.in_flight_tokens, slots)
-        found[window] = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
-    share = settings.window_share
-    if share is None or not windows or len(found) == len(windows):
-        return found
-    both = max(whole, max(found[window] for window in windows) / share)
-    return {window: both if window is None else share * both for window in found}
 
 
 def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
@@ -231,15 +209,6 @@ def growing_bytes(shard: Shard, stage: Stage) -> float:
         + kept * filled(shard, stage).get(None, 1.0)
         + (share * windowed if kept else 0.0)
     )
-
-
-@lru_cache(maxsize=256)
-def _unlike_windows(model: Model) -> bool:
-    """Whether the bytes per token of windowed layers differ from those of full layers."""
-    caches = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
-    windowed = {cache.bytes_per_token for cache in caches if cache.window_tokens is not None}
-    full = {cache.bytes_per_token for cache in caches if cache.window_tokens is None and cache.bytes_per_token}
-    return bool(full) and bool(windowed - full)
 
 
 def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:

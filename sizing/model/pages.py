@@ -1,4 +1,4 @@
-"""Recurrent states beside a cache that grows: how a pool is cut for a hybrid model, by the rule of its engine.
+"""Recurrent states and windows beside a cache that grows: how a pool is cut for them, by the rule of its engine.
 
 `specs.engine.StateRule` states the rules. vLLM's blocks hold a layer's state or as many tokens; SGLang has two pools;
 TensorRT-LLM sets states of all sequences aside. A model without states, or without anything else, has no such cut.
@@ -12,9 +12,11 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
+from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
 from sizing.model.attention.terms import Cache
 from sizing.model.extras import drafts
+from sizing.specs.model import Model
 
 
 class Pages(NamedTuple):
@@ -83,6 +85,36 @@ def filled(shard: Shard, stage: Stage) -> dict[int | None, float]:
         return dict.fromkeys(types, 1.0)
     group = _layers_of_a_group(types.values(), settings.states.group_spread)
     return {window: group * math.ceil(layers / group) / layers for window, layers in types.items()}
+
+
+def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> dict[int | None, float]:
+    """Blocks of a sequence in a layer by its window; `whole` in one that keeps all `slots`.
+
+    Where windows have a pool of their own, it has a share of the blocks of the other, and the tighter of the two decides.
+    """
+    settings, block = shard.settings, shard.settings.block_tokens
+    found: dict[int | None, float] = {held.window_tokens: whole for held, _ in caches(shard, stage)}
+    windows = [window for window in found if window is not None]
+    if settings.unlike_windows == "full" and _unlike_windows(shard.model):
+        return found
+    for window in windows:
+        in_flight = min(window - 1 + settings.in_flight_tokens, slots)
+        found[window] = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
+    share = settings.window_share
+    if share is not None and windows and None in found:
+        both = max(whole, max(found[window] for window in windows) / share)
+        return {window: both if window is None else share * both for window in found}
+    filled_up = filled(shard, stage)
+    return {window: filled_up.get(window, 1.0) * blocks for window, blocks in found.items()}
+
+
+@lru_cache(maxsize=256)
+def _unlike_windows(model: Model) -> bool:
+    """Whether the bytes per token of windowed layers differ from those of full layers."""
+    held = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
+    windowed = {cache.bytes_per_token for cache in held if cache.window_tokens is not None}
+    full = {cache.bytes_per_token for cache in held if cache.window_tokens is None and cache.bytes_per_token}
+    return bool(full) and bool(windowed - full)
 
 
 @lru_cache(maxsize=4096)

@@ -15,13 +15,13 @@ Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "e
 
 
 @dataclass(frozen=True, slots=True)
-class GqaAttention:
-    """Grouped-query attention (multi-head where kv_heads = q_heads, multi-query where 1), head_dim explicit.
+class Heads:
+    """Heads of attention over keys and values: `kv_heads` are `q_heads` in multi-head attention, 1 in multi-query; head_dim explicit.
 
     `output_gate` adds a gate as wide as the query projection; `shared_kv` (key = value) stores and projects one of
     the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own; `norm_heads` norms each
-    head's query and key, `norm_over_heads` all heads at once, for which ranks that hold some of them sum up. `value_dim` is the width of a
-    value where it is not that of a key; `index_dim` that of a key cached beside them, by which blocks are chosen.
+    head's query and key. `value_dim` is the width of a value where it is not that of a key; `index_dim` that of a key cached beside
+    them, by which blocks are chosen.
     """
 
     q_heads: int
@@ -32,43 +32,31 @@ class GqaAttention:
     shared_kv: bool = False
     reuses_cache: bool = False
     norm_heads: bool = False
-    norm_over_heads: bool = False
     value_dim: int | None = None
     index_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GqaAttention(Heads):
+    """Attention to the whole context. `norm_over_heads` norms queries and keys over all heads at once, for which ranks sum up."""
+
+    norm_over_heads: bool = False
     kind: Literal["gqa"] = "gqa"
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindowAttention:
-    """Grouped-query attention that sees the last `window` tokens only (chunked attention counts as a window)."""
+class SlidingWindowAttention(Heads):
+    """Attention that sees the last `window` tokens only (chunked attention counts as a window)."""
 
-    q_heads: int
-    kv_heads: int
-    head_dim: int
-    window: int
-    bias: bool = False
-    output_gate: bool = False
-    shared_kv: bool = False
-    reuses_cache: bool = False
-    norm_heads: bool = False
-    value_dim: int | None = None
-    index_dim: int = 0
+    window: int = 0
     kind: Literal["sliding_window"] = "sliding_window"
 
 
 @dataclass(frozen=True, slots=True)
-class BidirectionalAttention:
+class BidirectionalAttention(Heads):
     """Attention of an encoder: multi-head, each token sees all of its prompt, and nothing is cached."""
 
-    q_heads: int
-    kv_heads: int
-    head_dim: int
     bias: bool = True
-    output_gate: bool = False
-    shared_kv: bool = False
-    reuses_cache: bool = False
-    value_dim: int | None = None
-    index_dim: int = 0
     kind: Literal["bidirectional"] = "bidirectional"
 
 

@@ -17,42 +17,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from sizing.catalog.config.families import UNKNOWN_GATE, is_known
-from sizing.catalog.config.fields import (
-    ACTIVATION,
-    BIAS,
-    DENSE_WIDTH,
-    EXPERT_LATENT,
-    EXPERT_WIDTH,
-    EXPERTS,
-    EXPERTS_PER_TOKEN,
-    HEAD_DIM,
-    HIDDEN,
-    IMPLIED_WIDTH,
-    KV_HEADS,
-    MAX_POSITION,
-    MLP_BIAS,
-    MTP_MODULES,
-    OUTPUT_GATE,
-    Q_HEADS,
-    SHARED_EXPERTS,
-    SHARED_WIDTH,
-    SSM_CONV,
-    SSM_GROUPS,
-    SSM_HEAD_DIM,
-    SSM_HEADS,
-    SSM_STATE,
-    STATE_DTYPE,
-    WINDOW,
-    Fields,
-    shown,
-)
-from sizing.catalog.config.layers import NAMED_BY_DEEPSEEK, Mixer, MlpName, Slot, block_slots
+from sizing.catalog.config.fields import Fields, Mixer, shown, spelled
+from sizing.catalog.config.layers import NAMED_BY_DEEPSEEK, MlpName, Slot, block_slots
 from sizing.specs.model import (
     Attention,
     BidirectionalAttention,
     CompressedAttention,
     DenseMlp,
     GqaAttention,
+    Heads,
     LayerKind,
     LinearAttention,
     MlaAttention,
@@ -64,19 +37,6 @@ from sizing.specs.model import (
     SsmAttention,
 )
 
-# The fields of a windowed layer in common with a grouped-query one.
-_GROUPED = (
-    "q_heads",
-    "kv_heads",
-    "head_dim",
-    "bias",
-    "output_gate",
-    "shared_kv",
-    "reuses_cache",
-    "norm_heads",
-    "value_dim",
-    "index_dim",
-)
 KV_HEADS_BY_LAYER = "num_key_value_heads_per_layer"
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -88,11 +48,11 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
     if mixer == "ssm":
         return _ssm(fields)
     if mixer == "conv":
-        return ShortConv(fields.integer("conv_dim", *HIDDEN), fields.integer("conv_L_cache"))
+        return ShortConv(fields.integer("conv_dim", "HIDDEN"), fields.integer("conv_L_cache"))
     if mixer == "compressed":
         return _compressed(fields, index, layers)
     if mixer == "bidirectional":
-        heads = fields.integer(*Q_HEADS)
+        heads = fields.integer("Q_HEADS")
         return BidirectionalAttention(heads, heads, head_dim_of(fields, heads), bias=fields.text("ffn_type") != GLU)
     if mixer == "cross":
         return _cross(fields, index)
@@ -103,31 +63,34 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
     grouped = _grouped(fields, index, windowed=mixer != "full", reuses_cache=reuses)
     if window is None:
         return grouped
-    sizes = {name: getattr(grouped, name) for name in _GROUPED}
-    return SlidingWindowAttention(window=window, **sizes)
+    return _windowed(grouped, window)
+
+
+def _windowed(heads: Heads, window: int) -> SlidingWindowAttention:
+    return SlidingWindowAttention(window=window, **{name: getattr(heads, name) for name in Heads.__dataclass_fields__})
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:
     """The window in tokens; None for a window of the longest context, as it never applies."""
     if mixer == "full":
         return None
-    size = fields.integer(*(("attention_chunk_size",) if mixer == "chunk" else WINDOW))
-    return size if size < fields.integer(*MAX_POSITION) else None
+    size = fields.integer("attention_chunk_size" if mixer == "chunk" else "WINDOW")
+    return size if size < fields.integer("MAX_POSITION") else None
 
 
 def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) -> GqaAttention:
     """Heads and widths; windowed and full layers may differ (`global_head_dim`, `attention_other_setting`)."""
     own = fields.section("attention_other_setting") if windowed else None
-    q_heads = (own or fields).integer(*Q_HEADS)
+    q_heads = (own or fields).integer("Q_HEADS")
     if windowed:
         q_heads = fields.optional_integer("num_sliding_attention_heads", least=1) or q_heads
-    head_dim = head_dim_of(fields, fields.integer(*Q_HEADS))
-    kv_heads = (own.optional_integer(*KV_HEADS, least=1) if own else None) or _kv_heads(fields, index, q_heads)
+    head_dim = head_dim_of(fields, fields.integer("Q_HEADS"))
+    kv_heads = (own.optional_integer("KV_HEADS", least=1) if own else None) or _kv_heads(fields, index, q_heads)
     if not windowed:
         head_dim = fields.optional_integer("global_head_dim", least=1) or head_dim
         kv_heads = fields.optional_integer("num_global_key_value_heads", least=1) or kv_heads
-    if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated(*Q_HEADS):
-        fields.fault(KV_HEADS[0], f"{kv_heads} does not divide the {q_heads} attention heads")
+    if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated("Q_HEADS"):
+        fields.fault("num_key_value_heads", f"{kv_heads} does not divide the {q_heads} attention heads")
     value_dim = fields.optional_integer("v_head_dim", least=1)
     over_heads = fields.text("qk_norm_type") == "per_layer"
     return GqaAttention(
@@ -158,10 +121,10 @@ def _index_dim(fields: Fields, index: int) -> int:
 
 def head_dim_of(fields: Fields, q_heads: int) -> int:
     """The stated head width, else the hidden size divided by the heads."""
-    stated = fields.stated(*HEAD_DIM)
+    stated = fields.stated("HEAD_DIM")
     if stated is not None:
         return fields.integer(stated)
-    hidden_size = fields.integer(*HIDDEN)
+    hidden_size = fields.integer("HIDDEN")
     if hidden_size % q_heads and not fields.faults:
         fields.fault("head_dim", f"missing, and {hidden_size} does not divide into {q_heads} heads")
     head_dim = max(1, hidden_size // q_heads)
@@ -184,7 +147,7 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
         return fields.inner(place, heads).integer(place)
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
-    stated = fields.stated(*KV_HEADS)
+    stated = fields.stated("KV_HEADS")
     if stated is not None:
         return fields.integer(stated)
     fields.note(f"num_key_value_heads absent: one KV head for each of the {q_heads} attention heads (multi-head)")
@@ -192,7 +155,7 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
 
 
 def _bias(fields: Fields) -> bool:
-    stated = fields.flag(*BIAS)
+    stated = fields.flag("BIAS")
     if stated is not None:
         return stated
     return fields.flag("no_bias") is False or bool(fields.flag("bias"))
@@ -203,7 +166,7 @@ def _output_gate(fields: Fields) -> bool:
 
     With linear layers it does unless denied.
     """
-    stated = fields.flag(*OUTPUT_GATE)
+    stated = fields.flag("OUTPUT_GATE")
     if stated is not None:
         return stated
     gated = fields.stated("linear_num_value_heads") is not None
@@ -217,12 +180,12 @@ def _cross(fields: Fields, index: int) -> SlidingWindowAttention:
     vision = fields.section("vision_config")
     if vision is None:
         fields.fault("vision_config", "missing, and cross_attention_layers attend to images")
-        return SlidingWindowAttention(1, 1, 1, 1)
+        return SlidingWindowAttention(1, 1, 1)
     side = vision.integer("image_size") // max(1, vision.integer("patch_size"))
     tokens = (side * side + 1) * vision.integer("max_num_tiles")
     fields.note(f"layers with cross attention keep the {tokens:,} tokens of one image")
     grouped = _grouped(fields, index, windowed=False, reuses_cache=False)
-    return SlidingWindowAttention(window=tokens, **{name: getattr(grouped, name) for name in _GROUPED})
+    return _windowed(grouped, tokens)
 
 
 def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
@@ -239,13 +202,13 @@ def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
         listed = 0
     indexed = listed == indexed_ratio
     return CompressedAttention(
-        q_heads=fields.integer(*Q_HEADS),
-        head_dim=fields.integer(*HEAD_DIM),
+        q_heads=fields.integer("Q_HEADS"),
+        head_dim=fields.integer("HEAD_DIM"),
         rope_dim=fields.integer("qk_rope_head_dim"),
         q_lora_rank=fields.integer("q_lora_rank"),
         o_groups=fields.integer("o_groups"),
         o_lora_rank=fields.integer("o_lora_rank"),
-        window=fields.integer(*WINDOW),
+        window=fields.integer("WINDOW"),
         ratio=listed,
         index_heads=fields.integer("index_n_heads") if indexed else 0,
         index_head_dim=fields.integer("index_head_dim"),
@@ -276,7 +239,7 @@ def _latent(fields: Fields, index: int, layers: int) -> MlaAttention:
         fields.fault("indexer_types", f"{len(kinds)} does not agree with {layers} layers")
     indexes = topk > 0 and (index >= len(kinds) or kinds[index] != "shared")
     return MlaAttention(
-        q_heads=fields.integer(*Q_HEADS),
+        q_heads=fields.integer("Q_HEADS"),
         q_lora_rank=fields.optional_integer("q_lora_rank", least=1),
         kv_lora_rank=fields.integer("kv_lora_rank"),
         qk_nope_head_dim=fields.integer("qk_nope_head_dim"),
@@ -294,7 +257,7 @@ def _linear(fields: Fields) -> LinearAttention | SsmAttention:
 
     Transformers 5 calls layers of Mamba linear attention as well.
     """
-    if fields.stated(*SSM_HEADS):
+    if fields.stated("SSM_HEADS"):
         return _ssm(fields)
     section = fields.section("linear_attn_config")
     if section is not None:
@@ -312,7 +275,7 @@ def _linear(fields: Fields) -> LinearAttention | SsmAttention:
         kernel = fields.integer("linear_conv_kernel_dim")
         return LinearAttention(heads, heads, head_dim, head_dim, kernel, gate_rank=head_dim)
     if fields.stated("attn_type_list", "full_attn_alpha_factor"):
-        heads = fields.integer(*Q_HEADS)
+        heads = fields.integer("Q_HEADS")
         head_dim = head_dim_of(fields, heads)
         return LinearAttention(heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields))
     return LinearAttention(
@@ -326,16 +289,16 @@ def _linear(fields: Fields) -> LinearAttention | SsmAttention:
 
 
 def _ssm(fields: Fields) -> SsmAttention:
-    heads, head_dim = fields.integer(*SSM_HEADS), fields.integer(*SSM_HEAD_DIM)
+    heads, head_dim = fields.integer("SSM_HEADS"), fields.integer("SSM_HEAD_DIM")
     inner = fields.optional_integer("mamba_d_ssm", least=1)
     if inner is not None and inner != heads * head_dim:
         fields.fault("mamba_d_ssm", f"{inner} is not the {heads} heads of {head_dim}")
     return SsmAttention(
         heads=heads,
         head_dim=head_dim,
-        groups=fields.integer(*SSM_GROUPS),
-        state_size=fields.integer(*SSM_STATE),
-        conv_kernel=fields.integer(*SSM_CONV),
+        groups=fields.integer("SSM_GROUPS"),
+        state_size=fields.integer("SSM_STATE"),
+        conv_kernel=fields.integer("SSM_CONV"),
         state_bytes=_state_bytes(fields),
     )
 
@@ -345,7 +308,7 @@ def _state_bytes(fields: Fields) -> int:
 
     Without a stated type the state is kept in 32 bit, as the references do.
     """
-    stated = fields.text(*STATE_DTYPE)
+    stated = fields.text("STATE_DTYPE")
     if stated is None:
         fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
         return STATE_BYTES["float32"]
@@ -369,7 +332,7 @@ def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Ml
     return DenseMlp(
         intermediate=width * (DOUBLE_WIDTH if doubled else 1),
         gated=is_gated(fields),
-        bias=bool(fields.flag(*MLP_BIAS)),
+        bias=bool(fields.flag("MLP_BIAS")),
     )
 
 
@@ -380,7 +343,7 @@ def is_gated(fields: Fields) -> bool:
         return GLU in kind
     if fields.stated("hidden_activation"):
         return True
-    activation = fields.value(*ACTIVATION)
+    activation = fields.value("ACTIVATION")
     if isinstance(activation, Mapping):
         activation = activation.get("name")
     if activation is None:
@@ -389,23 +352,23 @@ def is_gated(fields: Fields) -> bool:
         return gated
     if "gelu" in str(activation) and not is_known(fields):
         fields.fault(
-            fields.stated(*ACTIVATION) or ACTIVATION[0], UNKNOWN_GATE, "ffn_type: glu, or ffn_type: plain, beside it"
+            fields.stated("ACTIVATION") or "hidden_act", UNKNOWN_GATE, "ffn_type: glu, or ffn_type: plain, beside it"
         )
     return str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
 
 
 def _dense_width(fields: Fields) -> int:
-    stated = fields.stated(*DENSE_WIDTH)
+    stated = fields.stated("DENSE_WIDTH")
     if stated is not None:
         return _adjusted(fields, fields.integer(stated))
     factor = fields.optional_integer("expansion_ratio", least=1)
-    if factor is None and (fields.has("n_inner") or fields.stated(*IMPLIED_WIDTH)):
+    if factor is None and (fields.has("n_inner") or fields.stated("IMPLIED_WIDTH")):
         factor = IMPLIED_FACTOR
     if factor is None:
-        return fields.integer("intermediate_size", *DENSE_WIDTH[3:])
+        return fields.integer("intermediate_size", "DENSE_WIDTH")
     if not fields.stated("expansion_ratio"):
         fields.note(f"intermediate_size absent: {IMPLIED_FACTOR} times the hidden size, the default of such families")
-    return factor * fields.integer(*HIDDEN)
+    return factor * fields.integer("HIDDEN")
 
 
 def _adjusted(fields: Fields, width: int) -> int:
@@ -421,9 +384,9 @@ def _adjusted(fields: Fields, width: int) -> int:
 
 
 def _moe(fields: Fields) -> MoeMlp:
-    experts, per_token = fields.integer(*EXPERTS), fields.integer(*EXPERTS_PER_TOKEN)
+    experts, per_token = fields.integer("EXPERTS"), fields.integer("EXPERTS_PER_TOKEN")
     if per_token > experts and not fields.faults:
-        fields.fault(EXPERTS_PER_TOKEN[0], f"{per_token} is more than the {experts} experts")
+        fields.fault("num_experts_per_tok", f"{per_token} is more than the {experts} experts")
     width = _expert_width(fields)
     return MoeMlp(
         experts=experts,
@@ -432,35 +395,35 @@ def _moe(fields: Fields) -> MoeMlp:
         gated=is_gated(fields),
         shared_intermediate=_shared_width(fields, width),
         shared_gate=bool(fields.optional_integer("shared_expert_intermediate_size")),
-        latent=fields.optional_integer(*EXPERT_LATENT, least=1),
+        latent=fields.optional_integer("EXPERT_LATENT", least=1),
         bias=bool(fields.flag("mlp_bias")),
     )
 
 
 def _expert_width(fields: Fields) -> int:
     """The width of an expert, which some families state as that of their MLPs."""
-    key = fields.stated(*EXPERT_WIDTH)
-    named = fields.stated(*EXPERTS)
-    if key in DENSE_WIDTH and named == NAMED_BY_DEEPSEEK:
+    key = fields.stated("EXPERT_WIDTH")
+    named = fields.stated("EXPERTS")
+    if key in spelled("DENSE_WIDTH") and named == NAMED_BY_DEEPSEEK:
         fields.fault("moe_intermediate_size", "missing, and experts are not as wide as MLPs", "the width of an expert")
-    elif key in DENSE_WIDTH and named != "num_local_experts":
+    elif key in spelled("DENSE_WIDTH") and named != "num_local_experts":
         fields.note(f"moe_intermediate_size absent: experts are as wide as {key} says")
-    return fields.integer(*EXPERT_WIDTH)
+    return fields.integer("EXPERT_WIDTH")
 
 
 def _shared_width(fields: Fields, expert_width: int) -> int:
     """The shared experts' total width: stated, by their number, or of one expert where Llama 4's MLPs interleave."""
-    stated = fields.optional_integer(*SHARED_WIDTH)
+    stated = fields.optional_integer("SHARED_WIDTH")
     if stated:
         return stated
     if fields.flag("use_mixed_mlp_moe") is False:
         return 0
-    count = fields.optional_integer(*SHARED_EXPERTS)
+    count = fields.optional_integer("SHARED_EXPERTS")
     if count is None:
         count = 1 if fields.stated("interleave_moe_layer_step") and fields.stated("intermediate_size_mlp") else 0
         if count:
             fields.note("n_shared_experts absent: one, as in families that write interleave_moe_layer_step")
-        elif fields.stated(*EXPERTS) == NAMED_BY_DEEPSEEK:
+        elif fields.stated("EXPERTS") == NAMED_BY_DEEPSEEK:
             fields.note("n_shared_experts absent: no expert is shared")
     return count * expert_width
 
@@ -476,8 +439,8 @@ def read_mtp(
 
     `layer_of` reads a layer of a pattern, `excluded` are the modules that a quantised checkpoint leaves alone.
     """
-    key = fields.stated(*MTP_MODULES)
-    count = fields.optional_integer(*MTP_MODULES)
+    key = fields.stated("MTP_MODULES")
+    count = fields.optional_integer("MTP_MODULES")
     switch, depth = fields.flag(SWITCH), fields.optional_integer(DEPTH, least=1) or 1
     slots = block_slots(fields, PATTERN, BLOCKS)
     if key is None or count is None or not layers:

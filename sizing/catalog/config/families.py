@@ -14,52 +14,22 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from sizing.catalog.config import fields as config_fields
-from sizing.catalog.config.fields import (
-    EXPERTS,
-    EXPERTS_PER_TOKEN,
-    HEAD_DIM,
-    HIDDEN,
-    KV_HEADS,
-    LAYERS,
-    MAX_POSITION,
-    Q_HEADS,
-    VOCABULARY,
-    WINDOW,
-    WRAPPERS,
-    Fields,
-)
+from sizing.catalog.config.fields import SECTIONS, WRAPPERS, ConfigKeys, Fields, spelled
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
 from sizing.specs.errors import InputError
-from sizing.specs.values import OneFile, Text
 
 MODEL_TYPE = "model_type"
 UNKNOWN_TYPE = "not stated, and this model_type is not known to be tied or untied"
 UNKNOWN_GATE = "says nothing of a gate, and this model_type is not known"
 TOWERS = ("vision_config", "audio_config")
-# Every key that some reader looks at; which of them one config needs depends on the others.
-READABLE = frozenset(
-    key
-    for name, keys in vars(config_fields).items()
-    if name.isupper() and isinstance(keys, tuple)
-    for key in keys
-    if isinstance(key, str)
-)
 
 
-class ConfigKeys(OneFile):
-    """The file workloads/models/_keys.yaml: why model types are refused, keys that change no size, words of keys that may."""
-
-    FILE = "workloads/models/_keys.yaml"
-
-    refused: dict[str, Text]
-    harmless: tuple[Text, ...]
-    harmless_of_quantisation: tuple[Text, ...]
-    telling: tuple[Text, ...]
-    source: Text
-    date: Text
+@cache
+def _readable() -> frozenset[str]:
+    """Every key that some reader looks at; which of them one config needs depends on the others."""
+    return frozenset((*spelled(*only(ConfigKeys).words), *WRAPPERS, *SECTIONS))
 
 
 class Family(NamedTuple):
@@ -120,12 +90,23 @@ def _completed(
 
 
 # Words for the same size: a default does not speak where another word is written.
-SYNONYMS = (LAYERS, HIDDEN, VOCABULARY, MAX_POSITION, Q_HEADS, KV_HEADS, HEAD_DIM, EXPERTS, EXPERTS_PER_TOKEN, WINDOW)
+SYNONYMS = (
+    "LAYERS",
+    "HIDDEN",
+    "VOCABULARY",
+    "MAX_POSITION",
+    "Q_HEADS",
+    "KV_HEADS",
+    "HEAD_DIM",
+    "EXPERTS",
+    "EXPERTS_PER_TOKEN",
+    "WINDOW",
+)
 
 
 def _is_written(key: str, config: Mapping[str, Any], outside: frozenset[str]) -> bool:
     """Whether a config, or what is around it, writes a key, null or not, or another word for it."""
-    words = next((words for words in SYNONYMS if key in words), (key,))
+    words = next((words for words in map(spelled, SYNONYMS) if key in words), (key,))
     return any(word in config or word in outside for word in words)
 
 
@@ -167,7 +148,7 @@ def report_unread(fields: Fields) -> None:
     """Record a fault for each key that no reader looked at, and that may change the model's size."""
     faulty = {fault.field for fault in fields.faults}
     for key in fields.names():
-        known = not isinstance(key, str) or key in fields.asked or key in READABLE or key in faulty
+        known = not isinstance(key, str) or key in fields.asked or key in _readable() or key in faulty
         if not known and _may_matter(key, fields.value(key)):
             fields.fault(
                 key, "is not read, and may change the model's size", "a config without it, if it changes nothing"

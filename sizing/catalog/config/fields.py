@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from reprlib import Repr
-from typing import Any
+from typing import Any, Literal
 
+from sizing.catalog.shelf import only
 from sizing.specs.errors import Fault
+from sizing.specs.values import OneFile, Text
 
 # Sections that hold the language model inside a multimodal config, and those that hold fields of one block.
 WRAPPERS = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")
@@ -27,92 +30,49 @@ LARGEST = 2**40
 SMALLEST_STAND_IN = 1
 
 
-def _keys(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-# One line a field: the key that most configs have, then what other families call the same.
-LAYERS = _keys("num_hidden_layers n_layer n_layers num_layers")
-HIDDEN = _keys("hidden_size n_embd d_model n_embed")
-VOCABULARY = _keys("vocab_size padded_vocab_size n_vocab")
-MAX_POSITION = _keys(
-    "max_position_embeddings n_positions max_seq_len seq_length max_sequence_length model_max_length n_ctx"
-)
-DTYPE = _keys("torch_dtype dtype")
-# compressed attention (DeepSeek-V4)
-COMPRESSED = _keys(
-    "compress_ratios compress_rates o_groups o_lora_rank hc_mult index_topk index_n_heads index_head_dim"
-)
-TIED = _keys("tie_embedding share_embedding share_input_output_layers")  # other words for tie_word_embeddings
-PARALLEL = _keys("parallel_attn use_parallel_residual parallel_residual")
-# attention
-LINEAR = _keys(
-    "linear_conv_kernel_dim linear_num_heads linear_head_dim linear_attn_alpha_factor full_attn_alpha_factor"
-)
-Q_HEADS = _keys("num_attention_heads n_head n_heads num_heads")
-KV_HEADS = _keys("num_key_value_heads n_head_kv num_kv_heads multi_query_group_num kv_n_heads num_attention_groups")
-HEAD_DIM = _keys("head_dim attention_head_dim kv_channels")
-WINDOW = _keys("sliding_window sliding_window_size")
-WINDOW_PERIOD = _keys("sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers")
-BIAS = _keys("attention_bias qkv_bias add_qkv_bias enable_bias")
-OUTPUT_GATE = _keys("attn_output_gate attention_output_gate")
-# state-space layers
-SSM_HEADS = _keys("mamba_num_heads mamba_n_heads")
-SSM_HEAD_DIM = _keys("mamba_head_dim mamba_d_head")
-SSM_GROUPS = _keys("n_groups mamba_n_groups")
-SSM_STATE = _keys("ssm_state_size mamba_d_state")
-SSM_CONV = _keys("conv_kernel mamba_d_conv")
-STATE_DTYPE = _keys("mamba_ssm_cache_dtype mamba_ssm_dtype")
-# MLPs
-ACTIVATION = _keys("hidden_act mlp_hidden_act activation_function activation ffn_act_fn")
-DENSE_WIDTH = _keys(
-    "intermediate_size_mlp dense_intermediate_size intermediate_size ffn_hidden_size n_inner ffn_dim block_ff_dim"
-)
-ADJUSTED_WIDTH = _keys("block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of")
-MLP_BIAS = _keys("mlp_bias enable_bias")
-EXPERTS = _keys("num_experts n_routed_experts num_local_experts moe_num_experts")
-EXPERT_WIDTH = _keys(
-    "moe_intermediate_size expert_intermediate_size moe_ffn_hidden_size intermediate_size ffn_hidden_size"
-)
-EXPERT_LATENT = _keys("moe_latent_size routed_expert_hidden_size")
-EXPERTS_PER_TOKEN = _keys(
-    "num_experts_per_tok num_experts_per_token experts_per_token top_k_experts moe_topk moe_top_k moe_k"
-)
-SHARED_WIDTH = _keys(
-    "shared_expert_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size share_expert_dim"
-)
-SHARED_EXPERTS = _keys("n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert")
-FIRST_DENSE = _keys("first_k_dense_replace num_dense_layers")
-MOE_LISTED = _keys("moe_layers moe_layers_enum")
-MOE_STEP = _keys("decoder_sparse_step interleave_moe_layer_step")
 # Sizes that some configs state for each layer in a list.
-BY_LAYER = (*Q_HEADS, *KV_HEADS, *HEAD_DIM, *DENSE_WIDTH, *EXPERT_WIDTH, *EXPERTS_PER_TOKEN, *SHARED_EXPERTS, *EXPERTS)
+BY_LAYER = (
+    "Q_HEADS",
+    "KV_HEADS",
+    "HEAD_DIM",
+    "DENSE_WIDTH",
+    "EXPERT_WIDTH",
+    "EXPERTS_PER_TOKEN",
+    "SHARED_EXPERTS",
+    "EXPERTS",
+)
 OF_ONE_LAYER = "per_layer_config"  # what single layers have otherwise, by their numbers (Transformers 5)
-# modules of multi-token prediction: DeepSeek, GLM, MiMo, Nemotron and Step; Qwen; MiniMax
-MTP_MODULES = _keys("num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules")
-# vision towers
-VISION_HIDDEN = _keys("hidden_size vt_hidden_size embed_dim")
-VISION_LAYERS = _keys("num_hidden_layers depth vt_num_hidden_layers")
-VISION_WIDTH = _keys("intermediate_size vt_intermediate_size")
-VISION_OUTPUT = _keys("out_hidden_size text_hidden_size projection_dim")
-VISION_ACTIVATION = _keys("hidden_act hidden_activation")
-# Layouts of which a config needs one, and the others are then not looked at.
-LAYOUTS = _keys(
-    "layer_types layers_block_type hybrid_override_pattern attn_type_list no_rope_layers hybrid_layer_pattern "
-    "attn_layer_indices full_attn_idxs conv_L_cache conv_dim full_attention_interval no_rope_layer_interval mlp_layer_types moe_layer_freq mlp_only_layers "
-    "moe_layer_start_index moe_layer_end_index moe_layer_interval use_sliding_window num_hidden_layers full_attn_layers "
-    "num_sliding_attention_heads"
-)
-# lists of modules that a quantised checkpoint leaves alone
-EXCLUDED = _keys("modules_to_not_convert ignore ignored_layers exclude_modules exclude llm_int8_skip_modules")
 
-# Keys that tell a family by what only it writes. Tied embeddings, where the others untie unless the config says otherwise;
-TIED_FAMILIES = _keys(
-    "query_pre_attn_scalar final_logit_softcapping logit_scale expansion_ratio new_decoder_architecture multi_query "
-    "word_embed_proj_dim apply_residual_connection_post_layernorm"
-)
-# and MLPs of four times the hidden size, where the width is null or absent.
-IMPLIED_WIDTH = _keys("multi_query new_decoder_architecture apply_residual_connection_post_layernorm n_embed")
+
+Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bidirectional", "compressed"]
+
+
+class ConfigKeys(OneFile):
+    """The file workloads/models/_keys.yaml: what configs call fields, formats, projections and layers.
+
+    Also why model types are refused, which keys change no size, and words of keys that may.
+    """
+
+    FILE = "workloads/models/_keys.yaml"
+
+    words: dict[str, Text]
+    algorithms: dict[str, Text]
+    methods: dict[str, Text]
+    projections: dict[str, Text]
+    layer_types: dict[str, Mixer]
+    refused: dict[str, Text]
+    harmless: tuple[Text, ...]
+    harmless_of_quantisation: tuple[Text, ...]
+    telling: tuple[Text, ...]
+    source: Text
+    date: Text
+
+
+@cache
+def spelled(*names: str) -> tuple[str, ...]:
+    """The keys of fields: those of a name in capitals are the words of the table, any other name is a key itself."""
+    table = only(ConfigKeys).words
+    return tuple(key for name in names for key in (table[name].split() if name.isupper() else (name,)))
 
 
 _SHORT = Repr()
@@ -183,7 +143,7 @@ class Fields:
         """The fields of one layer: of a list with a size for each layer, that of the layer."""
         own = {
             key: value[index]
-            for key in BY_LAYER
+            for key in spelled(*BY_LAYER)
             if isinstance(value := self._values.get(key), list | tuple) and len(value) == layers
         }
         for number, stated in self._items(OF_ONE_LAYER):
@@ -206,6 +166,7 @@ class Fields:
 
     def stated(self, *keys: str) -> str | None:
         """The first of the keys that has a value, or None."""
+        keys = spelled(*keys)
         found = next((key for key in keys if self._values.get(key) is not None), None)
         self.asked.update(keys)
         if found is None:
@@ -258,6 +219,7 @@ class Fields:
 
         Where it is missing or wrong, record a fault and return a stand-in.
         """
+        keys = spelled(*keys)
         if self.stated(*keys) is None:
             others = f" (or {', '.join(keys[1:])})" if len(keys) > 1 else ""
             self.missing[keys] = self.fault(keys[0], "missing", f"a whole number above zero{others}")

@@ -11,39 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sizing.catalog.config.fields import (
-    EXPERTS,
-    EXPERTS_PER_TOKEN,
-    FIRST_DENSE,
-    LAYERS,
-    MAX_POSITION,
-    MOE_LISTED,
-    MOE_STEP,
-    WINDOW,
-    WINDOW_PERIOD,
-    Fields,
-    shown,
-)
+from sizing.catalog.config.fields import ConfigKeys, Fields, Mixer, shown
+from sizing.catalog.shelf import only
 from sizing.specs.errors import nearest
 from sizing.specs.model import CompressedAttention, LayerKind, MlaAttention
 
-Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bidirectional", "compressed"]
 MlpName = Literal["dense", "moe"]
 
-# Names of mixers in `layer_types` and of whole layers in patterns, where a layer is either a mixer or an MLP.
-LAYER_TYPES: dict[str, Mixer] = {
-    "full_attention": "full",
-    "attention": "full",
-    "deepseek_sparse_attention": "full",
-    "indexed_attention": "full",
-    "sliding_attention": "window",
-    "chunked_attention": "chunk",
-    "compressed_sparse_attention": "compressed",
-    "heavily_compressed_attention": "compressed",
-    "linear_attention": "linear",
-    "conv": "conv",
-    "mamba": "ssm",
-}
 PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 # Said by a family (workloads/models/_families.csv), as its configs state no key for it.
 SIDE_BY_SIDE, ENCODER, SWITCH_OF_EXPERTS = "side_by_side", "encoder", "use_moe"
@@ -86,7 +60,7 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
     """One slot for each layer, first to last."""
     blocks = _blocks(fields, PATTERN, BLOCKS)
     if blocks is not None and any(block in BLOCK_MLPS for block in blocks):
-        count = fields.optional_integer(*LAYERS, least=1) or len(blocks)
+        count = fields.optional_integer("LAYERS", least=1) or len(blocks)
         _check_length(fields, "num_hidden_layers", count, len(blocks))
         return tuple(_block_slot(fields, BLOCKS, block) for block in blocks)
     count = layer_count(fields)
@@ -107,16 +81,16 @@ def _has_experts(fields: Fields) -> bool:
     """Whether some layers route to experts. What only experts have, without their number, is a fault."""
     if fields.flag("enable_moe_block") is False or fields.flag(SWITCH_OF_EXPERTS) is False:
         return False
-    if fields.stated(*EXPERTS) is None and fields.optional_integer(*EXPERTS_PER_TOKEN) and fields.stated(*OF_EXPERTS):
-        fields.integer(*EXPERTS)
-    return bool(fields.optional_integer(*EXPERTS))
+    if fields.stated("EXPERTS") is None and fields.optional_integer("EXPERTS_PER_TOKEN") and fields.stated(*OF_EXPERTS):
+        fields.integer("EXPERTS")
+    return bool(fields.optional_integer("EXPERTS"))
 
 
 def layer_count(fields: Fields) -> int:
     """The stated number of layers."""
-    count = fields.integer(*LAYERS)
+    count = fields.integer("LAYERS")
     if count > MOST_LAYERS:
-        fields.fault(fields.stated(*LAYERS) or LAYERS[0], f"{count} layers", f"at most {MOST_LAYERS}")
+        fields.fault(fields.stated("LAYERS") or "num_hidden_layers", f"{count} layers", f"at most {MOST_LAYERS}")
         return 1
     return count
 
@@ -149,11 +123,11 @@ def _block_slot(fields: Fields, key: str, block: str) -> Slot:
 
 
 def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...]:
-    known = list(LAYER_TYPES)
+    known = only(ConfigKeys).layer_types
     for name in map(str, names):
-        if name not in LAYER_TYPES:
-            fields.fault(key, f"unknown layer type {shown(name)}", ", ".join(known), nearest(name, known))
-    return tuple(LAYER_TYPES.get(str(name), "full") for name in names)
+        if name not in known:
+            fields.fault(key, f"unknown layer type {shown(name)}", ", ".join(known), nearest(name, list(known)))
+    return tuple(known.get(str(name), "full") for name in names)
 
 
 def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
@@ -240,12 +214,12 @@ def _by_chunks(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
 def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
     """Read a sliding window: none, switched off, by list, by period, from a layer on, or on every layer."""
     switch = fields.flag("use_sliding_window")
-    if fields.stated(*WINDOW) is None or switch is False:
+    if fields.stated("WINDOW") is None or switch is False:
         return tuple(_or(True, "window") for _ in range(count))
     listed = fields.sequence("hybrid_layer_pattern")
     if listed is not None:
         return tuple(_or(kind != 1, "window") for kind in listed)
-    period = fields.optional_integer(*WINDOW_PERIOD, least=1)
+    period = fields.optional_integer("WINDOW_PERIOD", least=1)
     if period is None and fields.text("cache_implementation") == "hybrid":
         period = HYBRID_CACHE_PERIOD
         fields.note("sliding_window_pattern absent: windowed and full layers alternate, as with a hybrid cache")
@@ -262,7 +236,7 @@ def _routed(fields: Fields, count: int) -> tuple[bool, ...]:
     listed = fields.sequence("mlp_layer_types")
     if listed is not None:
         return tuple(kind in ROUTED for kind in listed)
-    numbered = fields.value(*MOE_LISTED)
+    numbered = fields.value("MOE_LISTED")
     if numbered is not None:
         return _numbered(fields, numbered, count)
     tests = (_after_dense(fields), _by_frequency(fields), _by_step(fields), _by_range(fields, count))
@@ -280,8 +254,8 @@ def _numbered(fields: Fields, numbered: Any, count: int) -> tuple[bool, ...]:
 
 
 def _after_dense(fields: Fields) -> Callable[[int], bool]:
-    first = fields.optional_integer(*FIRST_DENSE)
-    if first is None and fields.stated(*EXPERTS) == NAMED_BY_DEEPSEEK and not fields.stated("moe_layer_freq"):
+    first = fields.optional_integer("FIRST_DENSE")
+    if first is None and fields.stated("EXPERTS") == NAMED_BY_DEEPSEEK and not fields.stated("moe_layer_freq"):
         fields.note("first_k_dense_replace absent: every layer routes to experts")
     first = first or 0
     return lambda index: index >= first
@@ -298,7 +272,7 @@ def _by_frequency(fields: Fields) -> Callable[[int], bool]:
 
 def _by_step(fields: Fields) -> Callable[[int], bool]:
     """Read a period counted from layer 1, and layers excepted from it."""
-    step = fields.optional_integer(*MOE_STEP, least=1) or 1
+    step = fields.optional_integer("MOE_STEP", least=1) or 1
     dense = fields.sequence("mlp_only_layers") or ()
     return lambda index: (index + 1) % step == 0 and index not in dense
 
@@ -337,7 +311,7 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
     share = fields.value("partial_rotary_factor")
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
         width = round(width * share)
-    positions = fields.integer(*MAX_POSITION)
+    positions = fields.integer("MAX_POSITION")
     local = positions if fields.stated("rope_local_base_freq") else 0
     return round((positions * _factor(fields) + local) * width)
 

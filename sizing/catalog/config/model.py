@@ -15,25 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
 from sizing.catalog.config.families import UNKNOWN_TYPE, completed, is_known, left_to_defaults, report_unread
-from sizing.catalog.config.fields import (
-    DTYPE,
-    EXPERTS_PER_TOKEN,
-    HIDDEN,
-    MAX_POSITION,
-    PARALLEL,
-    Q_HEADS,
-    TIED,
-    TIED_FAMILIES,
-    VISION_ACTIVATION,
-    VISION_HIDDEN,
-    VISION_LAYERS,
-    VISION_OUTPUT,
-    VISION_WIDTH,
-    VOCABULARY,
-    Fields,
-    report_misspelt,
-    shown,
-)
+from sizing.catalog.config.fields import Fields, report_misspelt, shown, spelled
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import InputError
@@ -72,7 +54,7 @@ def _block(fields: Fields, block: object, index: int) -> LayerKind:
 def _attention(fields: Fields, block: Fields) -> Attention | None:
     if block.flag("no_op"):
         return None
-    q_heads = fields.integer(*Q_HEADS)
+    q_heads = fields.integer("Q_HEADS")
     group = block.integer("n_heads_in_group")
     if q_heads % group:
         block.fault("n_heads_in_group", f"{group} does not divide the {q_heads} attention heads")
@@ -87,7 +69,7 @@ def _mlps(fields: Fields, block: Fields) -> tuple[DenseMlp, ...]:
     if isinstance(multiple, bool) or not isinstance(multiple, int | float) or not 0 < multiple <= MOST_MULTIPLE:
         block.fault("ffn_mult", f"{shown(multiple)} is not a factor", f"a number above zero, at most {MOST_MULTIPLE:,}")
         return ()
-    width = int(GATED_SHARE_NUMERATOR * multiple * fields.integer(*HIDDEN) / GATED_SHARE_DENOMINATOR)
+    width = int(GATED_SHARE_NUMERATOR * multiple * fields.integer("HIDDEN") / GATED_SHARE_DENOMINATOR)
     return (DenseMlp(intermediate=-(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, gated=is_gated(fields)),)
 
 
@@ -108,21 +90,21 @@ def other_parameters(fields: Fields, layers: int) -> int:
 
 def _alternating_updates(fields: Fields, layers: int) -> int:
     """Gemma 3n's streams beside the hidden state, each joined and parted by a matrix, and its low-rank residuals."""
-    hidden, streams = fields.integer(*HIDDEN), fields.optional_integer("altup_num_inputs") or 1
+    hidden, streams = fields.integer("HIDDEN"), fields.optional_integer("altup_num_inputs") or 1
     return 2 * (streams - 1) * hidden * hidden + layers * 2 * (fields.optional_integer("laurel_rank") or 0) * hidden
 
 
 def _hyper_connections(fields: Fields, layers: int) -> int:
     """DeepSeek-V4's streams of hidden states: two mixings of all streams in each layer, and one at the head."""
     streams = fields.optional_integer("hc_mult") or 0
-    width = streams * fields.integer(*HIDDEN)
+    width = streams * fields.integer("HIDDEN")
     return layers * 2 * (2 + streams) * streams * width + streams * width
 
 
 def _hashed_routing(fields: Fields) -> int:
     """The experts of each word of the vocabulary, in layers that route by words."""
     layers = fields.optional_integer("num_hash_layers") or 0
-    return layers * fields.integer(*VOCABULARY) * (fields.optional_integer(*EXPERTS_PER_TOKEN) or 0) if layers else 0
+    return layers * fields.integer("VOCABULARY") * (fields.optional_integer("EXPERTS_PER_TOKEN") or 0) if layers else 0
 
 
 def _learned_positions(fields: Fields) -> int:
@@ -135,12 +117,12 @@ def _learned_positions(fields: Fields) -> int:
     if fields.stated(ENCODER) and (fields.text("position_embedding_type") or ABSOLUTE) == ABSOLUTE:
         learned = True
     width = fields.optional_integer("word_embed_proj_dim", least=1)
-    if width is not None and width != fields.integer(*HIDDEN):
+    if width is not None and width != fields.integer("HIDDEN"):
         fields.fault(
             "word_embed_proj_dim", f"{width} is not the hidden size: projections between them are not modelled"
         )
-    rows = fields.integer(*MAX_POSITION) if learned or fields.stated("word_embed_proj_dim") else 0
-    return (rows + types) * fields.integer(*HIDDEN)
+    rows = fields.integer("MAX_POSITION") if learned or fields.stated("word_embed_proj_dim") else 0
+    return (rows + types) * fields.integer("HIDDEN")
 
 
 def _per_layer_embeddings(fields: Fields, layers: int) -> int:
@@ -148,7 +130,7 @@ def _per_layer_embeddings(fields: Fields, layers: int) -> int:
     width = fields.optional_integer("hidden_size_per_layer_input") or 0
     if not width:
         return 0
-    hidden = fields.integer(*HIDDEN)
+    hidden = fields.integer("HIDDEN")
     vocabulary = fields.integer("vocab_size_per_layer_input", "vocab_size")
     fields.note("per-layer embeddings counted as resident parameters outside the layers")
     return layers * (vocabulary + PER_LAYER_PROJECTIONS * hidden) * width
@@ -161,7 +143,7 @@ def _block_indexers(fields: Fields) -> int:
     if listed and not fields.stated("kv_lora_rank"):
         fields.note(BLOCK_SPARSE)
         return (
-            listed * fields.integer("index_head_dim") * (fields.integer("index_n_heads") + 1) * fields.integer(*HIDDEN)
+            listed * fields.integer("index_head_dim") * (fields.integer("index_n_heads") + 1) * fields.integer("HIDDEN")
         )
     sparse = fields.section("sparse_attention_config")
     if sparse is None or not sparse.flag("use_sparse_attention"):
@@ -169,7 +151,7 @@ def _block_indexers(fields: Fields) -> int:
     layers = sum(1 for used in sparse.sequence("sparse_attention_freq") or () if used)
     width = sparse.integer("sparse_index_dim") * (sparse.integer("sparse_num_index_heads") + 1)
     fields.note(BLOCK_SPARSE)
-    return layers * width * fields.integer(*HIDDEN)
+    return layers * width * fields.integer("HIDDEN")
 
 
 SECTION, SOUND = "vision_config", "audio_config"
@@ -216,14 +198,17 @@ def read_vision(fields: Fields) -> Tower:
 
     Parameters are those of patches, blocks, and the merger's two matrices where stated.
     """
-    vision = fields.section(SECTION)
+    vision, profiled = fields.section(SECTION), fields.optional_integer(PROFILED_FRAMES)
     if vision is None:
         return Tower()
-    hidden = vision.optional_integer(*VISION_HIDDEN, least=1)
-    depth = vision.optional_integer(*VISION_LAYERS, least=1)
+    hidden = vision.optional_integer("VISION_HIDDEN", least=1)
+    depth = vision.optional_integer("VISION_LAYERS", least=1)
     depth = depth and depth + (vision.optional_integer("num_global_layers") or 0)
     swapped = vision.text("blocks_width")  # GLM: blocks are as wide as the output, and the merger has the stated width
-    width = vision.optional_integer(*((swapped,) if swapped else VISION_WIDTH), least=1)
+    width = vision.optional_integer(swapped or "VISION_WIDTH", least=1)
+    embedded, ratio = vision.optional_integer("embed_dim", least=1), vision.value("mlp_ratio")
+    if embedded and isinstance(ratio, int | float):  # Qwen2-VL: the hidden size beside them is that of the output
+        hidden, width = embedded, round(ratio * embedded)
     patch = vision.optional_integer("patch_size", least=1)
     stated = vision.optional_integer("tower_parameters")
     if stated:
@@ -233,7 +218,7 @@ def read_vision(fields: Fields) -> Tower:
         fields.note("vision tower not counted: vision_config lacks its hidden size, layers, MLP width or patch size")
         return Tower()
     frames = vision.optional_integer("temporal_patch_size", least=1) or 1
-    gated = vision.stated(*VISION_ACTIVATION) is not None and is_gated(vision)
+    gated = vision.stated("VISION_ACTIVATION") is not None and is_gated(vision)
     mlp_matrices = GATED_MATRICES if gated else PLAIN_MATRICES
     blocks = depth * (ATTENTION_MATRICES * hidden * hidden + mlp_matrices * hidden * width)
     positions = vision.optional_integer("num_position_embeddings") or 0
@@ -241,8 +226,7 @@ def read_vision(fields: Fields) -> Tower:
     fields.note("vision tower's parameters estimated from vision_config; it has no work in a step of text alone")
     rule = _rule(fields, vision)
     image = vision.optional_integer("image_size", least=1)
-    profiled = (fields.optional_integer(PROFILED_FRAMES) or frames) // frames
-    tower = Vision(hidden, depth, patch, *rule, image_pixels=image, video_patches=profiled)
+    tower = Vision(hidden, depth, patch, *rule, image_pixels=image, video_patches=(profiled or frames) // frames)
     return Tower(tower, blocks + embeddings + _merger(vision, hidden))
 
 
@@ -277,11 +261,12 @@ def _of_ratio(vision: Fields, ratio: Any) -> int:
 def _merger(vision: Fields, hidden: int) -> int:
     """The two matrices that join patches, once for the output and once for each tapped layer."""
     merge = vision.optional_integer("spatial_merge_size", least=1)
-    output = vision.optional_integer(*VISION_OUTPUT, least=1)
+    embedded = vision.stated("embed_dim") and vision.stated("mlp_ratio")
+    output = vision.optional_integer("hidden_size" if embedded else "VISION_OUTPUT", least=1)
     if merge is None or output is None:
         return 0
     if vision.stated("blocks_width"):
-        width = vision.integer(*VISION_WIDTH)
+        width = vision.integer("VISION_WIDTH")
         return (GATED_MATRICES * width + output + merge * merge * hidden) * output
     mergers = 1 + len(vision.sequence("deepstack_visual_indexes") or ())
     merged = merge * merge * hidden
@@ -334,10 +319,10 @@ def read_model(
         name=name,
         kinds=kinds,
         layers=tuple(kinds.index(layer) for layer in layers),
-        hidden_size=fields.integer(*HIDDEN),
-        vocab_size=fields.integer(*VOCABULARY),
+        hidden_size=fields.integer("HIDDEN"),
+        vocab_size=fields.integer("VOCABULARY"),
         tied_embeddings=_tied(fields),
-        max_position=fields.integer(*MAX_POSITION),
+        max_position=fields.integer("MAX_POSITION"),
         rotary_values=rotary_values(fields, kinds),
         activation_precision=activation,
         quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
@@ -392,7 +377,7 @@ def _layer(fields: Fields, slot: Slot, index: int, layers: int) -> LayerKind:
 
 
 def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
-    stated = fields.text(*DTYPE)
+    stated = fields.text("DTYPE")
     if stated is None:
         fields.note("torch_dtype absent: bf16 taken for activations and unquantised weights")
         return "bf16"
@@ -409,11 +394,13 @@ def _tied(fields: Fields) -> bool:
 
     Inferred where the config is silent.
     """
-    others = [fields.flag(key) for key in TIED]
+    others = [fields.flag(key) for key in spelled("TIED")]
     stated = fields.flag("tie_word_embeddings")
     if stated is not None or any(others):
         return bool(stated) or any(others)
-    evidence = fields.stated(*TIED_FAMILIES) or next((key for key in TIED_FAMILIES[:2] if fields.has(key)), None)
+    evidence = fields.stated("TIED_FAMILIES") or next(
+        (key for key in spelled("TIED_FAMILIES")[:2] if fields.has(key)), None
+    )
     if evidence:
         fields.note(f"tie_word_embeddings absent: tied, as in families that write {evidence}")
         return True
@@ -429,7 +416,7 @@ def _parallel(fields: Fields) -> bool:
     A flag says so, or fields that only such families write: a logit scale (Cohere), or rotary width beside
     GPT-2's names (GPT-J).
     """
-    stated = fields.flag(*PARALLEL)
+    stated = fields.flag("PARALLEL")
     if stated is not None:
         return stated
     if fields.flag("new_decoder_architecture"):

@@ -10,29 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sizing.catalog.config.families import report_unread_lists
-from sizing.catalog.config.fields import EXCLUDED, HIDDEN, Fields, shown
+from sizing.catalog.config.fields import ConfigKeys, Fields, shown, spelled
 from sizing.catalog.config.stored import Rule, stored
+from sizing.catalog.shelf import only
 from sizing.specs.errors import nearest
 from sizing.specs.model import LayerKind, Quantisation
 
 SECTIONS = ("quantization_config", "compression_config")
 
 
-def _by_name(names: Mapping[str, str]) -> dict[str, str]:
-    return {name: meaning for meaning, text in names.items() for name in text.split()}
-
-
-# ModelOpt's algorithms (modelopt.torch.export, 0.45) and the precision of their weights.
-ALGORITHMS = _by_name(
-    {
-        "fp8": "FP8 FP8_PER_CHANNEL_PER_TOKEN",
-        "fp8_block": "FP8_PB_REAL FP8_PB_WO",
-        "nvfp4": "NVFP4 NVFP4_AWQ W4A16_NVFP4 W4A8_NVFP4_FP8",
-        "mxfp4": "MXFP4 W4A8_MXFP4_FP8",
-        "int4": "W4A16_AWQ W4A8_AWQ",
-        "int8": "W8A16 W8A8_SQ_PER_CHANNEL",
-    }
-)
 MIXED = "MIXED_PRECISION"
 WEIGHT_ONLY = ("W4A16_NVFP4", "W4A16_AWQ", "W8A16")  # whose products run at 16 bit
 EXPERT_MODULES = "*.mlp.experts.*"
@@ -46,17 +32,6 @@ GROUP_FORMATS = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
 FLOAT4_BY_GROUP = {16: "nvfp4", 32: "mxfp4"}
 FP8_BLOCK = "fp8_block"
 WHOLE_CHANNEL = -1  # a group size written so means one scale for a whole channel
-# Quantisation methods by what states their precision.
-METHODS = _by_name(
-    {
-        "fp8": "fp8 fbgemm_fp8",
-        "algorithm": "modelopt modelopt_fp4",
-        "groups": "compressed-tensors",
-        "bits": "gptq gptq_marlin awq awq_marlin auto-round",
-        "loading": "bitsandbytes",
-        "mxfp4": "mxfp4",
-    }
-)
 
 
 def read_quantisation(
@@ -76,10 +51,10 @@ def read_quantisation(
     base, block = _weights(section, method)
     # Of FP8 with experts in another format, the list of exceptions is of that format: what it names is in FP8.
     listed = _excluded(section)
-    excluded = () if section.stated("moe_quant_algo") and METHODS[method] == "fp8" else listed
+    excluded = () if section.stated("moe_quant_algo") and _kind(method) == "fp8" else listed
     rules = [*_own_precisions(fields, section), *((pattern, None) for pattern in excluded)]
     report_unread_lists(section)
-    main, kept, shares = stored(rules, base, layers, fields.integer(*HIDDEN))
+    main, kept, shares = stored(rules, base, layers, fields.integer("HIDDEN"))
     if section.flag("lm_head") or any(pattern.endswith("lm_head") and name for pattern, name in rules):
         kept -= {"lm_head"}
     if shares:
@@ -91,9 +66,9 @@ def read_quantisation(
         block=block,
         kv_precision=_cache_precision(section),
         method=method,
-        weight_only=METHODS[method] == "bits" or _is_weight_only(section, main),
+        weight_only=_kind(method) == "bits" or _is_weight_only(section, main),
         stored=shares,
-        bits=_bits_with_scales(section, METHODS[method]),
+        bits=_bits_with_scales(section, _kind(method)),
     )
 
 
@@ -127,8 +102,8 @@ def _method(section: Fields) -> str | None:
         return "modelopt"
     if method is None and section.stated("config_groups"):
         return "compressed-tensors"
-    if method not in METHODS:
-        known = list(METHODS)
+    known = list(only(ConfigKeys).methods)
+    if method not in known:
         section.fault(
             "quant_method",
             "missing" if method is None else f"unknown method {shown(method)}",
@@ -139,12 +114,17 @@ def _method(section: Fields) -> str | None:
     return method
 
 
+def _kind(method: str) -> str:
+    """What states the precision of a method."""
+    return only(ConfigKeys).methods[method]
+
+
 def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
     """The precision of the quantised weights.
 
     And the block width of block-wise FP8, which limits splits.
     """
-    kind = METHODS[method]
+    kind = _kind(method)
     if section.text("quant_algo") == MIXED and kind != "fp8":
         if section.section("quantized_layers") is None:
             section.fault("quantized_layers", f"missing, and quant_algo is {MIXED}", "each module with its quant_algo")
@@ -196,7 +176,7 @@ def _is_weight_only(section: Fields, main: str | None) -> bool:
     """Whether an algorithm that stores weights in the precision `main` multiplies them at 16 bit."""
     layers = [_inner(section, "quantized_layers", name) for name in _names(section, "quantized_layers")]
     algorithms = {holder.text("quant_algo") for holder in (section, *layers) if holder is not None}
-    return any(name in WEIGHT_ONLY and ALGORITHMS[name] == main for name in algorithms if name)
+    return any(name in WEIGHT_ONLY and only(ConfigKeys).algorithms[name] == main for name in algorithms if name)
 
 
 def _is_general(targets: tuple[str, ...]) -> bool:
@@ -247,10 +227,10 @@ def _by_bits(section: Fields) -> str | None:
 
 def _by_algorithm(section: Fields, key: str = "quant_algo") -> str | None:
     algorithm = section.text(key) or ""
-    if algorithm not in ALGORITHMS:
-        known = list(ALGORITHMS)
-        section.fault(key, f"unknown algorithm {shown(algorithm)}", ", ".join(known), nearest(algorithm, known))
-    return ALGORITHMS.get(algorithm)
+    known = only(ConfigKeys).algorithms
+    if algorithm not in known:
+        section.fault(key, f"unknown algorithm {shown(algorithm)}", ", ".join(known), nearest(algorithm, list(known)))
+    return known.get(algorithm)
 
 
 def _groups(section: Fields) -> Iterator[tuple[tuple[str, ...], str | None, int | None]]:
@@ -284,7 +264,7 @@ def _group_format(group: Fields) -> tuple[str | None, int | None]:
 
 def _excluded(section: Fields) -> tuple[str, ...]:
     """Modules in 16 bit: listed by name, or among the exceptions of GPTQ (`-:`) and AutoRound (16 bits)."""
-    listed = [str(name) for key in EXCLUDED for name in section.sequence(key) or ()]
+    listed = [str(name) for key in spelled("EXCLUDED") for name in section.sequence(key) or ()]
     listed += [f"re:{name.removeprefix('-:')}" for name in _names(section, "dynamic") if name.startswith("-:")]
     for name in _names(section, "extra_config"):
         one = _inner(section, "extra_config", name)

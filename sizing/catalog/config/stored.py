@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from sizing.catalog.config.fields import ConfigKeys
+from sizing.catalog.shelf import only
 from sizing.specs.model import (
     CompressedAttention,
     DenseMlp,
@@ -34,31 +36,6 @@ LEAST_SHARE = 0.002  # of a role's weights; less is not told
 
 _LAYER = re.compile(r"(?:^|[.*])(?:layers|h|blocks)\.(?P<index>[^.]+?)(?:\.(?P<tail>.+))?$")
 _PROJECTION = re.compile(r"(?:^|\.)(?P<name>[a-z0-9_]*proj[a-z_]*|fc[12]|w[123]|wq_[ab]|wo_[ab]|wkv|dense[a-z0-9_]*)$")
-# Projections under other names, and several in one.
-_ALIASES = {
-    "qkv_proj": "q_proj k_proj v_proj",
-    "query_key_value": "q_proj k_proj v_proj",
-    "out_proj": "o_proj",
-    "dense": "o_proj",
-    "kv_a_proj_with_mqa": "kv_a_proj",
-    "fused_qkv_a_proj_with_mqa": "q_a_proj kv_a_proj",
-    "wq_a": "q_a_proj",
-    "wq_b": "q_b_proj",
-    "wkv": "kv_a_proj",
-    "wo_a": "o_proj",
-    "wo_b": "o_proj",
-    "gate_up_proj": "gate_proj up_proj",
-    "w1": "gate_proj",
-    "w3": "up_proj",
-    "w2": "down_proj",
-    "fc1": "up_proj",
-    "fc2": "down_proj",
-    "dense_h_to_4h": "up_proj",
-    "dense_4h_to_h": "down_proj",
-    "in_proj_qkvz": "in_proj",
-    "in_proj_qkv": "in_proj",
-    "in_proj_z": "in_proj",
-}
 _REGEX_TO_GLOB = ((r"\.", "."), (".*", "*"), ("^", ""), ("$", ""))
 _REGEX_MARK = "re:"
 
@@ -164,7 +141,7 @@ def _cells(pattern: str, present: Sequence[Mapping[tuple[Role, str], int]]) -> I
     if match is None and not tail.strip("*."):
         return
     found = None if "(" in tail else _PROJECTION.search(tail.strip("*."))
-    wanted = None if found is None else set(_ALIASES.get(found["name"], found["name"]).split())
+    wanted = None if found is None else set(only(ConfigKeys).projections.get(found["name"], found["name"]).split())
     for layer, sizes in enumerate(present):
         if fnmatchcase(str(layer), index):
             roles = _named_roles(tail.lower(), frozenset(role for role, _ in sizes))

@@ -1,4 +1,4 @@
-"""Attention kinds, one file each: gqa, sliding_window, mla, linear, ssm.
+"""Attention kinds, one file each: gqa (with and without windows, or both ways), mla, linear, ssm and others.
 
 A file offers the functions of `Kind`; `pick` imports the one that a layer names. Adding a kind is adding a file
 (and its type in `sizing.specs.model`).
@@ -49,4 +49,5 @@ class Kind(Protocol):
 @cache
 def pick(kind: str) -> Kind:
     """Import the module of attention kind `kind`, and no other."""
-    return cast(Kind, importlib.import_module(f"sizing.model.attention.{kind}"))
+    name = "gqa" if kind in ("sliding_window", "bidirectional") else kind
+    return cast(Kind, importlib.import_module(f"sizing.model.attention.{name}"))

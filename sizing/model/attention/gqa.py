@@ -1,6 +1,11 @@
-"""Grouped-query attention: every token caches one key and one value a KV head, and reads all before it."""
+"""Attention of query heads over keys and values: to all before a token, to a window of them, or to a whole prompt.
+
+Every token caches one key and one value a KV head; a window keeps the last ones only, and an encoder keeps none.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from sizing.model.attention.terms import (
     FLOPS_PER_MAC,
@@ -13,13 +18,12 @@ from sizing.model.attention.terms import (
     causal_pairs,
     heads_why_not,
     kv_heads_per_gpu,
+    windowed_pairs,
 )
-from sizing.specs.model import BidirectionalAttention, GqaAttention, SlidingWindowAttention
-
-Grouped = GqaAttention | SlidingWindowAttention | BidirectionalAttention
+from sizing.specs.model import BidirectionalAttention, Heads, SlidingWindowAttention
 
 
-def projections(mixer: Grouped, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
+def matrices(mixer: Heads, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
     """The fused query, key and value projection and the output projection of one GPU."""
     q_width, value = mixer.q_heads * mixer.head_dim / tp, mixer.value_dim or mixer.head_dim
     kept = 0 if mixer.reuses_cache else mixer.head_dim + (0 if mixer.shared_kv else value)
@@ -30,7 +34,7 @@ def projections(mixer: Grouped, hidden_size: int, tp: int) -> tuple[Matrix, ...]
     )
 
 
-def cached_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
+def cached_bytes_per_token(mixer: Heads, tp: int, kv_bytes: float) -> float:
     """Bytes that one token of one layer keeps on one GPU. Key and value are both stored, even where they are equal.
 
     A key that chooses blocks is shared by all heads, so that each GPU holds it.
@@ -40,76 +44,96 @@ def cached_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
     return read_bytes_per_token(mixer, tp, kv_bytes) + mixer.index_dim * kv_bytes
 
 
-def read_bytes_per_token(mixer: Grouped, tp: int, kv_bytes: float) -> float:
+def read_bytes_per_token(mixer: Heads, tp: int, kv_bytes: float) -> float:
     """Bytes that attention reads for each cached token; a layer without a cache of its own reads another's."""
     return kv_heads_per_gpu(mixer.kv_heads, tp) * (mixer.head_dim + (mixer.value_dim or mixer.head_dim)) * kv_bytes
 
 
-def attention_flops(mixer: Grouped, tp: int, pairs: Numeric) -> Numeric:
+def attention_flops(mixer: Heads, tp: int, pairs: Numeric) -> Numeric:
     """FLOPs of scores and weighted values for `pairs` query-key pairs."""
     return FLOPS_PER_MAC * mixer.q_heads / tp * (mixer.head_dim + (mixer.value_dim or mixer.head_dim)) * pairs
 
 
 def prefill_bytes(
-    mixer: Grouped, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, seen: Numeric
+    mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, seen: Numeric
 ) -> Numeric:
     """Bytes of a prefill chunk: keys and values seen are read once, queries and outputs pass at 16 bit."""
     activation_bytes = 2 * KEY_AND_VALUE * mixer.q_heads / tp * mixer.head_dim * tokens
     return sequences * (seen * read_bytes_per_token(mixer, tp, kv_bytes) + activation_bytes)
 
 
-def matrices(mixer: GqaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """The weight matrices of one layer on one GPU."""
-    return projections(mixer, hidden_size, tp)
+def cache(mixer: Heads, tp: int, kv_bytes: float) -> Cache:
+    """The cache of one layer on one GPU. A value takes `kv_bytes` bytes; `memory` adds the chunk in flight to a window."""
+    if isinstance(mixer, BidirectionalAttention):
+        return Cache()
+    return Cache(cached_bytes_per_token(mixer, tp, kv_bytes), window_tokens=_window(mixer))
 
 
-def cache(mixer: GqaAttention, tp: int, kv_bytes: float) -> Cache:
-    """The cache of one layer on one GPU. A value takes `kv_bytes` bytes."""
-    return Cache(bytes_per_token=cached_bytes_per_token(mixer, tp, kv_bytes))
+def _window(mixer: Heads) -> int | None:
+    return mixer.window if isinstance(mixer, SlidingWindowAttention) else None
 
 
-def decode(mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """The work of one decode step. Each sequence reads its whole cache once."""
-    pairs = sequences * context_tokens
+def decode(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
+    """The work of one decode step. Each sequence reads its cache once, a window at most; an encoder decodes nothing."""
+    if isinstance(mixer, BidirectionalAttention):
+        return Work(rule="prefill_attention", flops=0.0 * sequences, bytes=0.0 * sequences, head_dim=mixer.head_dim)
+    window = _window(mixer)
+    seen = context_tokens if window is None else np.minimum(context_tokens, window)
     return Work(
         rule="decode_attention",
-        flops=attention_flops(mixer, tp, pairs),
-        bytes=pairs * read_bytes_per_token(mixer, tp, kv_bytes),
+        flops=attention_flops(mixer, tp, sequences * seen),
+        bytes=sequences * seen * read_bytes_per_token(mixer, tp, kv_bytes),
         head_dim=mixer.head_dim,
         q_heads=mixer.q_heads / tp,
         kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
-        context_tokens=context_tokens,
+        context_tokens=seen,
         sequences=sequences,
+        window=window or 0,
     )
 
 
-def prefill(
-    mixer: GqaAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
-) -> Work:
-    """The work of a prefill chunk: causal attention within the chunk, full attention over the cached tokens."""
+def prefill(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric) -> Work:
+    """The work of a prefill chunk: causal attention within the chunk, and over the cached tokens, all or those of a window.
+
+    Many windows fill the GPU as one long prompt does. An encoder has whole prompts, and every pair in both directions.
+    """
+    window, causal = _window(mixer), not isinstance(mixer, BidirectionalAttention)
+    whole, pairs = tokens + prior_tokens, causal_pairs(tokens, prior_tokens)
+    seen = whole
+    if window is not None:
+        pairs, seen = windowed_pairs(tokens, prior_tokens, window), tokens + np.minimum(prior_tokens, window)
+    elif not causal:
+        whole, pairs, seen = tokens, tokens * tokens, tokens
     return Work(
         rule="prefill_attention",
-        flops=attention_flops(mixer, tp, sequences * causal_pairs(tokens, prior_tokens)),
-        bytes=prefill_bytes(mixer, tp, kv_bytes, sequences, tokens, tokens + prior_tokens),
+        flops=attention_flops(mixer, tp, sequences * pairs),
+        bytes=prefill_bytes(mixer, tp, kv_bytes, sequences, tokens, seen),
         head_dim=mixer.head_dim,
         q_heads=mixer.q_heads / tp,
         kv_heads=kv_heads_per_gpu(mixer.kv_heads, tp),
-        prompt_tokens=tokens + prior_tokens,
+        prompt_tokens=whole,
         sequences=sequences,
         new_tokens=tokens,
+        window=window or 0,
+        causal=causal,
     )
 
 
-def small_kernels(mixer: Grouped, tp: int) -> tuple[tuple[str, float], ...]:
+def small_kernels(mixer: Heads, tp: int) -> tuple[tuple[str, float], ...]:
     """The output gate of one layer, if any: it reads two tensors and writes one."""
     return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.head_dim / tp),) if mixer.output_gate else ()
 
 
-def exchanged(mixer: Grouped) -> tuple[int, int, int]:
-    """(query heads, values per query, values per output) that GPUs with parts of one cache exchange in decode."""
+def exchanged(mixer: Heads) -> tuple[int, int, int]:
+    """(query heads, values per query, values per output) that GPUs with parts of one cache exchange in decode.
+
+    Raises ValueError for an encoder.
+    """
+    if isinstance(mixer, BidirectionalAttention):
+        raise ValueError("an encoder has no cache")
     return mixer.q_heads, mixer.head_dim, mixer.value_dim or mixer.head_dim
 
 
-def why_not(mixer: Grouped, tp: int) -> str | None:
+def why_not(mixer: Heads, tp: int) -> str | None:
     """The reason why the heads cannot be split over `tp` GPUs, or None."""
     return heads_why_not(mixer.q_heads, mixer.kv_heads, tp)

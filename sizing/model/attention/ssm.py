@@ -22,7 +22,7 @@ def _group_width(mixer: SsmAttention, tp: int) -> float:
 def matrices(mixer: SsmAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
     """The weight matrices of one layer on one GPU: input projection (z, x, B, C, dt), convolution, output."""
     inner = _inner_width(mixer, tp)
-    conv_width = inner + 2 * _group_width(mixer, tp)
+    conv_width = _conv_width(mixer, tp)
     return (
         Matrix("in_proj", "attention", hidden_size, inner + conv_width + mixer.heads / tp),
         Matrix("conv1d", "norm", conv_width, mixer.conv_kernel, bias=conv_width),
