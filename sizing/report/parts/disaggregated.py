@@ -15,7 +15,6 @@ from sizing.report.parts.figures import statistics
 from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected, sizes
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
-    LATENCIES,
     PoolFigures,
     TransferSummary,
     end_of,
@@ -27,6 +26,7 @@ from sizing.report.parts.pools import (
 )
 from sizing.report.parts.question import demand_line, replica_lines
 from sizing.specs.units import MILLI, Statistics
+from sizing.specs.workload import LATENCIES
 
 IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
 NARROW = "no pipelines within a pool, which may take fewer GPUs: --layouts all"

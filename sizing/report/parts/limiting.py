@@ -11,6 +11,7 @@ from sizing.question.question import Question
 from sizing.replica.capacity import bounded
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import MILLI
+from sizing.specs.workload import LATENCIES
 
 
 class Limiting(NamedTuple):
@@ -89,7 +90,7 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
         return f"{detail}, did not hold"
     if not served.stable:
         return f"{detail}, has a queue that keeps growing"
-    for name in ("ttft", "itl", "e2e"):
+    for name in LATENCIES:
         limit = getattr(question.target.limits, name)
         found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
         if found is not None and found > limit.seconds:
@@ -161,4 +162,4 @@ def suggested(change: Suggestion) -> str:
 
 def limit_words(name: str) -> str:
     """Write the end of a load: a latency in capitals, a capacity in words."""
-    return name.upper() if name in ("ttft", "itl", "e2e") else name.replace("_", " ")
+    return name.upper() if name in LATENCIES else name.replace("_", " ")

@@ -11,6 +11,7 @@ from sizing.report.parts.assumptions import taken
 from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
+from sizing.specs.workload import LATENCIES
 
 if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
     from sizing.answers.answer import Answer, Outcome, Pool
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded t
     from sizing.replica.replica import Refusal
     from sizing.specs.optimisations import HandOver
 
-LATENCIES = ("ttft", "itl", "e2e")
 UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
 
 

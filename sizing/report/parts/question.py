@@ -18,7 +18,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Replica
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
-from sizing.specs.workload import Limits
+from sizing.specs.workload import LATENCIES, Limits
 
 
 class LimitInMs(NamedTuple):
@@ -116,7 +116,7 @@ def limits(question: Question) -> LimitsInMs:
 
 def limits_in_ms(limits: Limits) -> LimitsInMs:
     """Limits in ms with the statistic that each bounds, by latency; null where none is set."""
-    found = {f"{name}_ms": getattr(limits, name) for name in ("ttft", "itl", "e2e")}
+    found = {f"{name}_ms": getattr(limits, name) for name in LATENCIES}
     return {
         name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
         for name, limit in found.items()

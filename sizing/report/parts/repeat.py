@@ -16,6 +16,7 @@ from sizing.replica.replica import Replica
 from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
+from sizing.specs.workload import LATENCIES
 
 SWITCHED = ""  # in place of a value: an option that takes none
 MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
@@ -154,7 +155,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
 
 
 def _limits(question: Question) -> Iterator[tuple[str, str]]:
-    for name in ("ttft", "itl", "e2e"):
+    for name in LATENCIES:
         limit = getattr(question.target.limits, name)
         if limit is not None and (name != "itl" or question.service.osl > 1):
             statistic = "" if limit.statistic == "mean" else f"{limit.statistic}:"
