@@ -292,15 +292,6 @@ class Outcome:
             firsts.setdefault((replica.gpu_type.id, replica.plan.weight_format), answer)
         return list(firsts.values())
 
-    def best_of_shapes(self) -> dict[Shape, Answer]:
-        """The best layout of each shape on the GPU type and in the precision of the best one, best first."""
-        firsts: dict[Shape, Answer] = {}
-        for answer in self.answers:
-            replica, chosen = answer.decode.replica, self.answers[0].decode.replica
-            if (replica.gpu_type.id, replica.precision) == (chosen.gpu_type.id, chosen.precision):
-                firsts.setdefault(shape_of(replica.layout), answer)
-        return firsts
-
     @property
     def correction(self) -> Correction:
         """What the step times of the first in order were multiplied by, as published runs say."""

@@ -11,9 +11,8 @@ from sizing.model.memory import MemoryUse
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
 
-# Settings of a log, and the options that state them; what the user states comes first.
-OPTIONS = {"tp": "tp", "pp": "pp", "memory_fraction": "memory_fraction", "max_model_len": "max_model_len", "max_num_seqs": "max_num_seqs",
-           "max_num_batched_tokens": "max_num_batched_tokens", "kv_precision": "kv_precision"}  # fmt: skip
+# Settings of a log by the options that state them, which are named alike; what the user states comes first.
+OPTIONS = ("tp", "pp", "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_precision")
 NEEDED = {"model": "--model", "gpu": "--gpu"}
 
 
@@ -38,7 +37,7 @@ def logged(facts: EngineFacts, said: RunSettings) -> Logged:
         "precision": said.weight_precision or None,
         "dp": said.attention_dp,
         "ep": said.ep,
-        **{option: getattr(said, name, None) or getattr(facts, name) or None for name, option in OPTIONS.items()},
+        **{name: getattr(said, name, None) or getattr(facts, name) or None for name in OPTIONS},
     }
     try:
         return Logged(

@@ -150,22 +150,19 @@ def model_key(name: str) -> str:
         return name.strip().lower()
 
 
-@cache
 def gpu_key(name: str) -> str:
     """The key of a GPU type: the id of its profile, else its name in lower case."""
-    try:
-        return profiles.load_gpu(name).id
-    except InputError:
-        return name.strip().lower()
+    return _gpu(name)[0]
 
 
 @cache
-def gpu_name(name: str) -> str:
-    """The name in a GPU type's profile, else `name`."""
+def _gpu(name: str) -> tuple[str, str]:
+    """The id and name of a GPU type's profile, else `name`."""
     try:
-        return profiles.load_gpu(name).spec.name
+        found = profiles.load_gpu(name)
     except InputError:
-        return name
+        return name.strip().lower(), name
+    return found.id, found.spec.name
 
 
 def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
@@ -182,7 +179,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
             continue
         line = CurveLine(
             "measured",
-            gpu_name(row.gpu),
+            _gpu(row.gpu)[1],
             row.weight_precision.lower(),
             row.engine,
             row.engine_version or None,
