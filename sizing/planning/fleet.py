@@ -289,7 +289,7 @@ def availability(tenant: Tenant, rules: ProvisionRules) -> Availability | None:
     running = size.base + size.reserve.failures
     by_node = None
     if rules.availability is not None and fit.replicas_per_node > 1:
-        by_node = sizes.fewest_by_node(size.base, unit, rules.availability, fit)
+        by_node = sizes.fewest(size.base, unit, rules.availability, fit)
     return Availability(
         workload=tenant.name,
         target=rules.availability,
@@ -297,6 +297,6 @@ def availability(tenant: Tenant, rules: ProvisionRules) -> Availability | None:
         replicas_needed=size.base,
         replicas_for_failures=running,
         achieved=sizes.up(running, size.base, unit),
-        achieved_by_node=sizes.up_by_node(running, size.base, unit, fit),
+        achieved_by_node=sizes.up(running, size.base, unit, fit),
         replicas_for_target_by_node=by_node,
     )

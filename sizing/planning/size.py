@@ -88,28 +88,19 @@ class UnreachableError(Exception):
     """No reserve of a reasonable size reaches a target; the message gives the node availability that would."""
 
 
-def up(n: int, k: int, availability: float) -> float:
-    """P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), with independent availability A."""
+ALONE = Fit(1, 1)  # replicas that fail one by one
+
+
+def up(n: int, k: int, availability: float, fit: Fit = ALONE) -> float:
+    """P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), with independent availability A.
+
+    Where a node holds several replicas they fail with it, spread evenly over as few nodes as hold them.
+    """
     if not 0 <= k <= n:
         return 0.0
-    return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
-
-
-def fewest(k: int, availability: float, target: float) -> int | None:
-    """The smallest n with at least k up with probability `target`; None where none is enough."""
-    spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
-    while spare < MOST_SPARE and not reaches(up(k + spare, k, availability), target):
-        spare = min(2 * spare, MOST_SPARE)
-    tried = range(k, k + spare + 1)
-    found = bisect_left(tried, True, key=lambda n: reaches(up(n, k, availability), target))
-    return tried[found] if found < len(tried) else None
-
-
-def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
-    """`up` where the replicas of a node fail with it, spread evenly over as few nodes as hold them."""
     nodes = fit.nodes(n)
     if fit.replicas_per_node <= 1 or nodes == 0:
-        return up(n, k, availability)
+        return min(1.0, math.fsum(_exactly(n, down, 1 - availability) for down in range(n - k + 1)))
     each, fuller = divmod(n, nodes)
     total = 0.0
     for down_full in range(fuller + 1):
@@ -122,22 +113,26 @@ def up_by_node(n: int, k: int, availability: float, fit: Fit) -> float:
     return min(1.0, total)
 
 
-def fewest_by_node(k: int, availability: float, target: float, fit: Fit) -> int | None:
-    """The fewest replicas with at least k up with probability `target` where whole nodes fail."""
-    most = _most_by_node(k, fit)
-    if not reaches(up_by_node(most, k, availability, fit), target):
+def fewest(k: int, availability: float, target: float, fit: Fit = ALONE) -> int | None:
+    """The smallest n with at least k up with probability `target`; None where none is enough."""
+    most = _most(k, fit)
+    if not reaches(up(most, k, availability, fit), target):
         return None
-    return next(n for n in range(k, most + 1) if reaches(up_by_node(n, k, availability, fit), target))
+    if fit.replicas_per_node > 1:  # more on a node may be less likely up: all are tried
+        return next(n for n in range(k, most + 1) if reaches(up(n, k, availability, fit), target))
+    spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
+    while not reaches(up(min(k + spare, most), k, availability), target):
+        spare *= 2
+    tried = range(k, min(k + spare, most) + 1)
+    return tried[bisect_left(tried, True, key=lambda n: reaches(up(n, k, availability), target))]
 
 
-def enough(k: int, target: float, fit: Fit, *, by_node: bool) -> float:
+def enough(k: int, target: float, fit: Fit) -> float:
     """The smallest availability of a replica with which the largest reserve reaches `target`, to the fourth digit."""
-    most = _most_by_node(k, fit) if by_node else k + MOST_SPARE
-    low, high = 0.0, 1.0
+    most, low, high = _most(k, fit), 0.0, 1.0
     while high - low > DIGITS_OF_AVAILABILITY:
         middle = (low + high) / 2
-        found = up_by_node(most, k, middle, fit) if by_node else up(most, k, middle)
-        low, high = (low, middle) if reaches(found, target) else (middle, high)
+        low, high = (low, middle) if reaches(up(most, k, middle, fit), target) else (middle, high)
     return high
 
 
@@ -146,7 +141,7 @@ def reaches(chance: float, target: float) -> bool:
     return chance >= target - CHANCE_ROUNDING
 
 
-def _most_by_node(k: int, fit: Fit) -> int:
+def _most(k: int, fit: Fit) -> int:
     """The largest number of replicas to try, on full nodes."""
     each = max(1, fit.replicas_per_node)
     return -(-(k + MOST_SPARE) // each) * each
@@ -244,22 +239,20 @@ def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
     if rules.availability is None or rules.unit_availability is None:
         return Reserve(rules.spare, 0, lost, rules.spare + lost)
     unit, target = of_replica(fit, rules.unit_availability), rules.availability
-    found = fewest(base, unit, target)
-    if rules.by_node:
-        found = fewest_by_node(base, unit, target, fit)
+    failing = fit if rules.by_node else ALONE
+    found = fewest(base, unit, target, failing)
     if found is None:
         raise UnreachableError(
             f"no reserve of up to {MOST_SPARE:,} replicas keeps {base:,} up {target * 100:g} % of the time with "
             f"nodes that are up {rules.unit_availability * 100:.3g} % of it; nodes from "
-            f"{_node_needed(base, target, fit, rules) * 100:.2f} % on would"
+            f"{_node_needed(enough(base, target, failing), fit) * 100:.2f} % on would"
         )
     spare = found - base
     return Reserve(rules.spare, spare, lost, max(rules.spare, spare) + lost)
 
 
-def _node_needed(base: int, target: float, fit: Fit, rules: ProvisionRules) -> float:
-    """The smallest availability of a node that reaches `target` with the largest reserve."""
-    unit = enough(base, target, fit, by_node=rules.by_node)
+def _node_needed(unit: float, fit: Fit) -> float:
+    """The availability of a node with which a replica has that of `unit`, rounded up."""
     return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
 
 

@@ -79,7 +79,7 @@ def test_five_of_six_are_up() -> None:
 def test_a_target_that_is_met_exactly_is_met() -> None:
     """At least 5 of 9 coins fall heads in half of all throws: the sum of 126 + 84 + 36 + 9 + 1 = 256 of 512 ways."""
     assert availability.fewest(5, 0.5, 0.5) == 9
-    assert availability.fewest_by_node(5, 0.5, 0.5, ONE_NODE._replace(gpus_per_replica=8)) == 9
+    assert availability.fewest(5, 0.5, 0.5, ONE_NODE._replace(gpus_per_replica=8)) == 9
 
 
 def test_availability_of_times() -> None:
@@ -114,14 +114,14 @@ def test_replicas_that_fail_with_their_nodes_agree_with_every_case_counted(
         for state in itertools.product((True, False), repeat=held)
         if sum(size for size, up in zip(sizes, state, strict=True) if up) >= k
     )
-    assert availability.up_by_node(n, k, share, fit) == pytest.approx(expected, abs=1e-9)
+    assert availability.up(n, k, share, fit) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_shared_node_takes_more_than_one_replica_with_it() -> None:
     """Six replicas, four to a node, lie on two nodes of three: five are up only while both are: 0.99^2 = 0.9801."""
-    assert availability.up_by_node(6, 5, 0.99, Fit(2, 8)) == pytest.approx(0.9801)
+    assert availability.up(6, 5, 0.99, Fit(2, 8)) == pytest.approx(0.9801)
     # Nine on three nodes of three keep six with one down: 0.99^3 + 3 * 0.99^2 * 0.01 = 0.999702.
-    assert availability.fewest_by_node(5, 0.99, 0.998, Fit(2, 8)) == 9
+    assert availability.fewest(5, 0.99, 0.998, Fit(2, 8)) == 9
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------------
