@@ -28,7 +28,7 @@ from sizing.evidence.rows import Case, resolve
 from sizing.replica import batching
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed, timed_by
-from sizing.specs.bands import BandMetric, Correction, Corrections, students
+from sizing.specs.bands import BandMetric, Corrections, students
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
@@ -109,10 +109,14 @@ class MeasuredRuns:
         """Logarithms of the metrics as simulated at a place, shape (n,)."""
         return self._predicted(lambda case: self._kernels(case, at))
 
-    def corrected(self, by: Sequence[Correction]) -> Floats:
-        """The same by the base profile with a correction for each run, as published runs centre it."""
-        of = dict(zip(map(id, self.cases), by, strict=True))
-        return self._predicted(lambda case: replace(case.deployed.kernels, correction=of[id(case)]))
+    def corrected(self) -> Floats:
+        """The same by the base profile, each run as published runs centre it."""
+
+        def kernels(case: Case) -> Kernels:
+            situation = case.replica.service.situation(self.gpu)._replace(mode=BAND_MODES[case.row.mode])
+            return replace(case.deployed.kernels, correction=only(Corrections).of(situation))
+
+        return self._predicted(kernels)
 
     def _predicted(self, kernels: Callable[[Case], Kernels]) -> Floats:
         values = [
@@ -442,14 +446,7 @@ def _settings(cases: Sequence[Case]) -> str:
 
 
 def _of_metrics(runs: MeasuredRuns, found: FactorFit) -> dict[str, MetricErrors]:
-    known = only(Corrections)
-    corrected = runs.corrected(
-        [
-            known.of(case.replica.service.situation(runs.gpu)._replace(mode=BAND_MODES[case.row.mode]))
-            for case in runs.cases
-        ]
-    )
-    names = np.array(runs.names)
+    corrected, names = runs.corrected(), np.array(runs.names)
 
     def median(predicted: Floats, name: str) -> float:
         return float(np.median(np.abs(np.expm1((predicted - runs.measured)[names == name]))))

@@ -174,19 +174,20 @@ def read_measured(paths: Iterable[Path | str]) -> MeasuredRows:
     """
     rows: list[MeasuredRow] = []
     unread: list[Unread] = []
-    wrong: list[tuple[Fault, ...]] = []
+    wrong: list[Fault] = []
     broken = False
     for path in paths:
         try:
             found = _read(path)
         except InputError as error:
-            broken, wrong = True, [*wrong, tuple(error.faults)]
+            broken = True
+            wrong += error.faults
             continue
         rows += found.rows
         unread += found.unread
-        wrong.append(() if found.rows else tuple(fault for row in found.unread for fault in row.faults)[:MOST_FAULTS])
+        wrong += [] if found.rows else [fault for row in found.unread for fault in row.faults][:MOST_FAULTS]
     if broken or not rows:
-        raise InputError([fault for of_file in wrong for fault in of_file])
+        raise InputError(wrong)
     return MeasuredRows(tuple(rows), tuple(unread))
 
 

@@ -12,6 +12,7 @@ import math
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BufferedReader, TextIOWrapper
 from itertools import chain, islice
@@ -186,70 +187,53 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
     """
     rows = array("d")
     faults: list[Fault] = []
-    start, before = math.nan, -math.inf
-    seconds = columns.seconds
+    start, before = math.nan, -math.inf  # NaN, before the first, is in no order
     for line, entry in islice(entries, most):
-        if not isinstance(entry, str):
-            try:
-                at, prompt, output = seconds(entry[0]), float(entry[1]), float(entry[2])
-                if (
-                    before <= at <= MOST_ARRIVAL_S
-                    and at >= 0
-                    and not at - start > MOST_DURATION_S  # NaN, before the first, is not
-                    and bool not in map(type, entry)
-                    and 1 <= prompt <= MOST_TOKENS
-                    and 1 <= output <= MOST_TOKENS
-                    and prompt.is_integer()
-                    and output.is_integer()
-                ):
-                    if not rows:
-                        start = at
-                    rows.extend((at, prompt, output))
-                    before = at
-                    continue
-            except (ValueError, TypeError, OverflowError):
-                pass
-        faults.append(_fault(entry, columns, file, line, before, start))
-        if len(faults) == MOST_FAULTS:
-            break
+        try:
+            if isinstance(entry, str):
+                raise InputError(entry)
+            at = _arrival(entry[0], columns, before, start)
+            rows.extend((at, _tokens(entry[1], columns.input), _tokens(entry[2], columns.output)))
+        except InputError as error:
+            faults += [replace(fault, file=file, line=line) for fault in error.faults]
+            if len(faults) == MOST_FAULTS:
+                break
+            continue
+        start, before = (at if math.isnan(start) else start), at
     if faults:
         raise InputError(faults)
     return rows
 
 
-def _fault(entry: Any, columns: Columns, file: str, line: int, before: float, start: float) -> Fault:
-    """The fault of a row that failed its check."""
-    if isinstance(entry, str):
-        return Fault(entry, file=file, line=line)
+def _arrival(value: Any, columns: Columns, before: float, start: float) -> float:
+    """An arrival in s. Raises InputError for one that is none, before the last one, or far off."""
     try:
-        at = columns.seconds(entry[0])
-        readable = math.isfinite(at) and not isinstance(entry[0], bool)
+        at = math.nan if isinstance(value, bool) else columns.seconds(value)
     except (ValueError, TypeError, OverflowError):
-        readable = False
-    if not readable:
-        return Fault(f"{entry[0]!r} is no arrival", file, line, columns.arrival, allowed=columns.reads)
-    if at < before:
-        return Fault(f"{entry[0]!r} is before the row above", file, line, columns.arrival, allowed="arrivals in order")
-    if at < 0:
-        return Fault(f"{entry[0]!r} is below 0", file, line, columns.arrival, allowed=columns.reads)
-    if at > MOST_ARRIVAL_S:
-        allowed = f"{columns.reads}, at most {MOST_ARRIVAL_S:g} s"
-        return Fault(f"{entry[0]!r} is too large to tell steps apart", file, line, columns.arrival, allowed=allowed)
-    if at - start > MOST_DURATION_S:
-        hours = MOST_DURATION_S / SECONDS_PER_HOUR
-        message = f"{entry[0]!r} is {(at - start) / SECONDS_PER_HOUR:,.0f} h after the first request"
-        return Fault(message, file, line, columns.arrival, allowed=f"{columns.reads}, at most {hours:,.0f} h after it")
-    name, value = next(
-        (name, value) for name, value in zip(columns.names[1:], entry[1:], strict=True) if not _is_tokens(value)
-    )
-    return Fault(f"{value!r} is no number of tokens", file, line, name, allowed="a whole number above 0")
+        at = math.nan
+    wrong, allowed = "is no arrival", columns.reads
+    if math.isfinite(at):
+        if max(before, 0.0) <= at <= MOST_ARRIVAL_S and not at - start > MOST_DURATION_S:
+            return at
+        if at < before:
+            wrong, allowed = "is before the row above", "arrivals in order"
+        elif at < 0:
+            wrong = "is below 0"
+        elif at > MOST_ARRIVAL_S:
+            wrong, allowed = "is too large to tell steps apart", f"{columns.reads}, at most {MOST_ARRIVAL_S:g} s"
+        else:
+            hours = MOST_DURATION_S / SECONDS_PER_HOUR
+            wrong = f"is {(at - start) / SECONDS_PER_HOUR:,.0f} h after the first request"
+            allowed = f"{columns.reads}, at most {hours:,.0f} h after it"
+    raise InputError(f"{value!r} {wrong}", field=columns.arrival, allowed=allowed)
 
 
-def _is_tokens(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
+def _tokens(value: Any, column: str) -> float:
+    """A number of tokens. Raises InputError for what is none."""
     try:
-        tokens = float(value)
+        tokens = 0.0 if isinstance(value, bool) else float(value)
     except (ValueError, TypeError, OverflowError):
-        return False
-    return 1 <= tokens <= MOST_TOKENS and tokens.is_integer()
+        tokens = 0.0
+    if 1 <= tokens <= MOST_TOKENS and tokens.is_integer():
+        return tokens
+    raise InputError(f"{value!r} is no number of tokens", field=column, allowed="a whole number above 0")
