@@ -116,10 +116,15 @@ def _spread(entry: Mapping[str, Any], metric: str) -> LatencyFigures:
     found = _metric(entry, metric)
     if not found:
         return LatencyFigures()
-    unit = text(found, "unit").lower()
+    return figures(found, "avg", r"p(\d+(?:\.\d+)?)", _in_ms(found, metric))
+
+
+def _in_ms(found: Mapping[str, Any], metric: str) -> float:
+    """The milliseconds of a metric's unit; 1 for tokens."""
+    unit = "ms" if metric in (ISL, OSL) else text(found, "unit").lower()
     if unit not in UNIT_MS:
         raise MalformedRunError(f"{metric} has the unit {unit!r}; times have one of {', '.join(UNIT_MS)}")
-    return figures(found, "avg", r"p(\d+(?:\.\d+)?)", UNIT_MS[unit])
+    return UNIT_MS[unit]
 
 
 def is_table(head: str) -> bool:
@@ -164,9 +169,14 @@ def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]
     """The run of single requests, each with its metrics and units; warm-up and cancelled requests are left out."""
     kept = [entry for entry in entries if _is_measured(entry)]
     served = [part(entry, "metrics") for entry in kept]
-    times = {name: [value for each in served if (value := _time(each, name)) is not None] for name in (TTFT, ITL, E2E)}
-    for name in (ISL, OSL):
-        times[name] = [value for each in served if (value := number(part(each, name), "value")) is not None]
+    times = {
+        name: [
+            value * _in_ms(found, name)
+            for found in (part(each, name) for each in served)
+            if (value := number(found, "value")) is not None
+        ]
+        for name in (TTFT, ITL, E2E, ISL, OSL)
+    }
     told = [part(entry, "metadata") for entry in kept]
     starts = [at for each in told if (at := number(each, "request_start_ns")) is not None]
     ends = [at for each in told if (at := number(each, "request_end_ns")) is not None]
@@ -178,12 +188,6 @@ def _is_measured(entry: Mapping[str, Any]) -> bool:
     told = part(entry, "metadata")
     is_phase = text(told, "benchmark_phase") in ("", "profiling")
     return is_phase and not told.get("was_cancelled") and not entry.get("error")
-
-
-def _time(metrics: Mapping[str, Any], metric: str) -> float | None:
-    found = part(metrics, metric)
-    value = number(found, "value")
-    return None if value is None else value * UNIT_MS.get(text(found, "unit").lower(), 1.0)
 
 
 def _is_raw(entry: Mapping[str, Any]) -> bool:

@@ -172,6 +172,13 @@ def test_records_of_single_requests_are_one_run(tmp_path: Path) -> None:
     assert row["req_per_s"] == pytest.approx(2 / 0.36)
 
 
+def test_a_record_in_an_unknown_unit_is_refused(tmp_path: Path) -> None:
+    times = {"time_to_first_token": 0.05, "inter_token_latency": 0.01, "request_latency": 0.36}
+    metrics = {name: {"value": value, "unit": "minutes"} for name, value in times.items()}
+    rows, (fault,), _ = import_files([written(tmp_path, {"metrics": metrics})], STATED)
+    assert rows == [] and "time_to_first_token has the unit 'minutes'" in str(fault)
+
+
 def test_lengths_of_another_tokenizer_give_way_to_the_length_that_was_forced(tmp_path: Path) -> None:
     forced = {
         "output_tokens_mean": 25,
