@@ -201,22 +201,12 @@ def _own(values: Mapping[str, Any]) -> _Own:
 
 def _limits(values: Mapping[str, Any]) -> Limits:
     """The limits of the options. Raises InputError with a fault for each wrong one."""
-    from sizing.answers.points import METRICS
-    from sizing.specs.units import parse_limit
-    from sizing.specs.workload import Limit, Limits
+    from sizing.catalog import workloads
+    from sizing.cli.axes import PLAIN
 
-    found: dict[str, Limit] = {}
-    faults = []
-    for name in METRICS:
-        if values[name] is not None:
-            try:
-                statistic, seconds = parse_limit(values[name])
-                found[name] = Limit.model_validate({"statistic": statistic, "seconds": seconds})
-            except ValueError as error:
-                faults.append(Fault(str(error), field=f"--{name}"))
-    if faults:
-        raise InputError(faults)
-    return Limits(**found)
+    flags = {option.field or "": option.flags[0] for option in LIMIT_OPTIONS}
+    stated = {option.field or "": values[option.name] for option in LIMIT_OPTIONS if values[option.name] is not None}
+    return workloads.override(None, {**PLAIN, **stated}, flags).limits
 
 
 def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Measured | None:
