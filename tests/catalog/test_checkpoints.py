@@ -91,6 +91,31 @@ def test_a_sibling_says_whose_facts_it_has() -> None:
     assert (copy.name, copy.max_position) == ("Qwen/Qwen2.5-7B-Instruct", 32768)
 
 
+def test_a_name_without_organisation_has_the_formats_of_its_publisher() -> None:
+    for name in ("Qwen3.8-27B-FP8", "Qwen/Qwen3.8-27B-FP8"):  # Qwen's FP8 is in blocks
+        assert load_model(name).precision == "fp8_block"
+    assert load_model("someone/Qwen3.8-27B-FP8").precision == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("name", "sibling", "positions", "task"),
+    [
+        ("google/gemma-7b-it", "google/gemma-7b", 8192, None),
+        ("deepseek-ai/deepseek-coder-33b-instruct", "deepseek-ai/deepseek-coder-33b-base", 16384, None),
+        ("codellama/CodeLlama-13b-Instruct-hf", "codellama/CodeLlama-13b-hf", 16384, None),
+        ("intfloat/e5-base-v2", "BAAI/bge-base-en-v1.5", 512, "embed"),
+        ("BAAI/bge-reranker-v2-gemma", None, 8192, "score"),
+        ("Qwen/QVQ-72B-Preview", None, 128000, None),
+    ],
+)
+def test_a_popular_name_is_itself_or_says_whose_sibling_it_is(
+    name: str, sibling: str | None, positions: int, task: str | None
+) -> None:
+    found = load_model(name)
+    assert found.spec.name == (name if sibling is None else f"{name} as {sibling}")
+    assert (found.spec.max_position, found.task) == (positions, task)
+
+
 def test_an_organisation_that_was_renamed_publishes_the_same_files() -> None:
     assert (
         load_model("neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8").spec.name == "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"
