@@ -26,7 +26,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools
-from sizing.report.parts.evidence import Evidence, SureOf, evidence
+from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import (
     figures_by_name,
@@ -458,6 +458,11 @@ def _verdict(record: Compare) -> Iterator[Line]:
         by_rate = record.inputs["demand"]["requests_per_s"] is not None
         limited = any(record.inputs["limits"].values())
         yield from SureOf(best.gpus or 0, best.gpus_sure, record.confidence, best.evidence, limited, by_rate).lines()
+        for other in record.candidates if best.gpus_sure is None else ():
+            if other.gpus is not None and other.gpus_sure is not None:
+                surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
+                yield surer.line("" if other.verified else "about ")
+                break
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
         shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old)}{left}"

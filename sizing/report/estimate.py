@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.estimate import nearest_miss
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
-from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import SIZES
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
@@ -376,10 +376,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
     yield from known.lines("" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
     if found.surer is not None:
-        other = found.surer
-        price = "" if other.usd_per_hour is None else f", {money(other.usd_per_hour)}/h"
-        size = f"about {plural(other.gpus, 'GPU')}{price}, {other.gpus_sure:,} to be sure"
-        yield Line(f"Of {other.gpu} a sure count is known: {size}")
+        yield found.surer.line()
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         yield Line(

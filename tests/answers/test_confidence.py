@@ -63,6 +63,19 @@ def sure_of(question: Question, share: float, runs: PublishedRuns) -> float:
     return math.inf if found is None else found.gpus
 
 
+def test_the_next_type_with_a_sure_count_is_named_where_the_first_has_none() -> None:
+    """Runs are of Hopper alone: whichever type is first, only the count of H100 can be sure."""
+    cheap, dear = (option(name, price) for name, price in (("mi300x", 1.0), ("h100-sxm", 50.0)))
+    for first, second in ((cheap, dear), (option("h100-sxm", 1.0), option("mi300x", 50.0))):
+        question = asked(50.0, 400.0).with_(gpu_types=(first, second), objective="cost")
+        found = answered(question, with_runs(TEN))
+        assert found.best is not None and found.best.pool.replica.gpu_type.id == first.id and found.sure is not None
+        assert (found.sure.gpus is None) == (first.id == "mi300x") == (found.surer is not None)
+        if found.surer is not None:
+            assert found.surer.answer.pool.replica.gpu_type.id == "h100-sxm"
+            assert (found.surer.sure.gpus or 0) >= found.surer.answer.gpus
+
+
 # --- margins --------------------------------------------------------------------------------------------------------
 
 

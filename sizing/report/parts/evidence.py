@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Outcome
 from sizing.answers.counts import NONE_ALIKE
 from sizing.formats.view import Line
+from sizing.formats.words import money, plural
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
 from sizing.specs.bands import Sure
@@ -29,6 +30,12 @@ class SurerType(NamedTuple):
     gpus: int
     gpus_sure: int
     usd_per_hour: float | None
+
+    def line(self, about: str = "about ") -> Line:
+        """Say so; `about` is empty where a simulation confirmed the GPUs."""
+        price = "" if self.usd_per_hour is None else f", {money(self.usd_per_hour)}/h"
+        size = f"{about}{plural(self.gpus, 'GPU')}{price}, {self.gpus_sure:,} to be sure"
+        return Line(f"Of {self.gpu} a sure count is known: {size}")
 
 
 class Evidence(NamedTuple):
