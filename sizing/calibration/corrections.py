@@ -220,11 +220,12 @@ def _judged(
     """
     places, nothing = range(len(errors.groups)), Correction(groups=len(errors.groups))
     before = np.array([errors.at(place, nothing) for place in places])
+    seen = ~np.isnan(before).all(axis=0)
     found, least = (nothing, dict.fromkeys(errors.groups, nothing)), _mean(before)
     for form in forms:
         others = [fitted(np.delete(errors.of, place, axis=1), form, rules) for place in places]
         off = np.array([errors.at(place, by) for place, by in zip(places, others, strict=True)])
-        worse = np.nanmedian(off, axis=0) > np.nanmedian(before, axis=0) + rules.most_loss
+        worse = np.nanmedian(off[:, seen], axis=0) > np.nanmedian(before[:, seen], axis=0) + rules.most_loss
         if _mean(off) < least * (1 - rules.least_gain) and not worse.any():
             least = _mean(off)
             found = fitted(errors.of, form, rules), dict(zip(errors.groups, others, strict=True))
