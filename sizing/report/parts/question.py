@@ -264,9 +264,11 @@ def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = No
 def other_reading(demand: Mapping[str, Any]) -> Iterator[str]:
     """Yield the option that says of the same number of people what else may be meant by it."""
     if demand["concurrent_users"] is not None:
-        yield f"for so many requests at once: --concurrency {demand['concurrent_users']:g}"
+        users = f"{demand['concurrent_users']:g}"
+        yield f"if {users} requests are in flight at once, ask --concurrency {users}"
     elif demand["concurrency"] is not None and not demand["closed_loop"]:
-        yield f"for so many people, who read and think between requests: --users {demand['concurrency']:g}"
+        flight = f"{demand['concurrency']:g}"
+        yield f"if {flight} people read and think between requests, ask --users {flight}"
 
 
 def people_words(demand: Mapping[str, Any]) -> str | None:
