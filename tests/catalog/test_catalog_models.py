@@ -347,14 +347,18 @@ def test_matched_from_ignores_spelling_only() -> None:
     assert matched_from("Llama-3.1-8B-Instruct", llama) == "Llama-3.1-8B-Instruct"
 
 
-@pytest.mark.parametrize("ending", ["", "-Instruct", "-FP8", "-Instruct-FP8-dynamic", "-Instruct-quantized.w4a16"])
+ENDINGS = ("", "-Instruct", "-FP8", "-Instruct-FP8-dynamic", "-Instruct-quantized.w4a16")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_a_name_opened_by_its_parts_is_the_one_that_all_names_give(ending: str) -> None:
     known, rules = entries(SHELF), only(NameRules)
+    tried = known[ENDINGS.index(ending) :: 3] if ending else known
     opened = 0
-    for profile in known:
+    for profile in tried:
         for name in profile.names:
             direct = by_part(name + ending)
             if direct is not None:
                 opened += 1
                 assert [hit.id for hit in candidates(name + ending, known, SHELF, rules)] == [direct.id]
-    assert opened > len(known) / 2
+    assert opened > len(tried) / 2

@@ -6,6 +6,7 @@ import csv
 import json
 from collections import Counter
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def catalogue(stem: str) -> Model:
     return read_model(entry.config, name=entry.name, source=entry.source, where=f"{stem}.yaml")
 
 
+@cache
 def profile(path: Path) -> ModelFile:
     return ModelFile(**yaml.safe_load(path.read_text(encoding="utf-8")))
 
