@@ -68,7 +68,7 @@ VALUES = {
     "set": "limits.itl=9ms", "price": "9", "provider": "lambda", "confidence": "70%",
     # engines' own
     "kv_cache_bytes": "9GB", "max_total_tokens": "9000", "cpu_offload_gb": "9", "offload_backend": "prefetch", "pp_layers": "20,12",
-    "limit_mm_per_prompt": "image=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
+    "limit_mm_per_prompt": "image=0,video=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
     # plans, ways to pay
     "spare": "1", "availability": "99.9%", "node_availability": "99%", "mtbf": "90d", "mttr": "8h", "failures": "node",
     "growth": "5%", "start": "2026-01", "until": "2027-12", "own": "hgx-h100", "cloud": "lambda", "api": "1,3", "split": "3",
