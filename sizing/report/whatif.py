@@ -30,6 +30,8 @@ from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
 NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
+AS_IT_IS, TOGETHER = "as it is", "best together"
+ALIKE = "All rows are by the closed form, so that they compare"
 
 
 class AnswerSummary(NamedTuple):
@@ -66,7 +68,7 @@ class Sensitivity(NamedTuple):
 
 
 class OptionReport(NamedTuple):
-    """One optimisation alone: its command-line options, its answer, needs and risks, and its assumption.
+    """One optimisation alone: its command-line options, its answer, needs and risks, its assumption, and the weights it presumes.
 
     It `helps` where it comes before the answer without: fewer GPUs, less cost, or 1 % more served by a GPU. That, and
     `gpus_saved`, hold one closed form against the other, whatever a simulation made of the base.
@@ -92,6 +94,7 @@ class OptionReport(NamedTuple):
     source: str
     assumes: str | None
     sensitivity: tuple[Sensitivity, ...]
+    presumes: str | None = None
 
 
 class Together(NamedTuple):
@@ -113,8 +116,9 @@ class NotTried(NamedTuple):
 class WhatIfReport(NamedTuple):
     """The record of `llmsize whatif`; `base` is null where nothing meets the demand without.
 
-    Options are held against `base_closed_form`, null where `base` is not simulated and so is it. It is `feasible` where the
-    base or the best combination keeps the budget of GPUs, if there is one.
+    Options are held against `base_closed_form`, null where `base` is not simulated and so is it; `best_closed_form` is the
+    best combination by the same method, null where it is not simulated or there is none. It is `feasible` where the base or
+    the best combination keeps the budget of GPUs, if there is one.
     """
 
     inputs: dict[str, Any]
@@ -125,6 +129,7 @@ class WhatIfReport(NamedTuple):
     not_possible: tuple[NotTried, ...]
     assumptions: tuple[Assumption, ...]
     feasible: bool = True
+    best_closed_form: AnswerSummary | None = None
     schema: str = "llmsize.whatif/1"
 
 
@@ -149,6 +154,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         not_possible=tuple(NotTried(one.name, _why_not(one)) for one in trials.tried if one.best is None),
         assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
         feasible=any(each.best is not None and each.within_budget for each in (trials.base, trials.after)),
+        best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
     )
 
 
@@ -254,7 +260,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        yield Table(tuple(columns), answers, notes=(Line(NOTE, style="dim"),))
+        yield Table(tuple(columns), answers, notes=tuple(Line(text, style="dim") for text in (NOTE, _method(record))))
     together = () if best is None else best.names
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
@@ -265,6 +271,17 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions), following()))
 
 
+def _method(record: WhatIfReport) -> str:
+    """Write how all rows are known, and what a simulation says of those that it confirmed."""
+    best = None if record.best is None else record.best.answer
+    said = [
+        f"{name} {plural(each.gpus, 'GPU')}, TTFT {TTFT.text_of(each.ttft_ms)}, ITL {ITL.text_of(each.itl_ms)}"
+        for name, each in ((AS_IT_IS, record.base), (TOGETHER, best))
+        if each is not None and each.verified
+    ]
+    return f"{ALIKE}; simulated: {'; '.join(said)}" if said else ALIKE
+
+
 def _verdict(record: WhatIfReport) -> str:
     base, best = record.base, record.best
     least = min((each.gpus for each in (base, None if best is None else best.answer) if each is not None), default=0)
@@ -273,20 +290,22 @@ def _verdict(record: WhatIfReport) -> str:
     if best is None:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
     what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}"
+    taken = [option for option in record.options if option.name in best.names]
+    given = [text for option in taken for text in (option.assumes, option.presumes) if text]
+    provided = f", given {', '.join(given)}" if given else ""
     if base is None:
-        return f"Feasible with {what}; infeasible without"
+        return f"Feasible with {what}{provided}; infeasible without"
     if best.gpus_saved:
-        return f"{what} in place of {base.gpus:,}"
+        return f"{what} in place of {base.gpus:,}{provided}"
     most, without = number(best.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
-    return f"{what}, as without; each could serve {most} in place of {without} requests/s"
+    return f"{what}, as without; each could serve {most} in place of {without} requests/s{provided}"
 
 
 def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | OptionReport]]:
-    base, closed = record.base, record.base_closed_form
+    """Yield the rows of the table, all by the closed form."""
+    base = record.base_closed_form or record.base
     if base is not None:
-        yield "as it is", base
-        if closed is not None and closed.gpus != base.gpus:
-            yield "closed form", closed  # which the others are held against
+        yield AS_IT_IS, base
     yield from ((option.name, option) for option in record.options if option.helps)
     if record.best is not None:
-        yield "best together", record.best.answer
+        yield TOGETHER, record.best_closed_form or record.best.answer

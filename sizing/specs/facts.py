@@ -132,7 +132,7 @@ class Assumed(Spec):
 class OptimisationTrial(Spec):
     """An optimisation that `whatif` tries, as command-line options with their values.
 
-    `{value}` in a value stands for what is `assumed`. Of one `group` at most one is in a combination. It is tried where the
+    `{value}` in a value stands for what is `assumed`; it `presumes` weights that are not those of the checkpoint. Of one `group` at most one is in a combination. It is tried where the
     workload does not ask for its `optimisation` already, where weights and cache have at least so many bits a value, and
     where the model has modules for multi-token prediction if it needs them, attention of a kind, and, `of_caches`, where turns or several
     prefixes come to caches at random.
@@ -142,6 +142,7 @@ class OptimisationTrial(Spec):
     title: Text
     options: dict[str, str | int]
     assumed: Assumed | None = None
+    presumes: Text | None = None
     optimisation: Text | None = None
     least_weight_bits: Positive | None = None
     least_kv_bits: Positive | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -250,3 +251,24 @@ def test_a_router_that_knows_caches_is_tried_where_turns_come_at_random() -> Non
     )
     others = whatif(*turns, "--prefix-routing", "affinity"), whatif(*RAG)
     assert all(option["name"] != "affinity" for other in others for option in other["options"])
+
+
+def test_all_rows_of_the_table_are_by_one_method(capsys: pytest.CaptureFixture[str]) -> None:
+    """A simulated answer beside options by the closed form would show as a gain what is a change of method."""
+    found = whatif(*RAG)
+    assert run(["whatif", *RAG]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    for name, closed in (("as it is", found["base_closed_form"]), ("best together", found["best_closed_form"])):
+        assert not closed["verified"]
+        row = rf"{name} {closed['gpus']} [0-9.,]+ {closed['ttft_ms']:.3g} ms"
+        assert re.search(row, screen), row
+    assert "All rows are by the closed form" in screen
+
+
+def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixture[str]) -> None:
+    best = whatif(*RAG)["best"]["names"]
+    assert {"prefix-caching", "eagle3"} <= set(best)
+    run(["whatif", *RAG])
+    headline = " ".join(capsys.readouterr().out.split("--prefix-hit")[0].split())
+    assert "given share of a prompt found in cache 0.5" in headline
+    assert "a trained head" in headline
