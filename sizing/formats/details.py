@@ -158,7 +158,12 @@ def _said(name: str, value: object, label: str) -> str:
     write = _writer(name) or _writer(label.rpartition(" ")[2])
     if write is not None:
         return f"{_words(_without_unit(name))} {write(value)}".strip()
-    return f"{_words(name)} {value:,}" if isinstance(value, int) else f"{_words(name)} {_written(value, DIGITS)}"
+    is_count = "bytes" in name.split("_") and float(value).is_integer()  # of bytes, which is exact
+    return (
+        f"{_words(name)} {value:,.0f}"
+        if is_count or isinstance(value, int)
+        else f"{_words(name)} {_written(value, DIGITS)}"
+    )
 
 
 def _written(value: float, digits: int) -> str:

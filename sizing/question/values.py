@@ -334,17 +334,16 @@ class Options:
 _COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")
 
 
-def _counted(names: list[str], gpus: int | None, *, budgets: bool) -> tuple[list[str], int | None, tuple[Fault, ...]]:
+def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[list[str], int | None, tuple[Fault, ...]]:
     """GPU names without their count (`8xh100`), the count, and the faults of one that is stated twice or has no use."""
     found = [match for name in names if (match := _COUNTED_GPUS.match(name))]
     if not found:
         return names, gpus, ()
     text, count = found[0][0].strip(), int(found[0][1])
     plain = [match[2].strip() if (match := _COUNTED_GPUS.match(name)) else name for name in names]
-    if not budgets:
-        fault = Fault(
-            f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", "--tp, --replicas"
-        )
+    if "gpus" not in options:
+        allowed = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
+        fault = Fault(f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed)
     elif len(names) > 1:
         fault = Fault(
             f"{text!r} counts GPUs of one type, and several are named", None, None, "--gpu", "one type, or --gpus N"
@@ -408,10 +407,9 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
     gpus, faults = values.get("gpus"), tuple[Fault, ...]()
     if "gpu" in given:
-        budgets = any(field.name == "gpus" for field in fields)
         named = given["gpu"]
         names = comma_separated(named) if isinstance(named, str) else named
-        given["gpu"], gpus, faults = _counted(names, gpus, budgets=budgets)
+        given["gpu"], gpus, faults = _counted(names, gpus, {field.name for field in fields})
     demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
     flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
     if set(demand) - OF_ITS_OWN:

@@ -313,7 +313,7 @@ def sections(record: Estimate) -> Iterator[Section]:
     if record.latency is not None:
         yield screen.figures(_judged(record))
     after = LAUNCHED if record.feasible else NEXT
-    yield Facts((*_around(record), *rests_on(record.assumptions), following(after)))
+    yield Facts((*_around(record), *rests_on(record.assumptions, counted=record.latency is not None), following(after)))
 
 
 def answer(record: Estimate) -> Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sizing.answers.load_curve import Statistic
+from sizing.answers.load_curve import UNKNOWN_SHARE, Statistic
 from sizing.answers.measured import Measured, gpu_key
 from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
 from sizing.formats.page import Chapter, PageTable, page_table, render
@@ -333,4 +333,11 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
 def _binds(binds: str, inputs: Mapping[str, Any]) -> str:
     if binds == UTILISATION:
         return f"{percent(inputs['max_utilisation'])} of the highest measured rate"
-    return "the heaviest load that was measured" if binds == MEASURED_END else f"the limit on {TITLES[binds]}"
+    if binds != MEASURED_END:
+        return f"the limit on {TITLES[binds]}"
+    if inputs["arrivals"] == "closed loop":
+        return "the heaviest load that was measured"
+    beyond = (
+        f"at more, loads above the heaviest that was measured would be met over {percent(UNKNOWN_SHARE)} of the time"
+    )
+    return f"random arrivals vary; {beyond}"

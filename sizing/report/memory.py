@@ -28,6 +28,7 @@ class MemoryReport(NamedTuple):
     suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
     explanations: tuple[Explanation, ...] = ()
+    model_max_len: int | None = None
     schema: str = "llmsize.memory/1"
 
 
@@ -57,6 +58,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
         inputs=inputs_of_layout(resolved),
         bands=bands.bounds(layout.predicted),
         explanations=found,
+        model_max_len=resolved.question.service.model.max_position,
     )
 
 
@@ -101,9 +103,11 @@ def sections(record: MemoryReport) -> Iterator[Section]:
     yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
 
 
-def _cache(m: MemoryFigures) -> Iterator[Line]:
+def _cache(m: MemoryFigures, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
     longest = f"the longest that fits has {m.max_model_len_that_fits:,}"
+    if m.max_model_len_that_fits == maximum:
+        longest = f"even the model's longest, {maximum:,}, fits"
     yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}; {longest}", "Cache holds")
     state = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
     yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{state}", "Cache grows")
@@ -114,7 +118,7 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
     on_top = "" if m.cuda_graphs_in_budget else "; CUDA graphs come on top"
     yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
     if m.sequence_gib:
-        yield from _cache(m)
+        yield from _cache(m, record.model_max_len)
     if m.resident_gib < RESIDENT_SHARE * m.sequence_gib:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")

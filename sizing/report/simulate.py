@@ -45,6 +45,7 @@ from sizing.specs.workload import GENERATE, LATENCIES
 
 OWN = "engine"  # the policy that the engine itself has
 EACH = "requests/s within limits counts requests that each keep all of them; a percentile lets some miss it"
+STRICT = "stricter: each keeps all"
 EACH_MEAN = "requests/s within limits counts requests that each keep all of them; many may be above a mean that is kept"
 AS_ESTIMATED = "estimate checks an answer by a shorter run of one replica, so its percentiles may be lower"
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
@@ -382,7 +383,8 @@ def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
     )
     yield rate("requests/s", run.requests_per_s, band=record.bands.get("requests_per_s"))
     if run.goodput_requests_per_s is not None:
-        yield rate("requests/s within limits", run.goodput_requests_per_s)
+        strict = STRICT if _each_keeps(record, run) else ""
+        yield rate("requests/s within limits", run.goodput_requests_per_s)._replace(verdict=strict)
 
 
 def _around(record: SimulationReport) -> Iterator[Line]:

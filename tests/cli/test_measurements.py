@@ -228,3 +228,16 @@ def test_two_spellings_of_a_model_are_one(course: str, tmp_path: Path, capsys: p
     )
     assert "llama-3-8b" in mixed.read_text(encoding="utf-8")
     assert said(capsys, "estimate", "--from", str(mixed), "--rps", "10")["deployment"]["gpus"] > 0
+
+
+def test_random_arrivals_that_end_below_the_measured_rate_say_why(
+    course: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A single closed-loop load serves its rate; random arrivals at less pass beyond that load now and then."""
+    header, first, *_ = Path(course).read_text().splitlines()
+    Path(course).write_text(f"{header}\n{first}\n")
+    assert run(["estimate", "--from", course, "--rps", "9"]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert "random arrivals vary; at more, loads above the heaviest that was measured" in screen
+    assert run(["estimate", "--from", course, "--rps", "9", "--closed-loop", "--max-utilisation", "100%"]) == 0
+    assert "requests/s: the heaviest load that was measured" in " ".join(capsys.readouterr().out.split())

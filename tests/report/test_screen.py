@@ -15,7 +15,7 @@ from sizing.formats.text import render, render_for
 from sizing.formats.view import Document, Facts, Line, Rows, Table
 from sizing.formats.words import milliseconds, number
 from sizing.report.estimate import sections
-from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged
+from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, kept
 
 MOST_LINES = 24
 SCREENS = {
@@ -131,7 +131,11 @@ def test_what_a_demand_takes_is_a_share_of_the_gpus(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_inputs_are_counted_by_how_they_are_known(name: str) -> None:
-    (line,) = [line for line in terminal(document(name)).splitlines() if line.startswith("Rests on")]
+    lines = [line for line in terminal(document(name)).splitlines() if line.startswith("Rests on")]
+    assert bool(lines) == (document(name).latency is not None)  # a refusal does not rest on the inputs of an answer
+    if not lines:
+        return
+    (line,) = lines
     total, *counts = map(int, re.findall(r"\d+", line))
     assert total == sum(counts) == len(document(name).assumptions)
 
@@ -311,3 +315,49 @@ def test_requests_that_each_keep_a_mean_are_explained(capsys: Capture) -> None:
     assert run([*ran, "--requests", "300", "--itl", f"{mean * 1.01:.4g}ms"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "counts requests that each keep all" in out and "estimate checks an answer by a shorter run" in out
+
+
+def test_a_budget_says_why_it_serves_no_more_and_no_limit_is_not_confirmed(capsys: Capture) -> None:
+    asked = ["estimate", "-m", "llama-3.1-8b", "-g", "l40s", "--isl", "1000", "--osl", "200", "--concurrency", "200"]
+    assert run([*asked, "--no-verify", "--gpus", "1"]) == 1
+    assert "up to 80 % of the highest stable rate (--max-utilisation)" in " ".join(capsys.readouterr().out.split())
+    assert kept(False, True) == "No latency limit is set; rate confirmed by simulation"
+
+
+def test_the_model_s_own_maximum_is_not_called_what_fits(capsys: Capture) -> None:
+    for model, layout, own in (("qwen3-235b-a22b", "8", True), ("llama-3.1-70b", "2", False)):
+        assert run(["memory", "-m", model, "-g", "h100-sxm", "--tp", layout, "--max-model-len", "2048"]) == 0
+        assert ("even the model's longest" in " ".join(capsys.readouterr().out.split())) is own
+
+
+@pytest.mark.parametrize(("command", "allowed"), [("memory", "--tp"), ("simulate", "--tp, --replicas")])
+def test_a_count_of_gpus_is_answered_with_options_of_the_command(capsys: Capture, command: str, allowed: str) -> None:
+    assert run([command, "-m", "llama-3.1-8b", "-g", "4xh100-sxm"]) == 2
+    assert any(line.endswith(f"allowed: {allowed}") for line in capsys.readouterr().err.splitlines())
+
+
+def test_bytes_are_counted_in_full(capsys: Capture) -> None:
+    asked = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--rps", "5"]
+    assert run([*asked, "--no-verify", "--verbose"]) == 0
+    assert "KV bytes/token 131,072" in " ".join(capsys.readouterr().out.split())  # 2 x 32 layers x 8 heads x 128 x 2
+
+
+def test_a_curve_says_between_which_loads_none_was_tried(capsys: Capture) -> None:
+    asked = [
+        "curve",
+        "-m",
+        "llama-3.1-8b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "1000",
+        "--osl",
+        "200",
+        "--tp",
+        "1",
+        "--no-verify",
+    ]
+    assert run([*asked, "--concurrency", "1..256x4", "--itl", "12ms", "--json"]) == 0
+    at = json.loads(capsys.readouterr().out)["chosen"]["concurrency"]
+    assert run([*asked, "--concurrency", "1..256x4", "--itl", "12ms"]) == 0
+    assert f"{at} in flight are kept, {4 * at} are not" in " ".join(capsys.readouterr().out.split())

@@ -76,11 +76,12 @@ def rows(record: CurveRecord) -> Rows:
 # --- sections ------------------------------------------------------------------------------------------------------------
 
 PER_8 = "requests/s per 8 GPUs"
+FINER = 8  # loads to try between the last that keeps the limits and the first that does not
 MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, the most throughput
 LOADS = {
     "closed": "closed loop, as benchmark tools run it: TTFT is longer than under arrivals at a rate, for which estimate sizes",
     "pools": "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals",
-    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average, as estimate sizes; simulate --concurrency and --closed-loop hold exactly so many",
+    "poisson": "Poisson arrivals at the rate that by the closed form keeps so many in flight on average, as estimate sizes; simulate --concurrency and --closed-loop hold exactly so many",
 }
 
 
@@ -121,6 +122,8 @@ def sections(record: CurveRecord) -> Iterator[Section]:
         (
             *_setup(record),
             *_pareto(record),
+            *_knee(record),
+            *_between(record),
             *screen.few("Not drawn", refused, "line", 1),
             *screen.rests_on(record.assumptions),
             screen.following(),
@@ -237,3 +240,27 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
         yield from labelled(label, words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1]))
+
+
+def _knee(record: CurveRecord) -> Iterator[Line]:
+    """Yield the knee of the line that holds the chosen point."""
+    best = next((line for line, _ in _points(record, "chosen")), None)
+    for line, point in _points(record, "knee"):
+        if line is best:
+            where = f"{milliseconds(point.x_ms)} ({shape(line)}, {point.concurrency:,} in flight)"
+            yield Line(f"{number(point.requests_per_s_per_8_gpus)} {PER_8} at {where}", "Knee", spare=3)
+
+
+def _between(record: CurveRecord) -> Iterator[Line]:
+    """Yield between which drawn loads the chosen line breaks a limit: a load between them may serve more."""
+    for line, point in _points(record, "chosen"):
+        heavier = [each for each in line.points if each.concurrency > point.concurrency and not each.feasible]
+        above = min(heavier, key=lambda each: each.concurrency, default=None)
+        if above is None or above.concurrency - point.concurrency <= 1 or line.origin == "measured":
+            continue
+        step = max(1, (above.concurrency - point.concurrency) // FINER)
+        loads = f"{point.concurrency}..{above.concurrency}:{step}"
+        yield Line(
+            f"{point.concurrency:,} in flight are kept, {above.concurrency:,} are not, and none between was tried: --concurrency {loads}",
+            "Not tried",
+        )

@@ -148,6 +148,7 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     shown = list(ordered)[:MOST_OTHERS]
     if least is not None and least not in shown and (least.usd_per_hour or 0.0) < (best.usd_per_hour or math.inf):
         shown[-1] = least
+    shown.sort(key=list(others).index)  # the order of the record
     lines = labelled("Instead", [_called(best, a) for a in shown])
     yield from (line._replace(spare=(MOST_OTHERS + 1 - at) * (at > 0)) for at, line in enumerate(lines))
 

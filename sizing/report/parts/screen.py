@@ -134,7 +134,9 @@ def verdict(text: str, *, good: bool) -> Line:
 def kept(limited: bool, verified: bool) -> str:
     """Write that the limits, if any are set (`limited`), are kept, and whether a simulation confirmed it."""
     how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
-    return f"Every limit is kept, {how}" if limited else f"No limit is set, {how}"
+    if limited:
+        return f"Every limit is kept, {how}"
+    return f"No latency limit is set; {'rate ' * verified}{how}"
 
 
 def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
@@ -223,8 +225,8 @@ def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
     yield from few("Try", suggestions or ("no single change that was tried",), "change")
 
 
-def rests_on(assumptions: Sequence[Assumption]) -> Iterator[Line]:
-    """Yield what a user could have stated, and how the inputs are known, counted."""
+def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iterator[Line]:
+    """Yield what a user could have stated, and how the inputs are known, `counted` where they are all of an answer's."""
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0]]
     said = {a.what: ASKABLE[a.what].format(_value(a)) for a in askable}
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
@@ -233,7 +235,7 @@ def rests_on(assumptions: Sequence[Assumption]) -> Iterator[Line]:
         yield Line(", ".join(texts), "Assumed", DIM, spare=4)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
-    if words:
+    if words and counted:
         yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM, spare=5)
 
 
