@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.counts import sure
 from sizing.answers.estimate import answer
-from sizing.answers.search import search, with_count
+from sizing.answers.search import at_share, search, with_count
+from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import corrected, keeps_headroom
 from sizing.answers.verify import meets, simulated
 from sizing.question.question import Question
@@ -48,8 +49,12 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
         (refusal, *_) = found.refusals
         return Held(question, False, refusal.detail, refusal.reason)
     pool = found.best.pool
-    most = pool.capacity.requests_per_s * replicas
     of = found.question
+    by_rate = of.target.amount is not None and of.target.amount == of.target.requests_per_s
+    at_most = _at_most(of, replicas, data) if simulate and by_rate else None
+    if at_most is not None:
+        return _against(at_most, pool, of, replicas, data)
+    most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
         return Held(
             of, False, None, "capacity", None, most, _used(pool, replicas, of), _needed(question, data, simulate)
@@ -68,6 +73,51 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
         sure=sure(sized, of, data.runs),
         verified=holds if simulate else None,
     )
+
+
+NARROWING = 6  # halvings of the load between half of what the closed form hopes for and all of it: to one per cent
+
+
+def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
+    """So many replicas at the most that a simulation confirms, whatever the demand is; None where half of it is too much."""
+    alone = question.with_(requests_per_s=None, headroom=0.0)
+    best = search(alone, data).best
+    if alone.target.amount is not None or best is None:
+        return None
+    full = with_count(best.pool, replicas, alone, data)
+
+    def kept_at(share: float) -> Answer | None:
+        tried = simulated(Answer((at_share(full, share),)), alone)
+        return tried if tried.run is not None and meets(tried.run, alone.target.limits) else None
+
+    low, high = 0.5, 1.0
+    confirmed = kept_at(high)
+    if confirmed is not None:
+        return confirmed
+    confirmed = kept_at(low)
+    for _ in range(NARROWING if confirmed is not None else 0):
+        middle = (low + high) / 2
+        kept = kept_at(middle)
+        confirmed, low, high = (confirmed, low, middle) if kept is None else (kept, middle, high)
+    return confirmed
+
+
+def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, data: Data) -> Held:
+    """Replicas with their confirmed most against a demand: what is within the most keeps the limits, what is beyond does not."""
+    most, amount = at_most.requests_per_s, question.target.amount
+    assert amount is not None
+    capacity = replace(pool.capacity, amount=most / replicas, requests_per_s=most / replicas)
+    pool = replace(pool, capacity=capacity)
+    count = wanted(question, pool.replica, capacity, pool.margin)
+    used = amount / most * (1 - ROUNDING_SLACK)
+    if count > replicas:
+        needed = Answer((with_count(pool, count, question, data),))
+        return Held(question, False, None, "capacity", None, most, used, needed)
+    sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
+    if sized.run is None or not meets(sized.run, question.target.limits):
+        sized = replace(sized, run=at_most.run)  # chance of a short run: at more load the limits were kept
+    sure_of = sure(sized, question, data.runs)
+    return Held(question, True, None, None, sized, most, used, sized, sure_of, True)
 
 
 def _used(pool: Pool, replicas: int, question: Question) -> float | None:
