@@ -45,7 +45,7 @@ from sizing.specs.workload import GENERATE, LATENCIES
 
 OWN = "engine"  # the policy that the engine itself has
 EACH = "requests/s within limits counts requests that each keep all of them; a percentile lets some miss it"
-STRICT = "stricter: each keeps all"
+STRICT = "each keeps all"
 EACH_MEAN = "requests/s within limits counts requests that each keep all of them; many may be above a mean that is kept"
 AS_ESTIMATED = "estimate checks an answer by a shorter run of one replica, so its percentiles may be lower"
 SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"

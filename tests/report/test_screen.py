@@ -361,3 +361,15 @@ def test_a_curve_says_between_which_loads_none_was_tried(capsys: Capture) -> Non
     at = json.loads(capsys.readouterr().out)["chosen"]["concurrency"]
     assert run([*asked, "--concurrency", "1..256x4", "--itl", "12ms"]) == 0
     assert f"{at} in flight are kept, {4 * at} are not" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_percentile_of_a_curve_has_the_range_of_its_class(capsys: Capture) -> None:
+    """As an estimate has it: a percentile is off by the same share as the mean."""
+    asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--tp", "1", "--ttft", "p95:2s"]
+    assert run(["curve", *asked, "--concurrency", "8", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["lines"][0]["points"]
+    mean, p95 = (found["latency_ms"]["ttft"][name] for name in ("mean", "p95"))
+    low, high = (found["bands"]["ttft_ms"][end] * p95 / mean for end in ("low", "high"))
+    assert run(["curve", *asked, "--concurrency", "8"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("TTFT p95")]
+    assert f"{number(low)} to {number(high)} ms" in line

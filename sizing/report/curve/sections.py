@@ -26,6 +26,7 @@ from sizing.report.parts import screen
 from sizing.report.parts.bands import REQUESTS_PER_S
 from sizing.report.parts.question import lengths
 from sizing.report.parts.screen import Judged
+from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
 
 
@@ -151,10 +152,19 @@ def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterato
     yield from screen.latencies(
         lambda name, statistic: point.latency(name.removesuffix("_ms"), statistic),
         limits,
-        lambda name, statistic: point.bands.get(name) if statistic == "mean" else None,
+        lambda name, statistic: _band(point, name, statistic),
     )
     of = f"requests/s of {plural(line.gpus or 0, 'GPU')}"
     yield screen.rate(of, point.requests_per_s, band=point.bands.get(REQUESTS_PER_S.key))
+
+
+def _band(point: CurvePoint, name: str, statistic: str) -> ErrorBand | None:
+    """The range of a statistic: percentiles are off by the same share as the mean, as in every other answer."""
+    band, metric = point.bands.get(name), name.removesuffix("_ms")
+    mean, value = point.latency(metric, "mean"), point.latency(metric, statistic)
+    if band is None or not mean or value is None:
+        return None
+    return ErrorBand(value * band.low / mean, value * band.high / mean, band.n)
 
 
 def _setup(record: CurveRecord) -> Iterator[Line]:
