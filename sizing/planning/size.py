@@ -217,8 +217,8 @@ class Need:
 def need_of(best: Answer, question: Question) -> Need:
     """The need of an answer of the search.
 
-    The capacity of one replica is its most within all limits. Where a simulation needed more replicas than that, it is
-    the confirmed load. Users, and requests in flight that come at random times, count by the rate of the answer.
+    The capacity of one replica is its most within all limits, by the margin less for published runs that fall short. Where
+    a simulation needed more replicas than that, it is the confirmed load. Users, and requests in flight that come at random times, count by the rate of the answer.
     """
     pool, target = best.pool, question.target
     fit = Fit(pool.replica.layout.gpus, pool.replica.gpu_type.gpu.datasheet.node.gpus)
@@ -227,7 +227,7 @@ def need_of(best: Answer, question: Question) -> Need:
         most, demand = pool.capacity.requests_per_s, best.requests_per_s
     if demand is None:
         return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
-    found = Need(demand, most, question.rules.headroom, fit, pool.count, in_flight)
+    found = Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight)
     if found.replicas() != pool.count:
         found = replace(found, per_replica=found.demand * (1 + found.headroom) / pool.count)
     return found

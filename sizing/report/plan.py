@@ -146,6 +146,9 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
         why = f"no published runs like {', '.join(unknown)}" if unknown else None
         found = found._replace(groups=0 if unknown else found.groups, chance=None, why_not=why)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
+    down = sum(workload.reserve.replicas for workload in record.workloads)
+    if down and found is not None and found.chance is not None:
+        yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them")
 
 
 def _used(record: PlanReport) -> str:
@@ -193,7 +196,7 @@ def _size(workload: WorkloadPlan) -> str:
     headroom = f" x {1 + workload.headroom:g}" if workload.headroom else ""
     text = (
         f"{number(workload.demand_at_peak, 4)} {workload.demand_unit}{headroom} / {number(workload.most_per_replica, 4)} "
-        f"a replica = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
+        f"a replica{_margin(workload)} = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
     )
     reserve = workload.reserve
     if reserve.for_availability > reserve.spare:
@@ -204,6 +207,14 @@ def _size(workload: WorkloadPlan) -> str:
         text += f" + {reserve.maintenance} for maintenance"
     each, gpus = plural(workload.gpus_per_replica, "GPU"), plural(workload.gpus, "GPU")
     return f"{text} = {workload.replicas:,} x {each} = {gpus}"
+
+
+def _margin(workload: WorkloadPlan) -> str:
+    """How the rate of a replica follows from its most within the limits, where a margin for published runs lowers it."""
+    if workload.margin == 1:
+        return ""
+    most = workload.most_per_replica * workload.margin
+    return f" ({number(most, 3)} within the limits, less a margin of {number(workload.margin, 3)} times)"
 
 
 def _count(count: int) -> str:

@@ -74,6 +74,7 @@ class WorkloadPlan(NamedTuple):
     verified: bool | None
     gpus_sure: int | None = None
     evidence: Evidence | None = None
+    margin: float = 1.0
 
 
 class PoolPlan(NamedTuple):
@@ -267,6 +268,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         verified=answer.outcome.verified,
         gpus_sure=None,
         evidence=evidence(answer.outcome),
+        margin=best.pool.margin,
     )
 
 

@@ -16,6 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, spearmanr
 
+from sizing import ask
+from sizing.answers.answer import Answer
+from sizing.answers.estimate import answer
 from sizing.catalog.profiles import load_gpu
 from sizing.planning import cloud, fleet, growth, uncertainty
 from sizing.planning import size as availability
@@ -498,3 +501,14 @@ def test_the_rank_correlation_is_spearmans(values: list[int], random: Any) -> No
     one, two = np.array(values, dtype=float), np.array(other, dtype=float)
     assume(one.std() > 0 and two.std() > 0)
     assert uncertainty.rank_correlation(one, two) == pytest.approx(spearmanr(one, two).statistic)
+
+
+def test_the_rate_of_a_replica_is_its_most_less_the_margin() -> None:
+    question = ask("chat", gpu="mi300x", rps=20, ttft="p95:1s", itl="40ms")
+    best = answer(question, data(), simulated=False).answer
+    assert best is not None
+    careful = replace(best.pool, margin=1.3)
+    count = nodes.demand.replicas_for(20 * 1.3, careful.capacity.amount)
+    need = nodes.need_of(Answer((replace(careful, count=count),)), question)
+    assert need.per_replica == pytest.approx(careful.capacity.amount / 1.3)
+    assert need.replicas() == count
