@@ -45,9 +45,7 @@ WORKLOAD_OPTIONS = (
     *LIMIT_OPTIONS,
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
-    *(
-        option for option in PLANNING_OPTIONS if option.name not in ("confidence", "conservative")
-    ),  # --uncertain says how sure it is
+    *PLANNING_OPTIONS,
     *(option for option in PLAN_OPTIONS if option.field),
     *SET_OPTIONS,
 )
@@ -246,10 +244,15 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     Raises InputError where it offers none of them.
     """
     from sizing.catalog.prices import price_of
-    from sizing.question.ask import question_of
+    from sizing.question.ask import cautious, question_of
     from sizing.question.values import Part, options_of
 
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
+    sure = values["confidence"] is not None or values["conservative"]
+    if sure and values["uncertain"]:
+        what = "counts what is uncertain already, and --confidence would count it twice"
+        raise InputError(what, field="--uncertain", allowed="one of them")
+    asked = cautious(asked, values["confidence"], values["conservative"])
     if rules.cloud is None:
         return asked
     parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]

@@ -525,3 +525,13 @@ def test_a_shared_pool_never_takes_more_than_its_workloads_apart(
         path.write_text(text.format(pool), encoding="utf-8")
         gpus[pool] = json.loads(out_of(capsys, "plan", str(path), "--no-verify", "--json"))["gpus"]
     assert gpus[", pool: shared"] < gpus[""]
+
+
+def test_a_confidence_sizes_a_plan_as_it_sizes_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("chat", "-g", "h100-sxm", "--no-verify", "--confidence", "90%")
+    assert run(["estimate", *asked, "--json"]) == 0
+    estimated = json.loads(capsys.readouterr().out)["deployment"]["gpus"]
+    assert run(["plan", *asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == estimated
+    assert run(["plan", *asked, "--uncertain"]) == 2
+    assert "one of them" in capsys.readouterr().err
