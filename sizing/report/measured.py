@@ -267,10 +267,11 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
         lambda name, statistic: answer.latency.get(name, {}).get(statistic), inputs["limits"], binding=load.binds
     )
     yield screen.figures(stated, "measured", banded=False)
-    other = "random arrivals" if inputs["arrivals"] == "closed loop" else "a closed loop"
+    arrivals = inputs["arrivals"]
+    other = "random arrivals" if arrivals == "closed loop" else "a closed loop"
     beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
     unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
-    demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{unit}, {inputs['arrivals']}"
+    demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{unit}, {arrivals}"
     yield Facts(
         (
             Line("; ".join([demand, *beside]), "Demand"),
