@@ -80,7 +80,8 @@ class Layers(NamedTuple):
     def _place(self, path: FieldPath) -> tuple[str | None, int | None, str]:
         """File, line and name of a field; options win over the file, as their values do."""
         field = ".".join(step for step in path if isinstance(step, str))
-        if field in self.given and field in self.flags:
+        of_demand = self.given.get("demand") if field.startswith("demand.") else None  # given as a whole
+        if field in self.flags and (field in self.given or field.partition(".")[2] in (of_demand or ())):
             return None, None, self.flags[field]
         inside = [option for name, option in self.flags.items() if name.startswith(f"{field}.") and name in self.given]
         if inside:
