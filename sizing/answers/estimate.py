@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, Surer, preference
 from sizing.answers.counts import sure
-from sizing.answers.search import REACHES, alone, evaluate, layout_of, replicas, resized, search, timed
+from sizing.answers.search import REACHES, alone, evaluate, layout_of, margin_of, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
 from sizing.question.question import Question, SeparatePools, load_data
-from sizing.replica.capacity import most_of, solo_over
+from sizing.replica.capacity import Capacity, most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import EVEN, Confidence
@@ -39,7 +39,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     whole = question.with_(pools=None)
     outcome = answer(whole, data, simulated=simulated)
     feasible, asked = outcome.answer is not None, outcome
-    if outcome.even:
+    if outcome.even or _has_odds(outcome):  # what would help is to have at least even odds too
         asked = replace(outcome, question=_evenly(outcome.question, data))
     return replace(
         outcome,
@@ -96,6 +96,12 @@ def with_odds(question: Question, data: Data, answered: Callable[[Question], Out
     even = answered(_evenly(question, data))
     as_predicted = replace(even, question=even.question.with_(confidence=None), even=True, predicted=found.answer)
     return _surely(as_predicted, data)
+
+
+def _has_odds(outcome: Outcome) -> bool:
+    """Whether runs say of an answer as predicted how likely it is to do."""
+    asked, said = outcome.question.target.confidence, outcome.sure
+    return asked is None and said is not None and said.chance is not None
 
 
 def _evenly(question: Question, data: Data) -> Question:
@@ -265,21 +271,27 @@ def _key(replica: Replica) -> tuple[str, str, Layout]:
 
 
 def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, ...]:
-    """Layouts of `found` that take fewer than `gpus` GPUs under `question`, at their earlier replicas."""
-    mosts = most_of([e.load for e in found], question.target)
+    """Layouts of `found` that take fewer than `gpus` GPUs under `question`."""
     return tuple(
-        e
-        for e, most in zip(found, mosts, strict=True)
-        if most is not None
-        and solo_over(e.load, question.target.limits) is None
-        and replicas(question, e.replica, most, e.margin) * e.replica.layout.gpus < gpus
+        pool
+        for pool, most in _able(found, question)
+        if replicas(question, pool.replica, most, pool.margin) * pool.replica.layout.gpus < gpus
     )
+
+
+def _able(found: Sequence[Pool], question: Question) -> Iterator[tuple[Pool, Capacity]]:
+    """Yield the layouts that keep a changed question, with the margin that runs ask for there, and what each serves."""
+    for pool, most in zip(found, most_of([pool.load for pool in found], question.target), strict=True):
+        if most is None or solo_over(pool.load, question.target.limits) is not None:
+            continue
+        margin = margin_of(pool.load, question)
+        if isinstance(margin, float):
+            yield replace(pool, margin=margin), most
 
 
 def _resized(found: Sequence[Pool], question: Question, data: Data) -> tuple[Answer, ...]:
     """The layouts with the replicas that a changed question takes, in order."""
-    mosts = zip(found, most_of([pool.load for pool in found], question.target), strict=True)
-    answers = [Answer((resized(pool, most, question, data),)) for pool, most in mosts if most is not None]
+    answers = [Answer((resized(pool, most, question, data),)) for pool, most in _able(found, question)]
     return tuple(sorted(answers, key=lambda answer: preference(answer, question)))
 
 

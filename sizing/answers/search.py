@@ -98,7 +98,7 @@ def _counted(bounded: Bounded, question: Question) -> _Counted | Refusal:
     replica, most = bounded.load.replica, bounded.most
     if most is None:
         return _reject(replica, "capacity", "no load meets all limits at a stable utilisation", 1.0)
-    margin = _margin(bounded.load, question)
+    margin = margin_of(bounded.load, question)
     if isinstance(margin, str):
         return _reject(replica, "confidence", margin, math.inf)
     count = replicas(question, replica, most, margin)
@@ -116,7 +116,7 @@ def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Ref
     return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail, shortfall)
 
 
-def _margin(load: Timed, question: Question) -> float | str:
+def margin_of(load: Timed, question: Question) -> float | str:
     """The margin for the confidence that is asked, 1 without; or why it is not known, or none is large enough."""
     asked = question.target.confidence
     if asked is None:

@@ -309,13 +309,23 @@ def read_json(path: Path | str) -> DataFile:
     return DataFile(data, file, text.replace("\t", " "))
 
 
+_ESCAPED, _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]"), re.compile("[\ud800-\udfff]")  # in text, and when read
+
+
 def json_value(text: str, file: str, first_line: int = 1) -> Any:
     """The JSON value of a text that begins on line `first_line` of a file.
 
-    Raises InputError for text that is not JSON, a key given twice, and a whole number of too many digits.
+    Raises InputError for text that is not JSON, a key given twice, a whole number of too many digits, and half of a
+    character (a surrogate without its other half), which no file can hold.
     """
     try:
-        return json.loads(text, object_pairs_hook=_refuse_twice, parse_int=_whole)
+        value = json.loads(text, object_pairs_hook=_refuse_twice, parse_int=_whole)
+        half = _SURROGATE.search(json.dumps(value, ensure_ascii=False)) if _ESCAPED.search(text) else None
+        if half is None:
+            return value
+        written = json.dumps(half[0])[1:-1]
+        line = text.lower().count("\n", 0, text.lower().index(written)) + first_line
+        fault = Fault(f"holds half of a character, {written}", file=file, line=line)
     except json.JSONDecodeError as error:
         fault = Fault(f"is not valid JSON: {error.msg}", file=file, line=error.lineno + first_line - 1)
     except _KeyTwiceError as error:

@@ -149,6 +149,8 @@ def _read(text: str, file: str, found: dict[Path, Spot] | None, *, foreign: bool
             _take(reading, loader.get_event())
     except yaml.YAMLError as error:
         raise InputError([*reading.faults, _syntax_fault(error, text, reading)]) from None
+    except UnicodeEncodeError:  # of a command line
+        raise InputError("is not UTF-8 text", file=file) from None
     if reading.faults:
         raise InputError(reading.faults)
     return reading

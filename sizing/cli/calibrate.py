@@ -59,7 +59,7 @@ def command(
     found = calibrate(rows.value.rows, on.value, engine, ", ".join(files))
     unread = [LeftOut(row.id, row.reason) for row in rows.value.unread]
     if target.value is not None:
-        write_file(target.value, "--out", profile(found, on.value).encode())
+        write_file(target.value, "--out", profile(found, on.value))
     written = None if target.value is None else str(target.value)
     inputs = {"files": list(files), "gpu": on.value.id, "engine": engine}
     write(document(record(found, on.value.spec.name, inputs, written, unread)), output.value)

@@ -59,7 +59,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     if output in (None, "-"):
         print_text(text)
     else:
-        write_file(expanded(output), "--output", f"{text}\n".encode())
+        write_file(expanded(output), "--output", f"{text}\n")
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:

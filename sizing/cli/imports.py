@@ -69,7 +69,7 @@ def command(
     rows, faults, facts = import_files(files, stated.value, seconds)
     logs = [logged(each, stated.value) for each in facts]
     if target.value is not None and rows:
-        write_file(target.value, "--out", csv_text(rows).encode())
+        write_file(target.value, "--out", csv_text(rows))
     if rows or logs or output.value == "json":
         write(document(record(rows, files, logs)), output.value)
     for fault in faults:

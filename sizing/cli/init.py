@@ -48,7 +48,7 @@ def command(
     if output == STDOUT:
         print_text(text.removesuffix("\n"))
         return
-    write_file(path, "--output", text.encode())
+    write_file(path, "--output", text)
     complain(f"wrote {output}")
     from sizing.cli.main import run
 

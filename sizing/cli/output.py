@@ -66,11 +66,15 @@ def write(document: Document[Any], name: str) -> None:
         print_text(WRITERS[name](document))
 
 
-def write_file(path: Path, option: str, content: bytes) -> None:
-    """Write the file of an option. Raises InputError, naming the option, where that is impossible."""
+def write_file(path: Path, option: str, content: bytes | str) -> None:
+    """Write the file of an option, text as UTF-8. Raises InputError, naming the option, where that is impossible.
+
+    A byte of a file's name that is no UTF-8 is written as `\\udcff`.
+    """
     from sizing.catalog.files import write_bytes
 
-    write_bytes(path, content, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
+    as_bytes = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    write_bytes(path, as_bytes, lambda reason: Fault(f"{str(path)!r} {reason}", field=option))
 
 
 def write_picture(path: Path, figures: Iterable[Figure], *, abreast: bool = False) -> None:

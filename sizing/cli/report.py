@@ -107,8 +107,8 @@ def _give(page: str, target: Path | None, output: str | None) -> None:
     if target is None:
         print_text(page.removesuffix("\n"))
     else:
-        write_file(target, "--output", page.encode())
-        complain(f"wrote {output}, {len(page.encode()):,} bytes")
+        write_file(target, "--output", page)
+        complain(f"wrote {output}, {target.stat().st_size:,} bytes")
 
 
 def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion | None:

@@ -160,7 +160,7 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
     from sizing.cli.output import write_file
     from sizing.report.parts.requests import requests_csv
 
-    write_file(path, "--requests-out", requests_csv(runs, unit).encode())
+    write_file(path, "--requests-out", requests_csv(runs, unit))
 
 
 def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str, Any]:

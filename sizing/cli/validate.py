@@ -71,7 +71,7 @@ def command(
     record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:
-        write_file(targets.value.per_row, "--per-row", validate.per_row(compared).encode())
+        write_file(targets.value.per_row, "--per-row", validate.per_row(compared))
     if targets.value.plot is not None:
         if figures := validate.figures(compared):
             write_picture(targets.value.plot, figures, abreast=True)

@@ -17,23 +17,20 @@ from numpy.typing import NDArray
 
 from sizing.engine.batch import DecodeBatch, Piece, StepSeries
 from sizing.model import architecture, operations
-from sizing.replica.kernels import Kernels, corners
-from sizing.replica.step import (
-    MOST_TAKEN,
+from sizing.replica.curves import (
     again_s,
     body_tables,
-    corrected_s,
     decode_attention_s,
     encoder_s,
     front_end,
-    gpu_seconds,
     joined_s,
-    launch_s,
     lookup,
     prefill_attention_s,
     prefill_floor_s,
     token_grid,
 )
+from sizing.replica.kernels import Kernels, corners
+from sizing.replica.step import MOST_TAKEN, corrected_s, gpu_seconds, launch_s
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine import FrontEnd
 from sizing.specs.model import Model

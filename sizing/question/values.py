@@ -270,7 +270,7 @@ PLANNING_OPTIONS = (
     Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
     Field("objective", TEXT, ("--objective",), "gpus, cost or energy. Default: cost where several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
     Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP of 1, 2, 4, 8 within a node; for experts also attention DP with EP; where none of these will do the next), pipelines, all.", PLANNING, "planning.layouts"),
-    Field("confidence", TEXT, ("--confidence",), "Size so that this share of published runs like it would keep the limits, 50% to 95%: 90%. Default: as predicted.", PLANNING),
+    Field("confidence", TEXT, ("--confidence",), "Size so that this share of published runs like it would keep the limits, 50% to 95%: 90%. Default: the prediction, at no less than even odds.", PLANNING),
     Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
     Field("price", PRICE, ("--price",), "$ per GPU-hour in place of the profile's: 2.5, or of each GPU type h100-sxm=2.5,h200-sxm=3.1.", PLANNING),
     Field("provider", TEXT, ("--provider",), "Provider whose price counts, on demand or of a kind: aws, nebius:spot (llmsize prices); GPU types that it does not offer are left out.", PLANNING),

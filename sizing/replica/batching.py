@@ -31,9 +31,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.model.attention.terms import Numeric
+from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
-from sizing.replica.step import Curves, corrected_s, launched_s, lookup, of_rank, pipelined_s, with_host_s
 
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
 NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
@@ -43,89 +42,6 @@ HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, an
 WEIBULL_SHAPE = (
     -0.543
 )  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
-
-
-def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
-    """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp.
-
-    In a full pipeline a pass lasts pp times its slowest stage, and all of the head sits on the last one; the host schedules
-    each microbatch.
-    """
-    micro = np.maximum(np.asarray(decoding, dtype=float) / flow.pp, 1.0)
-    own = of_rank(micro, flow.dp)
-    microbatches = np.clip(decoding, 1.0, flow.pp)
-    gpu_s = pipelined_s(
-        lookup(curves.grid, curves.body_s, own * curves.verified)
-        + _table_s(curves, curves.shared_s, micro * curves.verified)
-        + lookup(curves.grid, curves.decode_s, own)
-        + _table_s(curves, curves.joined_s, own),
-        lookup(curves.grid, curves.head_s, own * curves.verified),
-        microbatches,
-        curves.largest_stage,
-        curves.last_stage,
-    )
-    gpu_s = gpu_s + _table_s(curves, curves.again_s, own) * microbatches
-    return with_host_s(gpu_s, curves.host, own, microbatches) * curves.correction.decode
-
-
-def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
-    """Seconds of a table over tokens or sequences; none where a layout has no such table."""
-    return 0.0 if table is None else lookup(curves.grid, table, at)
-
-
-def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
-    """Seconds of a step that carries prefill and `decoding` sequences (0: prefill only).
-
-    `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
-    prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
-    """
-    if flow.prefilled:
-        return decode_step_s(curves, flow, decoding)
-    micro = np.asarray(decoding, dtype=float) / flow.pp
-    # Attention is paid where anything decodes; on average that is less than always below one sequence.
-    own, prompts = of_rank(micro, flow.dp), of_rank(together, flow.dp)
-    attention_s = lookup(curves.grid, curves.decode_s, own) * np.minimum(micro, 1.0)
-    verified = own * curves.verified
-    tokens = verified + flow.chunk_tokens * prompts
-    gpu_s = (
-        lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / flow.chunks, 1.0))
-        + attention_s
-        + (curves.prompt_attention_s / flow.chunks - curves.prompt_floor_s) * prompts
-        + curves.prompt_floor_s * np.minimum(prompts, 1.0)
-        + _table_s(curves, curves.shared_s, micro * curves.verified + flow.chunk_tokens * together)
-    )
-    for table in (curves.again_s, curves.joined_s):
-        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
-    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
-    step_s = with_host_s(busy_s, curves.host, own + prompts)
-    if curves.correction.decode == curves.correction.prefill:
-        return step_s * curves.correction.decode
-    return corrected_s(curves.correction, step_s, np.minimum(step_s, _decoding_s(curves, flow, micro)))
-
-
-def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
-    """Seconds that a step with prefill would take for its `micro` decoding sequences alone."""
-    own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
-    gpu_s = (
-        lookup(curves.grid, curves.body_s, np.maximum(own, 1.0) * curves.verified)
-        + lookup(curves.grid, curves.head_s, np.maximum(own, 1.0) * curves.verified)
-        + _table_s(curves, curves.shared_s, np.maximum(micro, 1.0) * curves.verified)
-        + lookup(curves.grid, curves.decode_s, own)
-    )
-    for table in (curves.again_s, curves.joined_s):
-        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0))
-    return with_host_s(gpu_s, curves.host, np.maximum(own, 1.0)) * least
-
-
-def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:
-    """Seconds to the first token of a request that is alone."""
-    return curves.front_end_s + flow.passes * prefill_step_s(curves, flow, 0.0)
-
-
-def solo_itl_s(curves: Curves, flow: Batching) -> Numeric:
-    """Seconds between tokens of a request that is alone; 0 where there is no second token."""
-    return decode_step_s(curves, flow, 1.0) / flow.tokens_per_step if flow.osl > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sizing.model.attention.terms import Numeric
 from sizing.replica import batching
+from sizing.replica.curves import Curves
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
-from sizing.replica.step import Curves
 from sizing.replica.timing import Timed
 from sizing.specs.workload import Limit, Limits, Target
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from sizing.model.extras import cached_tokens
 from sizing.replica import batching
+from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
+from sizing.replica.curves import Curves
 from sizing.replica.kernels import Kernels
 from sizing.replica.points import Batching
 from sizing.replica.replica import Replica
-from sizing.replica.step import Curves
 from sizing.specs.data import Data
 
 
@@ -37,20 +38,20 @@ class Timed:
     @property
     def solo_ttft_s(self) -> float:
         """Seconds to the first token of a request that is alone."""
-        return float(batching.solo_ttft_s(self.curves, self.batching))
+        return float(curves_of.solo_ttft_s(self.curves, self.batching))
 
     @property
     def solo_itl_s(self) -> float:
         """Seconds between tokens of a request that is alone; 0 where there is no second token."""
-        return float(batching.solo_itl_s(self.curves, self.batching))
+        return float(curves_of.solo_itl_s(self.curves, self.batching))
 
     def phases_s(self, decoding: float) -> tuple[float, float]:
         """Seconds of a replica for the prefill of one request, and for its decoding in a batch of `decoding`."""
         flow = self.batching
-        full_s = batching.prefill_step_s(self.curves, flow, 0.0, flow.dp)  # each rank has a prompt
+        full_s = curves_of.prefill_step_s(self.curves, flow, 0.0, flow.dp)  # each rank has a prompt
         prefill_s = float(flow.chunks * full_s / (flow.stages * flow.dp))
         together = max(1.0, decoding)
-        step_s = float(batching.decode_step_s(self.curves, flow, together)) if flow.osl > 1 else 0.0
+        step_s = float(curves_of.decode_step_s(self.curves, flow, together)) if flow.osl > 1 else 0.0
         return prefill_s, (flow.osl - 1) * step_s / together
 
     @property
@@ -95,7 +96,7 @@ class Timing:
             known = self.tables.get(alike)
             if known is None:
                 kernels = Kernels.of(replica, self.data).at(split)
-                known = self.tables[alike] = kernels, step_model.without_lengths(kernels)
+                known = self.tables[alike] = kernels, curves_of.without_lengths(kernels)
             kernels, tables = known
             found = self._splits[key] = kernels, _curves(replica, kernels, tables)
         return found
@@ -110,7 +111,7 @@ def _curves(replica: Replica, kernels: Kernels, tables: Curves | None = None) ->
     """The curves of a replica's split at one stage, for its service's lengths."""
     service, settings = replica.service, replica.settings
     cached = cached_tokens(service.isl, service.extras.cached.share)
-    return step_model.curves(
+    return curves_of.curves(
         kernels,
         context_tokens=service.isl + service.osl / 2,
         prompt_tokens=service.isl,
@@ -122,7 +123,7 @@ def _curves(replica: Replica, kernels: Kernels, tables: Curves | None = None) ->
 
 def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     service, layout, settings = replica.service, replica.layout, replica.settings
-    curves = step_model.at_depth(split, kernels)
+    curves = curves_of.at_depth(split, kernels)
     by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
     by_engine = settings.max_num_seqs * layout.dp
     to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)

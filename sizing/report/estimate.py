@@ -75,6 +75,7 @@ class Conservative(NamedTuple):
     requests_per_s_without: float | None
     margin: float | None
     factors: None = None
+    gpu_without: str | None = None
 
 
 class Simulation(NamedTuple):
@@ -223,6 +224,7 @@ def _unserved(outcome: Outcome) -> Estimate:
             extra_gpus=best.gpus - without.gpus if best and without else None,
             requests_per_s_without=without.requests_per_s if without else None,
             margin=best.pool.margin if best else None,
+            gpu_without=without.pool.replica.gpu_type.name if without else None,
         ),
         alternatives=tuple(layouts.alternative(each, question) for each in outcome.answers),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
@@ -374,7 +376,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
-    yield from known.lines("" if c is None or c.gpus_without is None else f"{c.gpus_without:,}")
+    yield from known.lines("" if c is None else _without(c, d.gpu))
     if found.surer is not None:
         yield found.surer.line()
     if found.gpus_as_predicted is not None:
@@ -382,6 +384,13 @@ def _evident(record: Estimate) -> Iterator[Line]:
         yield Line(
             f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {of_runs(found.own)}"
         )
+
+
+def _without(c: Conservative, gpu: str) -> str:
+    """Write what would do without the confidence, with its type where it is another."""
+    if c.gpus_without is None:
+        return ""
+    return f"{c.gpus_without:,}" + (f" x {c.gpu_without}" if c.gpu_without not in (None, gpu) else "")
 
 
 def nearest(record: Estimate) -> Facts:

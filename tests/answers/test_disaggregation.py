@@ -32,6 +32,7 @@ from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
 from sizing.replica import batching, roofline
+from sizing.replica import curves as curves_of
 from sizing.replica.points import Batching
 from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
 from sizing.specs.workload import Serving, Workload
@@ -137,7 +138,7 @@ def test_a_prefill_pool_of_one_prompt_a_step_is_distserves_queue(pair: Answer) -
     curves = replace(
         load.curves, front_end_s=0.0, largest_stage=1.0, last_stage=1.0
     )  # whole, whatever layout was found
-    prompt_s = float(np.asarray(batching.prefill_step_s(curves, service, 0.0)))
+    prompt_s = float(np.asarray(curves_of.prefill_step_s(curves, service, 0.0)))
     for share in (0.3, 0.6, 0.8):
         point = batching.open_loop(curves, service, np.array([share]))
         rate = float(point.requests_per_s[0])
@@ -161,10 +162,10 @@ def test_decode_steps_of_a_prefilled_service_carry_no_prompt(pair: Answer) -> No
     b = np.array([1.0, 8.0, 64.0])
     point = batching.open_loop(load.curves, load.batching, b)
     assert np.allclose(
-        point.requests_per_s * load.batching.decode_steps * batching.decode_step_s(load.curves, load.batching, b), b
+        point.requests_per_s * load.batching.decode_steps * curves_of.decode_step_s(load.curves, load.batching, b), b
     )
     assert not point.prefill_share.any()
-    assert np.allclose(point.itl_s["mean"], batching.decode_step_s(load.curves, load.batching, b + 1), rtol=0.02)
+    assert np.allclose(point.itl_s["mean"], curves_of.decode_step_s(load.curves, load.batching, b + 1), rtol=0.02)
 
 
 def test_pools_are_the_least_whole_replicas_that_carry_the_demand(pair: Answer) -> None:

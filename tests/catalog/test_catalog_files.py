@@ -260,6 +260,7 @@ BAD_JSON = {
     "depth": ("[" * 100_000, None, "is nested too deep"),
     "endless digits": ('{"a": ' + "9" * 5000 + "}", 1, "a number of 5,000 digits"),
     "binary": ('{"a": "\x00"}', 1, "is not text"),
+    "half of a character": ('{"a": "\\ud83d\\ude00",\n "b": "\\ud800x"}', 2, "half of a character"),
 }
 
 

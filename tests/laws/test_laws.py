@@ -36,9 +36,11 @@ from sizing.catalog import profiles
 from sizing.model import architecture, memory, operations, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.replica import batching, replica, roofline
+from sizing.replica import curves as curves_of
+from sizing.replica.curves import lookup
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica
-from sizing.replica.step import Batch, gpu_seconds, lookup, step
+from sizing.replica.step import Batch, gpu_seconds, step
 from sizing.replica.timing import Timed, timed
 from sizing.specs.errors import InputError
 from sizing.specs.model import Model
@@ -396,7 +398,9 @@ def test_tabulated_decodes_are_the_exact_ones_within_a_thousandth(
     context = load.batching.isl + load.batching.osl / 2
     batch = Batch(decode_sequences=float(sequences), decode_context_tokens=context)
     exact = seconds(real_model(where[0]), Layout(tp=where[2]), load.kernels, batch)
-    assert float(batching.decode_step_s(load.curves, load.batching, float(sequences))) == pytest.approx(exact, rel=1e-3)
+    assert float(curves_of.decode_step_s(load.curves, load.batching, float(sequences))) == pytest.approx(
+        exact, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("where", LOADS)

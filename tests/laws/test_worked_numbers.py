@@ -20,8 +20,8 @@ from sizing.planning import cost
 from sizing.question import question
 from sizing.replica import batching, roofline
 from sizing.replica import roofline as network
+from sizing.replica.curves import Curves, token_grid
 from sizing.replica.points import Batching
-from sizing.replica.step import Curves, token_grid
 from sizing.specs import demand as capacity
 from sizing.specs.engine import HostTime
 from sizing.specs.units import GIB, KIB, parse_limit

@@ -23,6 +23,7 @@ from sizing.model import operations
 from sizing.model.architecture import Layout
 from sizing.question.question import load_data
 from sizing.replica import batching
+from sizing.replica import curves as curves_of
 from sizing.replica import replica as candidates
 from sizing.replica import step as exact
 from sizing.replica.step import gpu_seconds, of_rank
@@ -180,10 +181,10 @@ def test_prompts_of_any_rank_hold_up_what_decodes_on_all(dp: int) -> None:
     """ITL is never below the decode step of the same sequences, and more prompts for as many of them make it longer."""
     _, load = candidate_of("vllm:0.19.0", 2000, 300, dp=dp)
     decoding = np.geomspace(0.01, 400.0, 60)
-    bare_s = batching.decode_step_s(load.curves, load.batching, decoding)
+    bare_s = curves_of.decode_step_s(load.curves, load.batching, decoding)
     point = batching.open_loop(load.curves, load.batching, decoding)
     assert np.all(point.itl_s["mean"] >= bare_s)
-    some_s = batching.prefill_step_s(load.curves, load.batching, 0.0, np.arange(1.0, dp + 1))
+    some_s = curves_of.prefill_step_s(load.curves, load.batching, 0.0, np.arange(1.0, dp + 1))
     assert np.all(np.diff(some_s) >= 0) and some_s[-1] < dp * some_s[0]
 
 

@@ -14,8 +14,9 @@ from sizing.model import operations
 from sizing.question.question import Question
 from sizing.replica import batching
 from sizing.replica.capacity import most_of, points_of, shared, stack
+from sizing.replica.curves import token_grid
 from sizing.replica.replica import Replica, candidates
-from sizing.replica.step import gpu_seconds, token_grid
+from sizing.replica.step import gpu_seconds
 from sizing.replica.timing import Timed, Timing, timed
 
 SAME = 1e-12  # array and scalar functions of numpy may round the last bit differently

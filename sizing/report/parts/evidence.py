@@ -33,8 +33,9 @@ class SurerType(NamedTuple):
 
     def line(self, about: str = "about ") -> Line:
         """Say so; `about` is empty where a simulation confirmed the GPUs."""
-        price = "" if self.usd_per_hour is None else f", {money(self.usd_per_hour)}/h"
-        size = f"{about}{plural(self.gpus, 'GPU')}{price}, {self.gpus_sure:,} to be sure"
+        usd_per_hour = None if self.usd_per_hour is None else self.usd_per_hour * self.gpus_sure / self.gpus
+        price = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h"
+        size = f"{about}{plural(self.gpus, 'GPU')}, {self.gpus_sure:,} to be sure{price}"
         return Line(f"Of {self.gpu} a sure count is known: {size}")
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import Explanation
 from sizing.question.question import Question
-from sizing.replica import batching
+from sizing.replica import curves as curves_of
 from sizing.replica.step import Step
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
 from sizing.specs.bands import EVEN
@@ -162,7 +162,7 @@ def _prompt_delay_s(pool: Pool) -> float:
     """Seconds that one prompt delays all decoding sequences: (step - decode step) * steps of a request / decoding."""
     decoding = pool.point.decoding
     service = pool.load.batching
-    decode_s = float(batching.decode_step_s(pool.load.curves, service, decoding))
+    decode_s = float(curves_of.decode_step_s(pool.load.curves, service, decoding))
     step_s = pool.point.itl_s["mean"] * service.tokens_per_step
     return (step_s - decode_s) * service.decode_steps / decoding
 

@@ -41,7 +41,7 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None) ->
         return found._replace(detail=_capacity_words(best, question))
     value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
     reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms)
-    detail = f"{reached}, reached at {_most(best, question)} a replica{_relaxed_words(best, question, relaxation)}"
+    detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation)}"
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
 
 
@@ -51,10 +51,17 @@ def at_limit(name: str, statistic: str, value: str, limit_ms: float) -> str:
 
 
 def _most(best: Answer, question: Question) -> str:
-    """Write the most that a replica serves, in the unit of the demand."""
-    if question.target.requests_per_s is None and question.target.amount is not None:
-        return f"{number(best.pool.capacity.amount)} {question.target.unit}"
-    return f"{number(best.pool.capacity.requests_per_s)} requests/s"
+    """Write the most that a replica serves, in the unit of the demand; `a replica` included.
+
+    Without a demand what is served is less by the margin for a confidence.
+    """
+    capacity, margin = best.pool.capacity, best.pool.margin
+    if question.target.amount is None:
+        share = f", divided by a margin of {number(margin)} for the confidence" if margin > 1 else ""
+        return f"{number(capacity.requests_per_s)} requests/s a replica{share}"
+    if question.target.requests_per_s is None:
+        return f"{number(capacity.amount)} {question.target.unit} a replica"
+    return f"{number(capacity.requests_per_s)} requests/s a replica"
 
 
 def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None) -> str:
@@ -70,7 +77,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
 
 def _capacity_words(best: Answer, question: Question) -> str:
     """Write the capacity that would end a replica's load, that load, and settings that raise it."""
-    at = f"at {_most(best, question)} a replica"
+    at = f"at {_most(best, question)}"
     if best.pool.capacity.binding == "utilisation":
         share = percent(question.target.max_utilisation)
         return f"the load that is allowed, {share} of the highest stable one (--max-utilisation), {at}"

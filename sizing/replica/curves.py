@@ -1,0 +1,336 @@
+"""Step times of one layout, tabulated over tokens and rows once, so that closed form and simulator can look a step up.
+
+The tables read the same operations as `step`, which times one batch exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sizing.model import architecture, memory, operations
+from sizing.model.architecture import Shard
+from sizing.model.attention.terms import Numeric
+from sizing.model.extras import adapters, drafts, images
+from sizing.model.operations import Operation
+from sizing.replica.kernels import Kernels
+from sizing.replica.points import Batching
+from sizing.replica.step import (
+    corrected_s,
+    front_end_s,
+    gpu_seconds,
+    launch_s,
+    launched_s,
+    of_rank,
+    pipelined_s,
+    with_host_s,
+)
+from sizing.specs.bands import UNCORRECTED, Correction
+from sizing.specs.engine import FrontEnd, HostTime
+from sizing.specs.units import GIGA, MICRO, MILLI
+
+GRID_POINTS_PER_OCTAVE = 8
+NEXT_TO_NONE = 1e-6  # of a token
+GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, attention in parts.
+
+    All are of the fullest attention-data rank but for `shared_s`, over the tokens of all ranks: what they do together
+    (None where a replica is one rank, whose `body_s` is of everything).
+    `decode_s` is decode attention over sequences at the stated context; prefill attention is that of one whole prompt of the
+    stated length, of which each step takes `prompt_floor_s` however many prompts share it, and `front_end_s` its time outside
+    the steps, `serial_s` of it one request after another. A sequence that
+    decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid, and GPUs
+    with parts of one cache `joined_s`, as if all ranks had as many. Between grid
+    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
+    are the shares of the layers that these stages of a pipeline hold, 0 without one. Of stacked layouts the tables have a row
+    each, and attention is a column.
+    """
+
+    grid: NDArray[np.float64]
+    body_s: NDArray[np.float64]
+    head_s: NDArray[np.float64]
+    decode_s: NDArray[np.float64]
+    prompt_attention_s: Numeric
+    prompt_floor_s: Numeric
+    host: HostTime
+    front_end_s: float = 0.0
+    serial_s: float = 0.0
+    launch_s: Numeric = 0.0
+    captured_tokens: int = 0
+    verified: int = 1
+    again_s: NDArray[np.float64] | None = None
+    joined_s: NDArray[np.float64] | None = None
+    shared_s: NDArray[np.float64] | None = None
+    largest_stage: Numeric = 0.0
+    last_stage: Numeric = 0.0
+    correction: Correction = UNCORRECTED
+
+
+def token_grid() -> NDArray[np.float64]:
+    """Grid of tokens in a step: eight points an octave from 1 to 131,072."""
+    return np.exp2(np.arange(GRID_OCTAVES * GRID_POINTS_PER_OCTAVE + 1) / GRID_POINTS_PER_OCTAVE)
+
+
+def curves(
+    kernels: Kernels,
+    *,
+    context_tokens: float,
+    prompt_tokens: float,
+    chunk_tokens: float,
+    cached_tokens: float = 0.0,
+    tables: Curves | None = None,
+) -> Curves:
+    """Tabulate the step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
+
+    `cached_tokens` of a prompt are there already. A layout of one stage; `at_depth` adds what the stages of a pipeline send
+    each other. `tables` are its `without_lengths`, where they are there already.
+    """
+    tables = without_lengths(kernels) if tables is None else tables
+    everyone = tables.grid * kernels.shard.layout.dp
+    return replace(
+        tables,
+        decode_s=np.zeros_like(tables.grid) + decode_attention_s(kernels, everyone, context_tokens),
+        prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
+        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
+    )
+
+
+def without_lengths(kernels: Kernels) -> Curves:
+    """Tabulate what no length of a request changes: the step time without attention, for requests that the front end does not read."""
+    shard, settings = kernels.shard, kernels.settings
+    grid = token_grid()
+    everyone = grid * shard.layout.dp
+    body_s, shared_s = body_tables(kernels, grid, operations.split_body)
+    return Curves(
+        grid=grid,
+        body_s=body_s,
+        head_s=np.asarray(gpu_seconds(operations.head(shard, everyone), kernels)),
+        decode_s=np.zeros_like(grid),
+        prompt_attention_s=0.0,
+        prompt_floor_s=prefill_floor_s(kernels),
+        host=kernels.host,
+        serial_s=MILLI * settings.front_end.serial_ms * kernels.correction.prefill,
+        launch_s=launch_s(kernels),
+        captured_tokens=settings.captured_prefill_tokens,
+        verified=shard.extras.verified,
+        again_s=again_s(kernels, everyone),
+        joined_s=joined_s(kernels, everyone),
+        shared_s=shared_s,
+        correction=kernels.correction,
+    )
+
+
+Table = NDArray[np.float64]
+
+
+def body_tables(
+    kernels: Kernels, tokens: Table, build: Callable[[Shard, Table], tuple[Operation, ...]]
+) -> tuple[Table, Table | None]:
+    """The seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
+    ranks share, over the tokens of all. One rank has everything in the first; there is no second.
+    """
+    shard, dp = kernels.shard, kernels.shard.layout.dp
+
+    def seconds(at: Table, of_all: bool | None) -> Table:
+        found = (o for o in build(shard, at) if of_all in (None, o.of_all))
+        return np.asarray(gpu_seconds(found, kernels)) + _beside_s(kernels, at, of_all)
+
+    return (seconds(tokens, None), None) if dp == 1 else (seconds(tokens * dp, False), seconds(tokens, True))
+
+
+def _beside_s(kernels: Kernels, tokens: Table, of_all: bool | None) -> Table:
+    """Seconds that adapters and the first pass of what drafts add to a step; or of it what is `of_all` or not."""
+    shard, total = kernels.shard, np.zeros_like(tokens)
+    if shard.extras.adapters is not None:
+        found = adapters.operations(shard, shard.extras.adapters, tokens)
+        total = total + gpu_seconds((o for o in found if of_all in (None, o.of_all)), kernels)
+    if shard.extras.draft is not None:
+        found = drafts.body(shard.extras.draft, kernels.draft.shard, tokens)
+        total = total + gpu_seconds((o for o in found if of_all in (None, o.of_all)), kernels.draft)
+    return total
+
+
+def again_s(kernels: Kernels, sequences: Table) -> Table | None:
+    """Seconds that what drafts takes for decoding sequences beyond its first pass; None where nothing drafts."""
+    draft = kernels.shard.extras.draft
+    if draft is None:
+        return None
+    by = kernels.draft
+    return np.zeros_like(sequences) + gpu_seconds(drafts.further(draft, by.shard, sequences), by)
+
+
+def joined_s(kernels: Kernels, sequences: Table) -> Table | None:
+    """Seconds in which GPUs with parts of one cache exchange what they found of sequences; None where caches are whole."""
+    if kernels.shard.layout.cache_parts == 1:
+        return None
+    return np.zeros_like(sequences) + gpu_seconds(operations.parts_joined(kernels.shard, sequences), kernels)
+
+
+def encoder_s(kernels: Kernels) -> float:
+    """Seconds that the images of one prompt take in the encoder."""
+    encoder = kernels.shard.extras.encoder
+    if encoder is None:
+        return 0.0
+    return float(np.asarray(gpu_seconds(images.operations(encoder, kernels.plan, 1.0), kernels)))
+
+
+def front_end(kernels: Kernels) -> FrontEnd:
+    """What a request takes outside the steps, with the way back of the cache that is restored from host memory.
+
+    Each GPU restores its own share over its own PCIe link, while others' steps go on.
+    """
+    shard, settings, cached = kernels.shard, kernels.settings, kernels.shard.extras.cached
+    if not cached.restored:
+        return settings.front_end
+    pcie = kernels.assumptions.link_efficiency * kernels.gpu.datasheet.node.pcie_gb_per_s_per_direction * GIGA
+    per_token, _ = max(memory.rate_bytes(shard, stage) for stage in shard.stages)
+    restore_us = cached.brought * per_token / (cached.restore_bytes_per_s or pcie) / MICRO
+    more = settings.front_end.per_prompt_token_us + restore_us
+    return settings.front_end.model_copy(update={"per_prompt_token_us": more})
+
+
+def at_depth(split: Curves, kernels: Kernels) -> Curves:
+    """The curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
+    shard = kernels.shard
+    sends_s = gpu_seconds(operations.pipeline_sends(shard, split.grid * shard.layout.dp), kernels)
+    largest, last = architecture.stage_shares(shard.model, shard.layout.pp, shard.settings.pp_remainder)
+    return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
+
+
+def decode_attention_s(kernels: Kernels, sequences: Numeric, context_tokens: Numeric) -> Numeric:
+    """Seconds of a step's decode attention, that of all passes of what drafts too."""
+    taken_s = gpu_seconds(operations.decode_attention(kernels.shard, sequences, context_tokens), kernels)
+    draft = kernels.shard.extras.draft
+    if draft is None:
+        return taken_s
+    by = kernels.draft
+    return taken_s + gpu_seconds(drafts.decode_attention(draft, by.shard, sequences, context_tokens), by)
+
+
+def prefill_attention_s(kernels: Kernels, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric) -> Numeric:
+    """Seconds of prefill attention, that of what drafts too."""
+    taken_s = gpu_seconds(operations.prefill_attention(kernels.shard, sequences, tokens, prior_tokens), kernels)
+    draft = kernels.shard.extras.draft
+    if draft is None:
+        return taken_s
+    by = kernels.draft
+    return taken_s + gpu_seconds(drafts.prefill_attention(draft, by.shard, sequences, tokens, prior_tokens), by)
+
+
+def prefill_floor_s(kernels: Kernels) -> float:
+    """Seconds that the kernels of prefill attention take however little they do; all prompts of a step share them."""
+    ranks = float(kernels.shard.layout.dp)
+    return float(np.asarray(prefill_attention_s(kernels, ranks, np.array([NEXT_TO_NONE]), np.array([0.0]))).flat[0])
+
+
+def _prompt_s(kernels: Kernels, prompt_tokens: float, chunk_tokens: float, cached_tokens: float) -> float:
+    """Attention seconds of what is to be prefilled of one prompt, summed over its chunks, on the rank that it is on."""
+    starts = np.arange(cached_tokens, prompt_tokens, chunk_tokens)
+    sizes = np.minimum(chunk_tokens, prompt_tokens - starts)
+    return float(np.sum(prefill_attention_s(kernels, 1.0 * kernels.shard.layout.dp, sizes, starts)))
+
+
+def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:
+    """Seconds at any number of tokens: linear between grid points, the first below, extended linearly above.
+
+    Of stacked layouts `seconds` and `at` have a row each.
+    """
+    if seconds.ndim == 1:
+        inside = np.interp(at, grid, seconds)
+        growth = seconds[-1] - seconds[-2]
+    else:
+        inside = np.array([np.interp(each, grid, row) for each, row in zip(np.asarray(at), seconds, strict=True)])
+        growth = (seconds[:, -1] - seconds[:, -2])[:, np.newaxis]
+    slope = growth / (grid[-1] - grid[-2])
+    extended: Numeric = inside + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
+    return extended
+
+
+def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
+    """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp.
+
+    In a full pipeline a pass lasts pp times its slowest stage, and all of the head sits on the last one; the host schedules
+    each microbatch.
+    """
+    micro = np.maximum(np.asarray(decoding, dtype=float) / flow.pp, 1.0)
+    own = of_rank(micro, flow.dp)
+    microbatches = np.clip(decoding, 1.0, flow.pp)
+    gpu_s = pipelined_s(
+        lookup(curves.grid, curves.body_s, own * curves.verified)
+        + _table_s(curves, curves.shared_s, micro * curves.verified)
+        + lookup(curves.grid, curves.decode_s, own)
+        + _table_s(curves, curves.joined_s, own),
+        lookup(curves.grid, curves.head_s, own * curves.verified),
+        microbatches,
+        curves.largest_stage,
+        curves.last_stage,
+    )
+    gpu_s = gpu_s + _table_s(curves, curves.again_s, own) * microbatches
+    return with_host_s(gpu_s, curves.host, own, microbatches) * curves.correction.decode
+
+
+def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
+    """Seconds of a table over tokens or sequences; none where a layout has no such table."""
+    return 0.0 if table is None else lookup(curves.grid, table, at)
+
+
+def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
+    """Seconds of a step that carries prefill and `decoding` sequences (0: prefill only).
+
+    `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
+    prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
+    """
+    if flow.prefilled:
+        return decode_step_s(curves, flow, decoding)
+    micro = np.asarray(decoding, dtype=float) / flow.pp
+    # Attention is paid where anything decodes; on average that is less than always below one sequence.
+    own, prompts = of_rank(micro, flow.dp), of_rank(together, flow.dp)
+    attention_s = lookup(curves.grid, curves.decode_s, own) * np.minimum(micro, 1.0)
+    verified = own * curves.verified
+    tokens = verified + flow.chunk_tokens * prompts
+    gpu_s = (
+        lookup(curves.grid, curves.body_s, tokens)
+        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / flow.chunks, 1.0))
+        + attention_s
+        + (curves.prompt_attention_s / flow.chunks - curves.prompt_floor_s) * prompts
+        + curves.prompt_floor_s * np.minimum(prompts, 1.0)
+        + _table_s(curves, curves.shared_s, micro * curves.verified + flow.chunk_tokens * together)
+    )
+    for table in (curves.again_s, curves.joined_s):
+        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
+    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
+    step_s = with_host_s(busy_s, curves.host, own + prompts)
+    if curves.correction.decode == curves.correction.prefill:
+        return step_s * curves.correction.decode
+    return corrected_s(curves.correction, step_s, np.minimum(step_s, _decoding_s(curves, flow, micro)))
+
+
+def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
+    """Seconds that a step with prefill would take for its `micro` decoding sequences alone."""
+    own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
+    gpu_s = (
+        lookup(curves.grid, curves.body_s, np.maximum(own, 1.0) * curves.verified)
+        + lookup(curves.grid, curves.head_s, np.maximum(own, 1.0) * curves.verified)
+        + _table_s(curves, curves.shared_s, np.maximum(micro, 1.0) * curves.verified)
+        + lookup(curves.grid, curves.decode_s, own)
+    )
+    for table in (curves.again_s, curves.joined_s):
+        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0))
+    return with_host_s(gpu_s, curves.host, np.maximum(own, 1.0)) * least
+
+
+def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:
+    """Seconds to the first token of a request that is alone."""
+    return curves.front_end_s + flow.passes * prefill_step_s(curves, flow, 0.0)
+
+
+def solo_itl_s(curves: Curves, flow: Batching) -> Numeric:
+    """Seconds between tokens of a request that is alone; 0 where there is no second token."""
+    return decode_step_s(curves, flow, 1.0) / flow.tokens_per_step if flow.osl > 1 else 0.0

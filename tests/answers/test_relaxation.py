@@ -1,0 +1,32 @@
+"""A limit that is said to take fewer GPUs does, when it is asked for; also where a margin for a confidence counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sizing import ask, estimate
+
+ASKED = {
+    "as predicted": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "p99:60ms"},
+    "for a confidence": {"model": "gpt-oss-120b", "gpu": "a100-sxm-80gb", "isl": 1000, "osl": 200, "rps": 60, "itl": "60ms", "confidence": "90%"},
+    "at even odds": {"model": "llama-3.3-70b", "gpu": "mi300x", "precision": "fp8", "isl": 1000, "osl": 500, "rps": 40, "itl": "45ms"},
+    "of a first token": {"model": "qwen3-32b", "gpu": "h100-sxm", "isl": 4000, "osl": 100, "rps": 30, "ttft": "p95:600ms", "confidence": "80%"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_limit_that_is_said_to_take_fewer_gpus_does(case: str) -> None:
+    given: dict[str, Any] = ASKED[case]
+    found = estimate(ask(**given), simulated=False)
+    assert found.best is not None
+    assert found.relaxation is not None
+    assert found.relaxation.gpus < found.best.gpus
+    name = found.relaxation.limit
+    statistic = given[name].rpartition(":")[0]
+    again = estimate(
+        ask(**{**given, name: f"{statistic or 'mean'}:{found.relaxation.seconds * 1e3}ms"}), simulated=False
+    )
+    assert again.best is not None
+    assert again.best.gpus <= found.relaxation.gpus
