@@ -170,7 +170,6 @@ MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the
 THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
 # How far above its mean in one run a limit is kept in a longer one too: steps are many in any run, waits for a first token are not.
 SURE = {"itl": 1.02, "e2e": 1.02}
-MOST_CONFIRMED = 4  # times that a threshold is raised until a simulation keeps it
 LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
 STABLE_UTILISATION = 0.8  # suggested in place of one set lower
 TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
@@ -212,15 +211,16 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     measured_s = size.latency_s(name)[limit.statistic]
     if name in SURE and limit.statistic == "mean":
         return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
-    seconds = max(seconds, legible(measured_s))
-    for _ in range(MOST_CONFIRMED):
+    seconds, more = max(seconds, legible(measured_s)), LEGIBLE_SHARE
+    while seconds < limit.seconds * MOST_RELAXED:
         asked = _with_limit(request, name, seconds / limit.seconds)
         sizes = _resized((size.pool,), asked, data)
         again = _confirmed(replace(outcome, question=asked, answers=sizes), data, simulated).confirmed
         if again is not None and again.gpus < best.gpus:
             return Relaxation(name, seconds, again.gpus, gpu)
-        seconds = legible(seconds * (1 + LEGIBLE_SHARE))  # a longer run, near its limit, measured a little more
-    return None
+        # A longer run, near its limit, measured a little more; a run at more load, by a margin, perhaps much more.
+        seconds, more = legible(seconds * (1 + more)), 2 * more
+    return Relaxation(name, limit.seconds * MOST_RELAXED, size.gpus, gpu)
 
 
 def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:

@@ -30,3 +30,13 @@ def test_a_limit_that_is_said_to_take_fewer_gpus_does(case: str) -> None:
     )
     assert again.best is not None
     assert again.best.gpus <= found.relaxation.gpus
+
+
+def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
+    given: dict[str, Any] = ASKED["as predicted"]
+    found = estimate(ask(**given))
+    assert found.best is not None
+    assert found.relaxation is not None
+    again = estimate(ask(**{**given, "itl": f"p99:{found.relaxation.seconds * 1e3}ms"}), relaxed=False)
+    assert again.best is not None
+    assert again.best.gpus <= found.relaxation.gpus < found.best.gpus
