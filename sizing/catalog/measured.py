@@ -6,8 +6,9 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from sizing.catalog.shelf import only
 from sizing.catalog.workloads import load_workload
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions, SystemBenchmark
+from sizing.specs.units import MILLI
 
 MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
 
@@ -62,6 +64,13 @@ BOUNDS: dict[str, Bounds] = {
     **{name: LATENCY_MS if name.endswith("_ms") else RATE_PER_S for name in METRICS},
 }
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
+
+# How far figures of one run may be apart, as shares of each other. Published runs: E2E 0.75 to 1.22 of its parts, output tokens/s
+# 0.88 to 1.06 of requests/s x OSL, 0.61 to 1.15 of a closed loop's clients in flight by Little's law, no p99 below its mean. An ITL
+# that counts the first token in makes the parts of E2E up to twice of it.
+PARTS, COUNTS, CLIENTS = (0.5, 1.5), (0.67, 1.5), (0.83, 2.0)
+ARRIVALS, NO_LESS, NO_LESS_THAN_MEAN = (0.0, 1.2), (1.0, math.inf), (0.98, math.inf)
+AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL without the first token, 10 requests or more of each client"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +215,12 @@ def _read(path: Path | str) -> MeasuredRows:
                 continue
             row = _filled({name: (text or "").strip() for name, text in cells.items()})
             wrong = checked_cells(row, file, line)
-            if wrong:
+            made = None if wrong else row_of(row)
+            wrong += [] if made is None else [replace(fault, file=file, line=line) for fault in contradictions(made)]
+            if made is None or wrong:
                 unread.append(Unread(row["id"] or f"line {line}", tuple(wrong)))
             else:
-                rows.append(_row(row))
+                rows.append(made)
     except csv.Error as error:
         faults.append(Fault(f"is not valid CSV: {error}", file, reader.line_num))
     if not faults and not rows and not unread:
@@ -217,6 +228,41 @@ def _read(path: Path | str) -> MeasuredRows:
     if faults:
         raise InputError(faults[:MOST_FAULTS])
     return MeasuredRows(tuple(rows), tuple(unread))
+
+
+def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Iterator[Fault]:
+    """Yield what no run can have measured: E2E that is not its parts, counts that break Little's law, percentiles out of order.
+
+    `arrivals_per_s` is the rate that was sent, where there is one. A wrong unit is seen by it.
+    """
+    ttft, e2e, rate, gaps = row.ttft_ms, row.e2e_ms, row.req_per_s, _product(row.itl_ms, row.osl - 1)
+    parts = None if ttft is None or gaps is None or (e2e is not None and e2e < ttft) else ttft + gaps
+    clients = row.concurrency if row.mode == "closed_loop" else None
+    in_flight = _product(rate, parts if e2e is None else e2e, MILLI)
+    checks: list[tuple[str, float | None, str, float | None, tuple[float, float]]] = [
+        ("e2e_ms", e2e, "its part ttft_ms", ttft, NO_LESS),
+        ("e2e_ms", e2e, "ttft_ms + itl_ms x (OSL - 1)", parts, PARTS),
+        ("output_tok_per_s", row.output_tok_per_s, "req_per_s x OSL", _product(rate, row.osl), COUNTS),
+        ("req_per_s", rate, "the arrivals a second", arrivals_per_s, ARRIVALS),
+        ("concurrency", clients, "requests in flight by Little's law, req_per_s x E2E", in_flight, CLIENTS),
+    ]
+    for name, listed in row.percentiles_ms().items():
+        known = sorted((float(percentile[1:]), value) for percentile, value in listed.items())
+        columns = [(f"{name}_p{percent:g}_ms", percent, value) for percent, value in known]
+        checks += [
+            (high, value, f"the {low}", below, NO_LESS) for (low, _, below), (high, _, value) in pairwise(columns)
+        ]
+        mean = getattr(row, f"{name}_ms")
+        checks += [
+            (high, value, "the mean", mean, NO_LESS_THAN_MEAN) for high, percent, value in columns if percent >= 99
+        ]
+    for column, value, of, other, (least, most) in checks:
+        if value is not None and other and not least <= value / other <= most:
+            yield Fault(f"{value:,.5g} contradicts {of}, {other:,.4g}", field=column, allowed=AGREEING)
+
+
+def _product(*factors: float | None) -> float | None:
+    return math.prod(known) if len(known := [one for one in factors if one is not None]) == len(factors) else None
 
 
 def benchmark_of(source: str, model: str) -> SystemBenchmark | None:
@@ -248,7 +294,7 @@ def _wrong_head(names: Any, file: str) -> list[Fault]:
     return faults
 
 
-def checked_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]:
+def checked_cells(cells: Mapping[str, str], file: str, line: int | None) -> list[Fault]:
     """A fault for each wrong cell of a row."""
     of = benchmark_of(cells.get("source", ""), cells.get("model", ""))
     if of is not None and of.refused:
@@ -274,7 +320,8 @@ def checked_cells(cells: Mapping[str, str], file: str, line: int) -> list[Fault]
     return faults
 
 
-def _row(cells: Mapping[str, str]) -> MeasuredRow:
+def row_of(cells: Mapping[str, str]) -> MeasuredRow:
+    """The row of cells that are right."""
     given: dict[str, Any] = {
         name: read_number(text, BOUNDS[name]) if name in BOUNDS else text
         for name in COLUMNS

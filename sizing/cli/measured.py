@@ -113,16 +113,9 @@ def is_rows(text: str | None) -> bool:
 def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
     from sizing.question.rules import is_given
 
-    own = {
-        "no_verify": "--no-verify",
-        "explain": "--explain",
-        "verbose": "--verbose",
-        "jobs": "--jobs",
-        "replace": "--replace",
-        "trace": "--trace",
-    }
     every = (*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS)
-    flags = {field.name: field.flags[0] for field in every} | own
+    own = ("no_verify", "explain", "verbose", "jobs", "replace", "trace")
+    flags = {field.name: field.flags[0] for field in every} | {name: f"--{name.replace('_', '-')}" for name in own}
     faults = [
         Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in taken and is_given(values.get(name))
     ]

@@ -153,15 +153,13 @@ SHORTEST_DECODE = 2  # tokens of an output that has time between them
 
 
 def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
-    """Raise InputError for a row that states no result, results that contradict each other, or too little of its run."""
+    """Raise InputError for a row that states no result, or too little of its run."""
     if facts.refused:
         raise InputError(facts.refused)
     if not row.measured():
         raise InputError("states no result")
     if row.itl_ms is not None and row.osl < SHORTEST_DECODE:
         raise InputError(f"there is none within outputs of {row.osl:g} tokens", field="itl_ms")
-    if row.ttft_ms is not None and row.e2e_ms is not None and row.e2e_ms < row.ttft_ms:
-        raise InputError(f"{row.e2e_ms:g} is less than its part ttft_ms, {row.ttft_ms:g}", field="e2e_ms")
     if row.mode == "closed_loop" and row.concurrency is None:
         raise InputError("states no concurrency", field="concurrency")
     if row.mode == "static_batch" and row.batch is None:

@@ -9,21 +9,16 @@ from sizing.calibration.own_runs import CalibratedProfile, MetricErrors
 from sizing.catalog.measured import LeftOut
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import number, plural
+from sizing.report.parts.bands import COLUMN_TITLES
 from sizing.report.parts.bands import TITLES as BAND_TITLES
 from sizing.report.parts.screen import reasons
 from sizing.specs.own_runs import FACTORS, Factor, FactorRange
-from sizing.specs.workload import LATENCIES
 
 MEANINGS: dict[Factor, tuple[str, str]] = {
     "compute": ("compute that kernels reach", "x base"),
     "bandwidth": ("bandwidth that kernels reach", "x base"),
     "step_us": ("host time of every step", "us more than base"),
     "sequence_us": ("host time of a sequence in it", "us more than base"),
-}
-TITLES = {
-    **{f"{name}_ms": BAND_TITLES[name] for name in LATENCIES},
-    "req_per_s": "requests/s",
-    "output_tok_per_s": "output tokens/s",
 }
 
 
@@ -140,7 +135,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     yield Facts(tuple(_held(record.factors)))
     yield Table(
         ERRORS,
-        [{"metric": TITLES[name], **errors._asdict()} for name, errors in record.errors.items()],
+        [{"metric": COLUMN_TITLES[name], **errors._asdict()} for name, errors in record.errors.items()],
         "/errors",
         "Median error in %",
         ERRORS_SAY,
@@ -161,7 +156,7 @@ def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
 
 def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:
     """Yield the metrics that runs left out show to be no better."""
-    worse = [TITLES[name] for name, found in errors.items() if found.left_out > found.corrected]
+    worse = [COLUMN_TITLES[name] for name, found in errors.items() if found.left_out > found.corrected]
     if worse:
         yield Line(
             f"{', '.join(worse)}: other runs predict each run no better than the base profile does; measure more loads and lengths",

@@ -34,7 +34,6 @@ from sizing.report.parts.question import limits_in_ms
 from sizing.specs.units import MILLI
 
 MOST_OTHERS = 5
-TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
 
 class MeasuredDeployment(NamedTuple):
@@ -228,7 +227,7 @@ def _limiting(short: Sequence[Short], measured: Measured) -> str:
     nearest = min(short, key=lambda each: each.reached_s / each.allowed_s)
     metric, statistic = nearest.limit
     reached, allowed = (milliseconds(value / MILLI) for value in (nearest.reached_s, nearest.allowed_s))
-    return f"{TITLES[metric]} {statistic} is {reached} at the lightest measured load of {nearest.line.gpu}, the limit {allowed}"
+    return f"{metric.upper()} {statistic} is {reached} at the lightest measured load of {nearest.line.gpu}, the limit {allowed}"
 
 
 def document(answer: MeasuredAnswer) -> Document[MeasuredAnswer]:
@@ -335,7 +334,7 @@ def _binds(binds: str, inputs: Mapping[str, Any]) -> str:
     if binds == UTILISATION:
         return f"{percent(inputs['max_utilisation'])} of the highest measured rate"
     if binds != MEASURED_END:
-        return f"the limit on {TITLES[binds]}"
+        return f"the limit on {binds.upper()}"
     if inputs["arrivals"] == "closed loop":
         return "the heaviest load that was measured"
     beyond = (

@@ -29,17 +29,11 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import plural
+from sizing.report.parts.bands import COLUMN_TITLES
 from sizing.report.parts.screen import reasons
 from sizing.specs.bands import Bands
 
 PER_ROW = ("id", "metric", "measured", "predicted", "low", "high", "corrected")
-TITLES = {
-    "ttft_ms": "TTFT",
-    "itl_ms": "ITL",
-    "e2e_ms": "E2E",
-    "req_per_s": "requests/s",
-    "output_tok_per_s": "output tokens/s",
-}
 MOST_NAMED = 16  # groups in the legend of the pictures
 
 
@@ -161,7 +155,7 @@ def sections(record: ValidationReport) -> Iterator[Section]:
         ]
         of_all = {**dict.fromkeys(by, ""), **dict.fromkeys(by[:1], "all"), **figures._asdict()}
         labels = (in_words(name, name, shown="always") for name in by)
-        yield Table((*labels, *FIGURES), (*found, of_all), title=TITLES[metric], spare=SPARE)
+        yield Table((*labels, *FIGURES), (*found, of_all), title=COLUMN_TITLES[metric], spare=SPARE)
     yield Facts(tuple(reasons("Missed", record.missed)))
     yield Facts(tuple(reasons("Skipped", record.skipped)))
     yield Facts(tuple(Line(f"{taken.what} ({plural(taken.rows, 'row')})", "Taken") for taken in record.assumptions))

@@ -187,7 +187,10 @@ def test_few_requests_over_many_replicas_are_less_than_one_on_each(tmp_path: Pat
         writer = csv.DictWriter(stream, row.keys())
         writer.writeheader()
         for number, load in enumerate(("2", "4", "16")):
-            writer.writerow({**row, "id": str(number), "n_gpus": "16", "tp": "2", "concurrency": load})
+            rate = float(row["req_per_s"]) * int(load) / int(row["concurrency"])
+            writer.writerow(
+                {**row, "id": str(number), "n_gpus": "16", "tp": "2", "concurrency": load, "req_per_s": rate}
+            )
     found = documented(capsys, "curve", "--measured", str(path))
     assert [point["concurrency"] for point in points_of(found)] == [0.25, 0.5, 2]
 

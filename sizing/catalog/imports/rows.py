@@ -6,15 +6,15 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, profiles
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
-from sizing.catalog.imports.run import COUNT_TOLERANCE, MOST_OVER_CLIENTS, BenchmarkRun, RunSettings
+from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
-from sizing.catalog.measured import BOUNDS, COLUMNS, RATE_PER_S, checked_cells, read_number
+from sizing.catalog.measured import BOUNDS, COLUMNS, RATE_PER_S, checked_cells, contradictions, read_number, row_of
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -23,7 +23,6 @@ NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp"
           "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
 OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
                     "concurrency": "--concurrency", "rate_per_s": "--rps"}  # fmt: skip
-LEAST_OF_CLIENTS = 0.5  # in flight on average, of those that a user states: start and end of a run explain the rest
 PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
 
@@ -134,7 +133,10 @@ def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[
             options = ", ".join(OPTIONS[name] for name in absent)
             wrong.append(Fault(message, file, run.line, allowed=f"state {options}"))
         else:
-            wrong += checked_cells(cells, file, run.line or 1)
+            wrong += checked_cells(cells, file, run.line)
+        if not wrong:
+            told = contradictions(row_of(cells), run.rate_per_s or stated.rate_per_s)
+            wrong += [replace(fault, file=file, line=run.line) for fault in told]
         faults += wrong
         if not wrong:
             found.append({name: _value(name, text) for name, text in cells.items()})
@@ -150,10 +152,6 @@ def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterat
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and abs(said / recorded - 1) > COUNT_TOLERANCE:
             yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
-
-    said = stated.concurrency if run.concurrency is None and run.rate_per_s is None else None
-    if said and run.in_flight is not None and not LEAST_OF_CLIENTS <= run.in_flight / said <= MOST_OVER_CLIENTS:
-        yield Fault(f"{run.counted_in_flight()}, --concurrency says {said:,}", file, run.line)
 
 
 def _absent(cells: dict[str, str]) -> list[str]:

@@ -15,14 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sizing.catalog.measured import MeasuredSetting
-from sizing.specs.units import MILLI
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0)
 UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 # Token counts of one file that differ by more than this come from different tokenizers, not from rounding.
 COUNT_TOLERANCE = 0.02
-# More requests in flight than clients by Little's law, by more than start and end of a run explain.
-MOST_OVER_CLIENTS = 1.2
 SHOWN = 40  # characters of a wrong value in a fault
 TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
@@ -98,28 +95,9 @@ class BenchmarkRun(RunSettings):
                     f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
                 )
                 run = replace(run, notes=(*run.notes, note))
-        run._check_in_flight()
         absent = [title for name, title in TITLES.items() if getattr(run, name) == LatencyFigures()]
         notes = (f"latencies that the file does not state: {', '.join(absent)}",) if absent else ()
         return replace(run, notes=(*run.notes, *notes))
-
-    @property
-    def in_flight(self) -> float | None:
-        """Requests in flight on average, by Little's law; None where rate or E2E is not known."""
-        if self.req_per_s is None or self.e2e.mean is None:
-            return None
-        return self.req_per_s * self.e2e.mean * MILLI
-
-    def counted_in_flight(self) -> str:
-        """Write how `in_flight` follows from the figures."""
-        return (
-            f"{self.req_per_s:,.3g} requests/s x {self.e2e.mean:,.4g} ms are {self.in_flight:,.0f} requests in flight"
-        )
-
-    def _check_in_flight(self) -> None:
-        """Raise MalformedRunError where more requests are in flight than clients send."""
-        if self.concurrency is not None and (self.in_flight or 0.0) > MOST_OVER_CLIENTS * self.concurrency:
-            raise MalformedRunError(f"{self.counted_in_flight()}, and the file has {self.concurrency:,}")
 
     def _with_forced_length(self) -> BenchmarkRun:
         """Lengths as they were forced on the engine, where the tool counted tokens of another tokenizer."""

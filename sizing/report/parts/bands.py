@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
+from sizing.catalog.measured import METRICS
 from sizing.formats.view import Explanation, Quantity, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.extras import NOTHING
@@ -61,6 +62,8 @@ TITLES: dict[BandMetric, str] = {
     "weights": "weights",
     "kv_cache": "KV cache",
 }
+# By the columns of measured rows.
+COLUMN_TITLES = dict(zip(METRICS, ("TTFT", "ITL", "E2E", "requests/s", "output tokens/s"), strict=True))
 STATISTICS = (
     "mean",
     "p50",

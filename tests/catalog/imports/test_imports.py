@@ -135,7 +135,11 @@ def test_one_run_means_the_same_in_every_form(tmp_path: Path, form: str) -> None
 
 
 def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
-    lines = "\n".join(json.dumps({**VLLM, "max_concurrency": in_flight}) for in_flight in (4, 8, 16))
+    def at(in_flight: int) -> dict[str, Any]:
+        rates = {name: VLLM[name] * in_flight / IN_FLIGHT for name in ("request_throughput", "output_throughput")}
+        return {**VLLM, **rates, "max_concurrency": in_flight}
+
+    lines = "\n".join(json.dumps(at(in_flight)) for in_flight in (4, 8, 16))
     rows, faults, _ = import_files([written(tmp_path, lines)], STATED)
     assert ([row["concurrency"] for row in rows], faults) == ([4, 8, 16], [])
 
@@ -143,8 +147,9 @@ def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
 def test_lists_of_single_requests_give_percentiles(tmp_path: Path) -> None:
     # Gaps 3 x 10, 7 x 20 and 4 x 12 ms: 14 ms a request in the mean, 15.57 ms pooled over all gaps.
     gaps = [[0.010] * 3, [0.020] * 7, [0.012] * 4]
-    summary = {key: value for key, value in VLLM.items() if "tpot" not in key}
-    detailed = {**summary, "completed": 3, "ttfts": [0.05, 0.08, 0.06], "itls": gaps}
+    summary = {key: value for key, value in VLLM.items() if not key.startswith(("mean", "p99", "output"))}
+    counts = {"max_concurrency": 2, "completed": 3, "total_input_tokens": 3 * ISL, "total_output_tokens": 17}
+    detailed = {**summary, **counts, "ttfts": [0.05, 0.08, 0.06], "itls": gaps}
     (row,), _, _ = import_files([written(tmp_path, detailed)], STATED)
     assert row["itl_ms"] == pytest.approx(14.0)
     assert row["itl_p50_ms"] == pytest.approx(12.0)
@@ -197,8 +202,8 @@ def test_a_csv_export_reads_as_its_json(tmp_path: Path) -> None:
     table = (
         "Metric,avg,min,max,p99,p95,p90,p75,p50,p25\n"
         'Time To First Token (ms),"1,050.00",1,2,"1,060.00",1,1,1,1,1\n'
-        "Inter Token Latency (ms),10.00,1,2,3,4,5,6,7,8\n"
-        'Request Latency (ms),"1,360.00",1,2,3,4,5,6,7,8\n'
+        "Inter Token Latency (ms),10.00,1,2,13,12,11,10,9,8\n"
+        'Request Latency (ms),"1,360.00",1,2,"1,400.00",9,8,7,6,5\n'
         "Output Sequence Length,32.00,1,2,3,4,5,6,7,8\n"
         "Input Sequence Length,128.00,1,2,3,4,5,6,7,8\n"
         "\nMetric,Value\nOutput Token Throughput (per sec),320.00\nRequest Throughput (per sec),10.00\n"
@@ -268,7 +273,29 @@ def test_runs_with_drafts_or_separate_pools_say_so(tmp_path: Path) -> None:
         (json.dumps({**GENAI_PERF, "request_latency": metric(3.0, "fortnights")}), "unit 'fortnights'"),
         (json.dumps({**GENAI_PERF, "time_to_first_token": [1]}), "time_to_first_token is no object"),
         (json.dumps({**GENAI_PERF, "time_to_first_token": {"avg": "883", "unit": "ms"}}), "avg is no number: '883'"),
-        (json.dumps({**VLLM, "request_throughput": 500.0}), "180 requests in flight, and the file has 4"),
+        (
+            json.dumps({**VLLM, "request_throughput": 500.0}),
+            "output_tok_per_s: 320 contradicts req_per_s x OSL, 1.6e+04",
+        ),
+        (
+            json.dumps({**GENAI_PERF, "request_throughput": metric(500.0, "")}),
+            "concurrency: 4 contradicts requests in flight",
+        ),
+        (json.dumps({**SGLANG, "mean_e2e_latency_ms": 40.0}), "e2e_ms: 40 contradicts its part ttft_ms, 50"),
+        (
+            json.dumps({**SGLANG, "mean_e2e_latency_ms": 900.0}),
+            "e2e_ms: 900 contradicts ttft_ms + itl_ms x (OSL - 1), 360",
+        ),
+        (json.dumps({**VLLM, "p99_ttft_ms": 0.06}), "ttft_p99_ms: 0.06 contradicts the mean, 50"),
+        (json.dumps({**VLLM, "p90_ttft_ms": 70.0}), "ttft_p99_ms: 60 contradicts the ttft_p90_ms, 70"),
+        (
+            json.dumps({**VLLM, "max_concurrency": None, "request_rate": 5.0}),
+            "req_per_s: 10 contradicts the arrivals a second, 5",
+        ),
+        (
+            json.dumps({**VLLM, "max_concurrency": 64}),
+            "concurrency: 64 contradicts requests in flight by Little's law, req_per_s x E2E, 3.6",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_taken_is_named_with_its_reason(tmp_path: Path, content: str, words: str) -> None:
@@ -340,7 +367,7 @@ def test_clients_that_are_stated_keep_to_littles_law(tmp_path: Path, said: int, 
     alone = {key: value for key, value in VLLM.items() if key not in ("max_concurrency", "request_rate")}
     rows, faults, _ = import_files([written(tmp_path, alone)], replace(STATED, concurrency=said))
     assert [row["concurrency"] for row in rows] == ([said] if taken else [])
-    assert taken or f"are 4 requests in flight, --concurrency says {said}" in str(faults[0])
+    assert taken or f"concurrency: {said} contradicts requests in flight by Little's law" in str(faults[0])
 
 
 @pytest.mark.parametrize(
