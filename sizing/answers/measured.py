@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from sizing.answers.lines import CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
-from sizing.catalog import models, profiles, shelf
+from sizing.catalog import models, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
+from sizing.catalog.profiles import named_gpu
 from sizing.evidence.notes import NoteFacts, facts_of
 from sizing.evidence.rows import layout_of
 from sizing.specs.errors import Fault, InputError, nearest
@@ -100,8 +101,8 @@ def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRo
         model = model_key(wanted.model)
         yield "model", wanted.model, lambda row: model_key(row.model) == model
     if wanted.gpus:
-        names = {gpu_key(name) for name in wanted.gpus}
-        yield "gpu", wanted.gpus[0], lambda row: gpu_key(row.gpu) in names
+        names = {named_gpu(name)[0] for name in wanted.gpus}
+        yield "gpu", wanted.gpus[0], lambda row: named_gpu(row.gpu)[0] in names
     if wanted.precisions:
         yield "weight_precision", wanted.precisions[0], lambda row: row.weight_precision.lower() in wanted.precisions
     if wanted.tp:
@@ -150,21 +151,6 @@ def model_key(name: str) -> str:
         return name.strip().lower()
 
 
-def gpu_key(name: str) -> str:
-    """The key of a GPU type: the id of its profile, else its name in lower case."""
-    return _gpu(name)[0]
-
-
-@cache
-def _gpu(name: str) -> tuple[str, str]:
-    """The id and name of a GPU type's profile, else `name`."""
-    try:
-        found = profiles.load_gpu(name)
-    except InputError:
-        return name.strip().lower(), name
-    return found.id, found.spec.name
-
-
 def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
     found: dict[CurveLine, list[CurvePoint]] = {}
@@ -179,7 +165,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
             continue
         line = CurveLine(
             "measured",
-            _gpu(row.gpu)[1],
+            named_gpu(row.gpu)[1],
             row.weight_precision.lower(),
             row.engine,
             row.engine_version or None,

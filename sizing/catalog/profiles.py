@@ -72,6 +72,16 @@ def borrowed(architecture: str) -> AssumedEfficiency | None:
 GPUS = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus", check_profile, own="gpus")
 
 
+@cache
+def named_gpu(name: str) -> tuple[str, str]:
+    """The id and name of a GPU type's profile by what a source calls it; of one without a profile the name in lower case, and as it is."""
+    try:
+        found = load_gpu(name)
+    except InputError:
+        return name.strip().lower(), name
+    return found.id, found.spec.name
+
+
 def load_gpu(name_or_path: str) -> Found[Gpu]:
     """The profile of a GPU by name (`h100-sxm`, `H100 SXM`, an alias) or by the path of a user's own file.
 

@@ -225,14 +225,13 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
 
 def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
     """The options that make predictions comparable with measurements where neither options nor workload state them."""
-    from sizing.answers.measured import gpu_key
-    from sizing.catalog.profiles import load_engine
+    from sizing.catalog.profiles import load_engine, named_gpu
     from sizing.specs.workload import Precision
 
     rows = found.rows
     filled: dict[str, Any] = {}
     if values["gpu"] is None and not (spec is not None and spec.gpu):
-        filled["gpu"] = ",".join(dict.fromkeys(gpu_key(row.gpu) for row in rows))
+        filled["gpu"] = ",".join(dict.fromkeys(named_gpu(row.gpu)[0] for row in rows))
     known = [name for row in rows if (name := row.weight_precision.lower()) in get_args(Precision)]
     if values["precision"] is None and known and not (spec is not None and spec.precision):
         filled["precision"] = ",".join(dict.fromkeys(known))

@@ -33,7 +33,7 @@ IMPORT_OPTIONS = (
 
 
 SECONDS = Field(
-    "seconds", NUMBER, ("--seconds",), "Seconds between two Prometheus scrapes, or before one since the start.", RAN
+    "seconds", NUMBER, ("--seconds",), "Seconds between two scrapes, or from the start to the only one.", RAN
 )
 
 

@@ -168,10 +168,10 @@ def rows_wanted(
 
 def _of_rows(measured: Measured) -> dict[str, Any]:
     """The options that the rows state: model, lengths, and the GPU types that have a profile."""
-    from sizing.answers.measured import gpu_key
     from sizing.catalog import profiles
+    from sizing.catalog.profiles import named_gpu
 
-    ids = dict.fromkeys(gpu_key(line.gpu) for line in measured.lines)
+    ids = dict.fromkeys(named_gpu(line.gpu)[0] for line in measured.lines)
     known = [name for name in ids if name in profiles.GPUS.ids]
     return {"model": measured.model, "isl": measured.isl, "osl": measured.osl, "precision": None, "gpu": ",".join(known) or None,
             "tp": None, "pp": None}  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sizing.answers.measured import Measured, gpu_key
+from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MeasuredSize
+from sizing.catalog.profiles import named_gpu
 from sizing.planning.bill import Ways, options_of_type, prices_of, split_of
 from sizing.planning.growth import Growing, growing
 from sizing.planning.offers import CostOption, api
@@ -37,7 +38,7 @@ class MeasuredFleet(NamedTuple):
 
 def type_of(size: MeasuredSize, question: MeasuredQuestion) -> GpuType:
     """The GPU type of a measured layout. Raises InputError where it has no profile, which says what a server holds."""
-    known = next((found for found in question.gpu_types if found.id == gpu_key(size.line.gpu)), None)
+    known = next((found for found in question.gpu_types if found.id == named_gpu(size.line.gpu)[0]), None)
     if known is None:
         what = f"{size.line.gpu} has no profile, so nothing says how many a server holds, nor what they cost"
         raise InputError(Fault(what, field="--from", allowed="rows of a GPU that llmsize gpus shows"))

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers.load_curve import UNKNOWN_SHARE, Statistic
-from sizing.answers.measured import Measured, gpu_key
+from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
+from sizing.catalog.profiles import named_gpu
 from sizing.formats.page import Chapter, PageTable, page_table, render
 from sizing.formats.view import (
     Document,
@@ -186,7 +187,7 @@ def html(answer: MeasuredAnswer) -> str:
 
 def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeployment:
     line = size.line
-    known = next((found for found in question.gpu_types if found.id == gpu_key(line.gpu)), None)
+    known = next((found for found in question.gpu_types if found.id == named_gpu(line.gpu)[0]), None)
     price = None if known is None else known.usd_per_gpu_hour
     each = line.gpus or 1
     return MeasuredDeployment(

@@ -55,13 +55,13 @@ def _run(entry: Mapping[str, Any]) -> BenchmarkRun:
     return BenchmarkRun(
         AIPERF if is_aiperf else GENAI_PERF,
         model=_model(asked),
-        engine=ENGINES.get(text(asked, "backend").lower(), ""),
+        named_engine=ENGINES.get(text(asked, "backend").lower(), ""),
         isl=_mean_of(entry, ISL),
         osl=_mean_of(entry, OSL),
         asked_osl=forced or None,
         concurrency=count(load, "concurrency"),
         rate_per_s=rate(load, "request_rate"),
-        requests=_requests(entry),
+        requests=count(_metric(entry, "request_count"), "avg"),
         failed=int(_mean_of(entry, "error_request_count") or 0),
         ttft=_spread(entry, TTFT),
         itl=_spread(entry, ITL),
@@ -73,8 +73,7 @@ def _run(entry: Mapping[str, Any]) -> BenchmarkRun:
 
 def _load(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The object that states concurrency and rate, wherever a version keeps it."""
-    phases = asked.get("phases")
-    measured = [phase for phase in phases if isinstance(phase, Mapping)] if isinstance(phases, list) else []
+    measured = _objects(asked.get("phases"))
     return measured[-1] if measured else part(asked, "loadgen") or asked
 
 
@@ -104,11 +103,6 @@ def _metric(entry: Mapping[str, Any], metric: str) -> Mapping[str, Any]:
 
 def _mean_of(entry: Mapping[str, Any], metric: str) -> float | None:
     return number(_metric(entry, metric), "avg")
-
-
-def _requests(entry: Mapping[str, Any]) -> int | None:
-    found = _mean_of(entry, "request_count")
-    return None if found is None else int(found)
 
 
 def _spread(entry: Mapping[str, Any], metric: str) -> LatencyFigures:

@@ -15,6 +15,7 @@ from sizing.catalog.imports.results import Reading, read_results, read_scrapes
 from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import BOUNDS, COLUMNS, RATE_PER_S, checked_cells, contradictions, read_number, row_of
+from sizing.catalog.shelf import by_stem
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -115,8 +116,10 @@ def _value(name: str, text: str) -> str | float | None:
     return float(text) if name in PERCENTILE_COLUMNS else read_number(text, BOUNDS[name]) if name in BOUNDS else text
 
 
-# What a file's own structure records, so that a statement against it is a mistake. Names of models and GPUs are free text.
-RECORDED = ("engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
+LEAST_BUSY = 0.5  # of the clients of a closed loop on average: start and end of a run explain the rest
+# What a file's own structure records, so that a statement against it is a mistake. Names of models are free text, and those of
+# engines mostly the client's.
+RECORDED = ("gpu", "engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
 LENGTHS = ("isl", "osl")  # which differ where what is said is not what was measured, to within COUNT_TOLERANCE
 
 
@@ -127,15 +130,22 @@ def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[
     for index, run in enumerate(runs):
         wrong = [*_contradictions(run, stated, file)]
         cells = _cells(run, stated, f"{file}:{run.line or index}")
-        absent = _absent(cells)
-        if absent:
-            message = f"{run.tool} does not record {', '.join(absent)}"
+        if absent := [name for name in NEEDED if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
+            message = f"{run.tool} does not record {', '.join(absent)}"
             wrong.append(Fault(message, file, run.line, allowed=f"state {options}"))
         else:
             wrong += checked_cells(cells, file, run.line)
         if not wrong:
-            told = contradictions(row_of(cells), run.rate_per_s or stated.rate_per_s)
+            made = row_of(cells)
+            told = [*contradictions(made, run.rate_per_s or stated.rate_per_s)]
+            if made.mode == "closed_loop" and (made.in_flight or math.inf) < LEAST_BUSY * (made.concurrency or 0):
+                short = (
+                    f"{made.in_flight:,.3g} of {made.concurrency:,} clients were busy by Little's law, req_per_s x E2E"
+                )
+                if run.concurrency is None:
+                    told.append(Fault(short, field="--concurrency", allowed="the requests in flight of the run"))
+                cells |= {"notes": f"{made.notes}; a short run: {short}".removeprefix("; ")}
             wrong += [replace(fault, file=file, line=run.line) for fault in told]
         faults += wrong
         if not wrong:
@@ -145,17 +155,13 @@ def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[
 
 def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterator[Fault]:
     for name in RECORDED:
-        recorded, said = getattr(run, name), getattr(stated, name)
-        if recorded and said and recorded != said:
+        recorded, said = profiles.named_gpu(run.gpu)[0] if name == "gpu" else getattr(run, name), getattr(stated, name)
+        if recorded and said and recorded != said and (name != "gpu" or recorded in profiles.GPUS.ids):
             yield Fault(f"the file records {recorded}, {OPTIONS[name]} says {said}", file, run.line)
     for name in LENGTHS:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and abs(said / recorded - 1) > COUNT_TOLERANCE:
             yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
-
-
-def _absent(cells: dict[str, str]) -> list[str]:
-    return [name for name in NEEDED if name != "load" and not cells[name]] + ([] if cells["mode"] else ["load"])
 
 
 def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
@@ -166,11 +172,12 @@ def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
-    values["concurrency"] = concurrency
+    values |= {"concurrency": concurrency, "engine": stated.engine or run.engine or run.named_engine}
     notes = [*run.notes]
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:g}")
-    if stated.model and run.model and stated.model != run.model:
+    known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
+    if stated.model and run.model and stated.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")
     values |= {
         "id": id_,

@@ -60,11 +60,12 @@ class RunSettings(MeasuredSetting):
 @dataclass(frozen=True, slots=True)
 class BenchmarkRun(RunSettings):
     """What a result file says of one run. `asked_osl` is the output length that was forced on the engine; `line` is the line of a
-    file with several runs.
+    file with several runs; `named_engine` is one that the client's settings name, though another may have served.
     """
 
     tool: str
     line: int | None = None
+    named_engine: str = ""
     asked_osl: float | None = None
     requests: int | None = None
     failed: int = 0

@@ -25,10 +25,8 @@ PROMPTS, OUTPUTS = ("prompt_tokens_total", "prompt_tokens"), ("generation_tokens
 REQUESTS = ("request_success_total", "num_requests_total", "request_success")
 RUNNING, WAITING = ("num_requests_running", "num_running_reqs"), ("num_requests_waiting", "num_queue_reqs")
 CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
-HITS, QUERIES = (
-    ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
-    ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total"),
-)
+HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
+QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
 DRAFTED = ("spec_decode_num_accepted_tokens_total", "spec_accept_length")
 MOST_OVER = 1.2  # requests in flight over those of a row, which are whole: what `run` takes for one load
 

@@ -97,7 +97,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     return BenchmarkRun(
         keys.tool,
         model=text(entry, "model_id") or text(server, "model_path"),
-        engine=ENGINES.get(text(entry, "backend").lower(), ""),
+        named_engine=ENGINES.get(text(entry, "backend").lower(), ""),
         tp=count(entry, "tensor_parallel_size") or count(server, "tp_size"),
         pp=count(server, "pp_size"),
         ep=count(server, "ep_size"),

@@ -236,6 +236,32 @@ def test_a_statement_against_the_file_is_refused(tmp_path: Path) -> None:
     assert "the file records bf16, --precision says fp8" in str(fault)
 
 
+def test_another_gpu_than_the_files_is_refused(tmp_path: Path) -> None:
+    rows, (fault,), _ = import_files([written(tmp_path, AGGREGATE)], replace(STATED, gpu="h200-sxm"))
+    assert rows == []
+    assert "the file records h100-sxm, --gpu says h200-sxm" in str(fault)
+
+
+@pytest.mark.parametrize(("said", "engine"), [("sglang", "sglang"), ("", "tensorrt-llm")])
+def test_an_engine_that_the_client_names_is_that_unless_another_is_stated(
+    tmp_path: Path, said: str, engine: str
+) -> None:
+    run = {**GENAI_PERF, "input_config": {**GENAI_PERF["input_config"], "backend": "tensorrtllm"}}
+    (row,), _, _ = import_files([written(tmp_path, run)], replace(STATED, engine=said))
+    assert row["engine"] == engine
+
+
+def test_a_run_too_short_to_keep_its_clients_busy_says_so(tmp_path: Path) -> None:
+    (row,), _, _ = import_files([written(tmp_path, {**VLLM, "max_concurrency": 16})], STATED)
+    assert "a short run: 3.6 of 16 clients were busy by Little's law" in str(row["notes"])
+
+
+@pytest.mark.parametrize(("recorded", "noted"), [("meta-llama/Llama-3.1-8B", False), ("my-model", True)])
+def test_a_model_by_its_name_in_the_catalogue_is_no_other(tmp_path: Path, recorded: str, noted: bool) -> None:
+    (row,), _, _ = import_files([written(tmp_path, {**VLLM, "model_id": recorded})], STATED)
+    assert ("names another model" in str(row["notes"])) == noted
+
+
 def test_lengths_that_were_not_measured_are_refused(tmp_path: Path) -> None:
     rows, (fault,), _ = import_files([written(tmp_path, VLLM)], replace(STATED, isl=500))
     assert rows == []
@@ -367,7 +393,12 @@ def test_clients_that_are_stated_keep_to_littles_law(tmp_path: Path, said: int, 
     alone = {key: value for key, value in VLLM.items() if key not in ("max_concurrency", "request_rate")}
     rows, faults, _ = import_files([written(tmp_path, alone)], replace(STATED, concurrency=said))
     assert [row["concurrency"] for row in rows] == ([said] if taken else [])
-    assert taken or f"concurrency: {said} contradicts requests in flight by Little's law" in str(faults[0])
+    words = (
+        f"concurrency: {said} contradicts requests in flight"
+        if said < IN_FLIGHT
+        else f"--concurrency: 3.6 of {said} clients were busy"
+    )
+    assert taken or words in str(faults[0])
 
 
 @pytest.mark.parametrize(
