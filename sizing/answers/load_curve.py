@@ -3,7 +3,7 @@
 A benchmark that keeps `n` requests in flight measures the rate X(n) at which a replica then completes them. Requests that arrive
 at random see a varying number in flight. The replica is a queue whose service rate is X(n): with arrivals at rate r, the
 probability of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)) (a birth-death chain), the mean E2E follows from Little's law, and an
-arrival that finds n in flight has the TTFT and ITL of n + 1.
+arrival that finds n in flight has the TTFT and ITL of n + 1. Percentiles are those of all arrivals: of what each n + 1 has, mixed by p(n).
 
 Between two measured loads, figures are interpolated; measured scatter is removed first, so that rate and latencies never fall
 with load. Below the lightest load the rate falls in proportion and latencies stay; beyond the heaviest nothing is known.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +26,14 @@ Array = NDArray[np.float64]
 Statistic = tuple[str, str]  # of a latency: ("ttft", "p95")
 # A state beyond the heaviest measured load that is met more often than this makes its latencies unknown.
 UNKNOWN_SHARE = 0.01
+# Arrivals of one state are spread evenly between its percentiles; those below the median, or its mean, count as that.
+MEDIAN = 0.5
+SHARES = np.array([MEDIAN / 2, *np.linspace(MEDIAN, 1.0, 51)])
+WIDTHS = np.array([MEDIAN - 0.005, *[0.01] * 50, 0.005])
 TRIES = 60  # of a bisection: far below the last digit shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoadCurve:
     """One replica's rate in requests/s and its latencies in s, by `in_flight` (ascending); latencies that were measured alone."""
 
@@ -45,6 +50,37 @@ class LoadCurve:
     def most_requests_per_s(self) -> float:
         """The highest rate that was measured."""
         return float(self.requests_per_s[-1])
+
+    @cached_property
+    def states(self) -> Array:
+        """The whole numbers of requests in flight that were measured or lie between, shape (n,)."""
+        return np.arange(1, int(np.ceil(self.most_in_flight)) + 1, dtype=float)
+
+    @cached_property
+    def spreads(self) -> Mapping[str, tuple[Array, NDArray[np.intp], Array]]:
+        """Of each metric with percentiles the latencies in s of all states, ascending, with their state and share of arrivals there."""
+        found: dict[str, tuple[Array, NDArray[np.intp], Array]] = {}
+        for metric in METRICS:
+            known = {
+                float(name[1:]) / 100: of
+                for (one, name), of in self.latencies_s.items()
+                if (one, name[0]) == (metric, "p")
+            }
+            if not known:
+                continue
+            if (metric, "mean") in self.latencies_s:
+                known.setdefault(MEDIAN, self.latencies_s[metric, "mean"])
+            at = np.stack([np.interp(self.states, self.in_flight, known[share]) for share in sorted(known)], axis=1)
+            values = np.stack([np.interp(SHARES, sorted(known), of) for of in at]).ravel()
+            order = np.argsort(values, kind="stable")
+            found[metric] = (values[order], order // len(SHARES), WIDTHS[order % len(SHARES)])
+        return found
+
+    def percentile(self, metric: str, percent: float, met: Array) -> float:
+        """The latency in s that a percentage of all arrivals keeps, where a share `met`, shape (n,), of them makes each state."""
+        seconds, state, share = self.spreads[metric]
+        weights = met[state] * share
+        return float(np.interp(percent / 100, np.cumsum(weights) - weights / 2, seconds))
 
 
 class ReplicaLoad(NamedTuple):
@@ -89,8 +125,7 @@ def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
 
 def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
     """The load of Poisson arrivals; None where the replica meets loads that were not measured in more than 1 of 100 moments."""
-    states = np.arange(1, int(np.ceil(curve.most_in_flight)) + 1, dtype=float)
-    rates = _rate(curve, states)
+    rates = _rate(curve, curve.states)
     if requests_per_s >= curve.most_requests_per_s:
         return None
     # Logarithms, for products of hundreds of factors leave the range of floats.
@@ -102,9 +137,12 @@ def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
     if beyond / total > UNKNOWN_SHARE:
         return None
     seen = weights / weights.sum()  # what an arrival finds, among the loads that are known
+    met = np.concatenate((seen[: len(rates) - 1], [seen[len(rates) - 1 :].sum()]))  # by the state that an arrival makes
     found = {
-        name: float(seen @ np.interp(np.arange(1, len(seen) + 1), curve.in_flight, values))
-        for name, values in curve.latencies_s.items()
+        (metric, name): curve.percentile(metric, float(name[1:]), met)
+        if name[0] == "p"
+        else float(met @ np.interp(curve.states, curve.in_flight, values))
+        for (metric, name), values in curve.latencies_s.items()
     }
     in_flight = float(seen @ np.arange(len(seen)))
     if ("e2e", "mean") in found:

@@ -64,13 +64,9 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
     rows whose GPUs are no layout.
     """
     closed = [row for row in load_measured(file) if row.mode == MODE]
-    without = [row.id for row in closed if row.concurrency is None]
-    if without:
+    if without := [row.id for row in closed if row.concurrency is None][:MOST_LISTED]:
         raise InputError(
-            [
-                Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency")
-                for id_ in without[:MOST_LISTED]
-            ]
+            [Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without]
         )
     if not closed:
         raise InputError(f"holds no rows of mode {MODE} with a concurrency", file=file, field=option)
@@ -85,12 +81,8 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
         first = {shape: next(row for row in taken if _shape(row) == shape) for shape in list(shapes)[:MOST_LISTED]}
         listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in first.values()]
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
-        raise InputError(
-            f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}",
-            file=file,
-            field=option,
-            allowed="one of them, by --model, --isl and --osl",
-        )
+        message = f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}"
+        raise InputError(message, file=file, field=option, allowed="one of them, by --model, --isl and --osl")
     isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
     return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(taken, file))
 
@@ -109,13 +101,10 @@ def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRo
         yield "tp", "", lambda row: (row.tp or 1) in wanted.tp
     if wanted.pp:
         yield "pp", "", lambda row: (row.pp or 1) in wanted.pp
-    for name, value in (("isl", wanted.isl), ("osl", wanted.osl)):
-        if value is not None:
-            yield name, "", _same(name, value)
-
-
-def _same(name: str, value: float) -> Callable[[MeasuredRow], bool]:
-    return lambda row: _rounded(getattr(row, name)) == _rounded(value)
+    if (isl := wanted.isl) is not None:
+        yield "isl", "", lambda row: _rounded(row.isl) == _rounded(isl)
+    if (osl := wanted.osl) is not None:
+        yield "osl", "", lambda row: _rounded(row.osl) == _rounded(osl)
 
 
 def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow]) -> Fault:

@@ -119,14 +119,8 @@ def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statis
     absent = [name for name in (*within, *([E2E] if needs_e2e else [])) if name not in curve.latencies_s]
     if absent:
         stated = ", ".join(f"{metric} {statistic}" for metric, statistic in curve.latencies_s)
-        raise InputError(
-            [
-                Fault(
-                    f"the measured rows do not state the {name[1]} of {name[0].upper()}", field="--from", allowed=stated
-                )
-                for name in absent
-            ]
-        )
+        lines = [f"the measured rows do not state the {statistic} of {metric.upper()}" for metric, statistic in absent]
+        raise InputError([Fault(line, field="--from", allowed=stated) for line in lines])
     return within
 
 
@@ -146,13 +140,10 @@ def _most(
         return _Most(rate * utilisation, in_flight, UTILISATION if utilisation < 1 and ends == MEASURED_END else ends)
     rate = highest_rate(curve, cap, within)
     load = open_loop(curve, rate) if rate > 0 else None
-    if rate >= cap:
-        return _Most(rate, 0.0 if load is None else load.in_flight, UTILISATION)
-    above = None if load is None else max(within, key=lambda name: load.latencies_s[name] / within[name], default=None)
-    is_limit = above is not None and load is not None and load.latencies_s[above] > within[above] * (1 - 1e-3)
-    return _Most(
-        rate, 0.0 if load is None else load.in_flight, above[0] if is_limit and above is not None else MEASURED_END
-    )
+    if load is None or rate >= cap:
+        return _Most(rate, 0.0 if load is None else load.in_flight, UTILISATION if rate >= cap else MEASURED_END)
+    close = [name for name in within if load.latencies_s[name] > within[name] * (1 - 1e-3)]
+    return _Most(rate, load.in_flight, close[0][0] if close else MEASURED_END)
 
 
 def _tightest(curve: LoadCurve, index: int, within: Mapping[Statistic, float]) -> str:

@@ -213,7 +213,7 @@ def fit(runs: MeasuredRuns) -> FactorFit:
     base = predicted = runs.simulated(at)
     known = told(runs.slopes(at) * runs.weight[:, np.newaxis], runs.rules)
     if not known:
-        raise InputError(Fault("tell none of the factors: nothing that they measured depends on one alone"))
+        raise InputError("tell none of the factors: nothing that they measured depends on one alone")
     least, way = _cost(runs, at, predicted), 1.0
     for _ in range(runs.rules.rounds):
         tried = at + way * (_nearest(runs, at, predicted) - at)
@@ -342,19 +342,17 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     """
     if on.spec.own_runs is not None:
         base = on.spec.extends or "the profile without them"
-        raise InputError(Fault(f"{on.spec.name} has own runs already", field="--gpu", allowed=base))
+        raise InputError(f"{on.spec.name} has own runs already", field="--gpu", allowed=base)
     cases, aside = _cases(rows, on, engine)
     versions = sorted({(case.replica.service.engine.name, case.replica.service.engine_version) for case in cases})
     if len(versions) != 1:
         _refuse_mixed(versions, aside)
     if len({_setting(case) for case in cases}) < LEAST_SETTINGS:
-        raise InputError(
-            Fault(
-                f"{len(cases)} of the rows are runs of {on.spec.name}, all at one load and one length: nothing tells compute, "
-                "bandwidth and the host's time apart",
-                allowed=f"at least {LEAST_SETTINGS} loads or lengths; best a light and a heavy load, and short and long prompts",
-            )
+        message = f"{len(cases)} of the rows are runs of {on.spec.name}, all at one load and one length"
+        allowed = (
+            f"at least {LEAST_SETTINGS} loads or lengths; best a light and a heavy load, and short and long prompts"
         )
+        raise InputError(f"{message}: nothing tells compute, bandwidth and the host's time apart", allowed=allowed)
     runs = MeasuredRuns(cases, on.spec, only(Calibration).own_runs)
     _refuse_contradictions(runs)
     found = fit(runs)
@@ -383,15 +381,15 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
             case = resolve(row, on)
             service = case.replica.service
             if wanted is not None and service.engine.name != wanted.spec.name:
-                raise InputError(Fault(f"a run of {service.engine.name}"))
+                raise InputError(f"a run of {service.engine.name}")
             if version is not None and service.engine_version != version:
-                raise InputError(Fault(f"a run of {service.engine.name} {service.engine_version}"))
+                raise InputError(f"a run of {service.engine.name} {service.engine_version}")
             if case.missed is not None:
-                raise InputError(Fault(case.missed))
+                raise InputError(case.missed)
             if case.first_token_in_itl or case.statistic != "mean":
-                raise InputError(Fault("states no means of TTFT and ITL"))
+                raise InputError("states no means of TTFT and ITL")
             if not metrics_of(case):
-                raise InputError(Fault("states nothing that depends on the engine"))
+                raise InputError("states nothing that depends on the engine")
             cases.append(case)
         except InputError as error:
             aside.append(LeftOut(row.id, "; ".join(map(str, error.faults))))
@@ -402,11 +400,10 @@ def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[LeftOut])
     """Raise InputError: no row is left, or rows of several versions."""
     if not versions:
         reasons = dict.fromkeys(one.reason for one in aside)
-        raise InputError(Fault(f"no row can be fitted: {'; '.join(list(reasons)[:MOST_REASONS])}"))
+        raise InputError(f"no row can be fitted: {'; '.join(list(reasons)[:MOST_REASONS])}")
     names = [f"{name}:{version}" for name, version in versions]
-    raise InputError(
-        Fault(f"the rows are of {', '.join(names)}", field="--engine", allowed=f"one of them, as {names[-1]}")
-    )
+    allowed = f"one of them, as {names[-1]}"
+    raise InputError(f"the rows are of {', '.join(names)}", field="--engine", allowed=allowed)
 
 
 def _refuse_contradictions(runs: MeasuredRuns) -> None:
@@ -464,10 +461,7 @@ def _of_metrics(runs: MeasuredRuns, found: FactorFit) -> dict[str, MetricErrors]
 def profile(calibrated: CalibratedProfile, on: Found[Gpu]) -> str:
     """The file of a profile that is a GPU's with own runs."""
     in_catalogue = on.path.parent == GPUS.path
-    extension = GpuExtension(
-        extends=on.id if in_catalogue else str(resolved(on.path)),
-        own_runs=calibrated.own,
-    )
+    extension = GpuExtension(extends=on.id if in_catalogue else str(resolved(on.path)), own_runs=calibrated.own)
     stated = extension.model_dump(mode="json", exclude_none=True)
     return HEAD + yaml.safe_dump(stated, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
 

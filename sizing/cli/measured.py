@@ -79,9 +79,8 @@ def answer_from(
     from sizing.report.measured import by_cost, planned, priced, record
 
     if added.sort not in (None, *ORDERS):
-        raise InputError(
-            Fault(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=", ".join(ORDERS))
-        )
+        allowed = ", ".join(ORDERS)
+        raise InputError(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=allowed)
     values = {
         field.name: values.get(field.name, False if field.type is bool else None) for field in QUESTION_OPTIONS
     } | dict(values)
@@ -129,17 +128,12 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
     from sizing.question.values import comma_separated, whole_numbers
 
     if file.lower().endswith(RESULT_ENDINGS):
-        raise InputError(
-            "is a tool's result file",
-            file=file,
-            field="--from",
-            allowed="measured rows: llmsize import FILE -o rows.csv",
-        )
+        allowed = "measured rows: llmsize import FILE -o rows.csv"
+        raise InputError("is a tool's result file", file=file, field="--from", allowed=allowed)
     counted = [name for name in comma_separated(values["gpu"] or "") if COUNTED.match(name)]
     if counted:
-        raise InputError(
-            f"{counted[0]!r} states a number of GPUs, which --from finds", field="--gpu", allowed="a GPU type"
-        )
+        message = f"{counted[0]!r} states a number of GPUs, which --from finds"
+        raise InputError(message, field="--gpu", allowed="a GPU type")
     spec = None if found is None else found.spec
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
     return measured(file, rows_wanted(values, spec, sizes), "--from")

@@ -68,12 +68,7 @@ class Setup(NamedTuple):
 
 
 def sizes_of(
-    row: MeasuredRow,
-    facts: NoteFacts,
-    setup: Setup,
-    shard: Shard,
-    gpu: Gpu,
-    conventions: Conventions,
+    row: MeasuredRow, facts: NoteFacts, setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions
 ) -> tuple[BatchLimits, str | None]:
     """The batch limits of a row's engine, and a note where a convention decides them.
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from places import DATA
 
 from sizing.answers.load_curve import LoadCurve, closed_loop, heaviest_measured, highest_rate, load_curve, open_loop
 from sizing.answers.measured import Filter, measured
+from sizing.answers.points import LoadSample, point_of
+from sizing.catalog.measured import MeasuredRow
+from sizing.engine.simulation import simulate
+from sizing.evidence.rows import Case, resolve
 
 
 def curve(in_flight: list[float], rates: list[float], ttft_s: list[float] | None = None) -> LoadCurve:
@@ -48,6 +54,70 @@ def test_an_arrival_has_the_ttft_of_the_load_it_makes() -> None:
     load = open_loop(curve([1, 50], [1.0, 20.0], [0.1, 2.0]), 1e-6)
     assert load is not None
     assert load.latencies_s["ttft", "mean"] == pytest.approx(0.1, rel=1e-3)
+
+
+def with_percentiles(in_flight: list[float], rates: list[float], **of_ttft: list[float]) -> LoadCurve:
+    plain = curve(in_flight, rates)
+    stated = {("ttft", name): np.array(values) for name, values in of_ttft.items()}
+    return replace(plain, latencies_s={**plain.latencies_s, **stated})
+
+
+def test_percentiles_at_a_vanishing_rate_are_those_of_one_request() -> None:
+    shape = with_percentiles([1, 50], [1.0, 20.0], p50=[0.1, 2.0], p90=[0.2, 3.0], p95=[0.3, 4.0], p99=[0.5, 9.0])
+    load = open_loop(shape, 1e-6)
+    assert load is not None
+    for name, expected in (("p50", 0.1), ("p90", 0.2), ("p95", 0.3), ("p99", 0.5)):
+        assert load.latencies_s["ttft", name] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_percentile_is_that_of_all_arrivals_and_no_mean_of_percentiles() -> None:
+    # One rate at every load: n in flight are found with probability (1 - r) r^n, and the n + 1st has n + 1 s, always.
+    states = [*map(float, range(1, 401))]
+    shape = with_percentiles([1, 400], [10.0, 10.0], p95=[1.0, 400.0])
+    load = open_loop(shape, 5.0)
+    assert load is not None
+    exact = np.quantile(np.repeat(states[:30], (1e6 * 0.5 ** np.arange(1, 31)).astype(int)), 0.95)
+    assert load.latencies_s["ttft", "p95"] == pytest.approx(exact, abs=0.5)
+    assert load.latencies_s["ttft", "p95"] > 2 * (1 / 0.5)  # the mean over arrivals of each state's p95 is 2 s
+
+
+def test_a_percentile_never_falls_with_the_rate() -> None:
+    shape = with_percentiles([1, 8, 64], [2.0, 10.0, 20.0], p50=[0.1, 0.2, 1.0], p95=[0.3, 0.4, 3.0])
+    loads = [open_loop(shape, rate) for rate in np.linspace(0.1, 17, 30)]
+    for name in ("p50", "p95"):
+        assert np.all(np.diff([load.latencies_s["ttft", name] for load in loads if load is not None]) >= -1e-9)
+
+
+def test_closed_loops_of_the_simulator_give_its_percentiles_under_random_arrivals() -> None:
+    """Gaps between tokens at half and at seven tenths of the highest rate, from loads of 1 to 128 in flight."""
+
+    def case(in_flight: int) -> Case:
+        return resolve(
+            MeasuredRow(
+                id="x", engine="vllm", engine_version="0.19.0", model="llama-3.1-8b", gpu="h100-sxm", isl=1000, osl=100,
+                mode="closed_loop", tp=1, n_gpus=1, weight_precision="bf16", concurrency=in_flight, length_ratio_min=0.8,
+                num_requests=max(100, 10 * in_flight), ttft_ms=1.0,
+            )
+        )  # fmt: skip
+
+    points = []
+    for in_flight in (1, 2, 4, 8, 16, 32, 64, 128):
+        one = case(in_flight)
+        ran = simulate(one.deployed, one.traffic, routing="round-robin")
+        points.append(point_of(LoadSample(in_flight, dict(ran.latencies_s), ran.requests_per_s), 1, None))
+    shape = load_curve(points)
+    assert shape is not None
+    for share in (0.5, 0.7):
+        rate = share * shape.most_requests_per_s
+        found, one = open_loop(shape, rate), case(64)
+        assert found is not None
+        traffic = replace(one.traffic, rate_per_s=rate, in_flight=None, count=2000)
+        ran = simulate(one.deployed, traffic, routing="round-robin")
+        for name in ("mean", "p90", "p95"):
+            assert found.latencies_s["itl", name] == pytest.approx(ran.latencies_s["itl"][name], rel=0.15), (
+                share,
+                name,
+            )
 
 
 def test_the_highest_rate_keeps_the_limit_and_no_higher_one_does() -> None:
