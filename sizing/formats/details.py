@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
-from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, plural, rounded_usd, stated
+from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
 
 KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rests on, the least sure first
 LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own
@@ -175,7 +175,7 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
     """Yield a list of records as a table of the plain values that differ, then the lists in them."""
     if not records:
         return
-    rows = [{name: _cell(name, value) for name, value in _fields(record)} for record in records[:MOST_ROWS]]
+    rows = [{name: _cell(name, value) for name, value in _fields(record)} for record in records]
     nested = [
         name
         for name in rows[0]
@@ -188,10 +188,8 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
         for name in rows[0]
         if name not in nested
     ]
-    more = len(records) - len(rows)
-    notes = (Line(f"{plural(more, 'more row')}: --format csv", style="dim"),) if more else ()
     if len(records) > 1:
-        yield Table(tuple(columns), rows, title=title, notes=notes)
+        yield Table(tuple(columns), rows, title=title).cut(MOST_ROWS, "more row", "--format csv")
     for number_, record in enumerate(records, start=1):
         for name, value in _fields(record):
             yield from _table(f"{title} {number_}: {_words(name)}", _records(value))

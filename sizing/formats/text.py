@@ -110,7 +110,7 @@ def _columns(table: Table) -> Block:
     written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
     kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
     return Block(
-        lines=table.notes,
+        lines=tuple(Line(note, style="dim") for note in table.notes),
         columns=tuple(column.heading for column, _ in kept),
         right=tuple(column.is_number for column, _ in kept),
         rows=tuple(zip(*(cells for _, cells in kept), strict=True)),

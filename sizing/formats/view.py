@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from sizing import __version__
-from sizing.formats.words import NOTHING, number
+from sizing.formats.words import NOTHING, number, plural
 
 if TYPE_CHECKING:
     from sizing.specs.values import Kind
@@ -112,7 +112,7 @@ class Prose(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Records as rows, quantities as columns; `notes` stand below.
+    """Records as rows, quantities as columns; `notes`, a line each, stand below.
 
     `at` is where the records stand in the document's record, as a JSON pointer. Of the columns whose headings are `spare`,
     the first gives way first where a terminal is too narrow for all.
@@ -122,8 +122,15 @@ class Table(NamedTuple):
     records: Sequence[Any]
     at: str = ""
     title: str = ""
-    notes: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
     spare: tuple[str, ...] = ()
+
+    def cut(self, most: int, noun: str, others: str) -> Table:
+        """The table with the first `most` of its records, and a note that says how many more `others` shows."""
+        more = len(self.records) - most
+        if more <= 0:
+            return self
+        return self._replace(records=self.records[:most], notes=(*self.notes, f"{plural(more, noun)}: {others}"))
 
 
 class Mark(NamedTuple):

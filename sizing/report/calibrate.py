@@ -106,9 +106,7 @@ def rows(record: CalibrationReport) -> Rows:
 
 
 ERRORS_SAY = (
-    Line(
-        "Of the base profile, of it as published runs correct it, of the fitted one, and of each run by the other runs alone."
-    ),
+    "Of the base profile, of it as published runs correct it, of the fitted one, and of each run by the other runs alone.",
 )
 
 
@@ -131,7 +129,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     head = f"{record.gpu} under {record.engine} {record.engine_version}: {plural(record.points, 'own run')}"
     yield Prose((Line(record.settings),), head)
     what = in_words("what", "factor", lambda one: MEANINGS[one.factor][0])
-    yield Table((what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=(Line("From, to: 8 in 10 values."),))
+    yield Table((what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=("From, to: 8 in 10 values.",))
     yield Facts(tuple(_held(record.factors)))
     yield Table(
         ERRORS,

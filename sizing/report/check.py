@@ -203,8 +203,7 @@ def sections(record: CheckReport) -> Iterator[Section]:
         failed = [found.rule for found in each.findings if found.verdict == "error"]
         said = f"{each.name}: fails {', '.join(failed)}" if failed else f"{each.name}: passes"
         yield Facts((screen.verdict(said, good=each.passed), *_about(each)))
-        notes = tuple(Line(note, style=screen.DIM) for note in _notes(each))
-        yield Table(FINDINGS, each.findings, "/deployments", notes=notes)
+        yield Table(FINDINGS, each.findings, "/deployments", notes=tuple(_notes(each)))
     if record.changes is not None:
         yield Table(CHANGES, record.changes, "/changes", "Since the earlier check")
 

@@ -401,15 +401,8 @@ def sections(record: Compare) -> Iterator[Section]:
     served = [candidate for candidate in record.candidates if candidate.feasible]
     yield Facts(tuple(_verdict(record)), _headline(record))
     if served:
-        more = len(served) - MOST_SHOWN
-        notes = (Line(f"{plural(more, 'more candidate')}: --verbose", style="dim"),) if more > 0 else ()
-        yield Table(
-            (*SCREEN[:8], *_limited_column(record), *SCREEN[8:]),
-            served[:MOST_SHOWN],
-            "/candidates",
-            notes=notes,
-            spare=SPARE,
-        )
+        columns = (*SCREEN[:8], *_limited_column(record), *SCREEN[8:])
+        yield Table(columns, served, "/candidates", spare=SPARE).cut(MOST_SHOWN, "more candidate", "--verbose")
     lines = [
         demand_line(record.inputs, record.demand),
         Line(limits_in_words(record.inputs["limits"]), "Limits", spare=3),

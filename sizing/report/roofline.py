@@ -344,7 +344,7 @@ def sections(record: RooflineReport) -> Iterator[Section]:
     yield from _plot(record)
     sizes = record.steps if len(record.steps) <= MOST_STEPS else record.steps[:: -(-len(record.steps) // MOST_STEPS)]
     exceeds = any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations)
-    yield Table(STEPS, sizes, "/steps", notes=(Line(ABOVE, style="dim"),) if exceeds else ())
+    yield Table(STEPS, sizes, "/steps", notes=(ABOVE,) if exceeds else ())
     roofs = labelled("Roof", map(_roof_words, record.roofs))
     yield Facts(
         (*replica_lines(record.inputs, record.inputs["layout"]), *roofs, *rests_on(record.assumptions), following())

@@ -320,7 +320,7 @@ def sections(record: SimulationReport) -> Iterator[Section]:
             yield figures_table(_judged(record, run), "simulated", banded=banded, note=_each_keeps(record, run))
         else:
             rows = [{**_flat(run), "verdict": _problem(run) or OK} for run in record.runs]
-            yield Table(COMPARED, rows, "/runs", notes=(Line(WASTED, style="dim"),), spare=SPARE)
+            yield Table(COMPARED, rows, "/runs", notes=(WASTED,), spare=SPARE)
     yield Facts(
         (*_around(record), *few("Try", record.suggestions, "change"), *rests_on(record.assumptions), following())
     )

@@ -19,7 +19,7 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, bands, pools
@@ -258,7 +258,5 @@ def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
         f"{pool or 'One step: '}{number(record.total_s / MILLI, 4)} ms",
     )
     most = MOST_SHOWN // 2 if pool else MOST_SHOWN
-    longest = sorted(record.operations, key=lambda operation: -operation.seconds)[:most]
-    more = len(record.operations) - len(longest)
-    notes = (Line(f"{plural(more, 'shorter operation')}: --verbose", style="dim"),) if more else ()
-    yield Table(OPERATIONS, longest, "/operations", notes=notes)
+    longest = sorted(record.operations, key=lambda operation: -operation.seconds)
+    yield Table(OPERATIONS, longest, "/operations").cut(most, "shorter operation", "--verbose")

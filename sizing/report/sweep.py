@@ -221,11 +221,8 @@ def sections(record: Sweep) -> Iterator[Section]:
     served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')}{part} can be served"
     how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"
     yield Facts((verdict(f"{served}, {how}", good=record.feasible), *_asked(record)))
-    shown = record.rows[:MOST_ROWS]
-    more = len(record.rows) - len(shown)
-    notes = (Line(f"{plural(more, 'more row')}: --verbose, --format csv", style="dim"),) if more else ()
     varied = (_varied(name, not isinstance(values[0], str)) for name, values in record.varied.items())
-    yield Table((*varied, *ANSWER), shown, "/rows", notes=notes)
+    yield Table((*varied, *ANSWER), record.rows, "/rows").cut(MOST_ROWS, "more row", "--verbose, --format csv")
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
     yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions), following()))
 

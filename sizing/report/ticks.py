@@ -118,7 +118,7 @@ COLUMNS = (
 
 def sections(record: TickReport) -> Iterator[Section]:
     """Latencies and rates by policy, the question, and each timeline that is short enough."""
-    yield Table(COLUMNS, record.runs, "/runs", notes=tuple(Line(text, style="dim") for text in NOTES), spare=SPARE)
+    yield Table(COLUMNS, record.runs, "/runs", notes=NOTES, spare=SPARE)
     yield Facts(tuple(_asked(record.inputs)))
     drawn = [run for run in record.runs if run.timeline]
     for run in drawn:

@@ -260,7 +260,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        yield Table(tuple(columns), answers, notes=tuple(Line(text, style="dim") for text in (NOTE, _method(record))))
+        yield Table(tuple(columns), answers, notes=(NOTE, _method(record)))
     together = () if best is None else best.names
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]

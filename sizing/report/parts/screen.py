@@ -73,7 +73,7 @@ def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = 
     name, value, *others = JUDGED
     columns = (name, value._replace(heading=known), *others)
     notes = [text for text in (UNKNOWN if unknown else "", note) if text]
-    return Table(columns, found, notes=tuple(Line(text, style=DIM) for text in notes))
+    return Table(columns, found, notes=tuple(notes))
 
 
 def latencies(
