@@ -14,7 +14,7 @@ from sizing.planning.growth import Growing, growing
 from sizing.planning.offers import CostOption, api
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import Fit, Need, Size, UnreachableError, size_of
-from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Split, Usage
+from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, load_of
 from sizing.question.ask import MeasuredQuestion
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
@@ -50,10 +50,7 @@ def need_of(size: MeasuredSize, question: MeasuredQuestion, gpu_type: GpuType) -
     target, fit = question.target, Fit(size.line.gpus or 1, gpu_type.gpu.datasheet.node.gpus)
     demand = size.requests_per_s if target.population is not None or target.amount is None else target.amount
     headroom = 0.0 if target.population is not None else question.headroom  # users are counted with it already
-    found = Need(demand, size.most, headroom, fit, size.replicas, size.by_flight)
-    if found.replicas() == size.replicas:
-        return found
-    return replace(found, per_replica=demand * (1 + headroom) / size.replicas)
+    return Need(demand, size.most, headroom, fit, size.replicas, size.by_flight).confirmed(size.replicas)
 
 
 def fleets(
@@ -119,24 +116,13 @@ def bill(
 def usage_of(size: MeasuredSize, measured: Measured, question: MeasuredQuestion, split: Split) -> Usage:
     """The usage of a measured layout; prefill's share of a request is that of TTFT in E2E, as measured."""
     per_s = size.most if not size.by_flight else size.load.requests_per_s
-    kind, load_per_s, sized_per_s = _load(size, question)
+    found = question.demanded and question.demanded.at_rate(size.requests_per_s, question.planning)
+    load = load_of(found, question.headroom, size.requests_per_s)
     share = _input_share(size) if split == BY_TIME else 0.0
     return Usage(
-        size.line.gpu, measured.isl, measured.osl, size.replicas, size.line.gpus or 1, per_s, kind, load_per_s,
-        max(1.0, sized_per_s / load_per_s), split, ByLoad(share, share),
+        size.line.gpu, measured.isl, measured.osl, size.replicas, size.line.gpus or 1, per_s, load.kind, load.per_s,
+        load.sized_to_load, split, ByLoad(share, share),
     )  # fmt: skip
-
-
-def _load(size: MeasuredSize, question: MeasuredQuestion) -> tuple[LoadKind, float, float]:
-    """The load of a year, and the rate that is sized for, in requests/s."""
-    if question.demanded is None:
-        return "as_sized", size.requests_per_s, size.requests_per_s
-    found = question.demanded.at_rate(size.requests_per_s, question.planning)
-    assert found.busy_per_s is not None and found.peak_per_s is not None
-    sized_per_s = found.peak_per_s * (1 + question.headroom)
-    if found.mean_per_s is None:
-        return "stated_demand", found.busy_per_s, sized_per_s
-    return "mean_load", found.mean_per_s, sized_per_s
 
 
 def _input_share(size: MeasuredSize) -> float:

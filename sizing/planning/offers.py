@@ -79,17 +79,6 @@ class CostOption(NamedTuple):
     curves: tuple[CostCurve, ...]
 
 
-class _Bundle(NamedTuple):
-    """The smallest purchase: units (servers, instances) that together hold whole replicas, and the number of both."""
-
-    units: int
-    replicas: int
-
-
-def _bundle(fit: Fit) -> _Bundle:
-    return _Bundle(fit.nodes_per_replica, max(1, fit.replicas_per_node))
-
-
 def own_server(server: CompleteServer, gpu: Gpu) -> OwnServer:
     """A server with its power at full load: as stated, else its GPUs' TDP times the factor of a whole server."""
     stated = server.numbers.get("server_power_w")
@@ -113,16 +102,16 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     joined = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
     if each.gpus < joined:
         raise InputError(_too_small(server, each.gpus, joined, usage.gpu))
-    bundle, units = _bundle(fit), fit.nodes(usage.replicas)
-    per_s = bundle.replicas * usage.per_replica_per_s / bundle.units  # of one server
+    units = fit.nodes(usage.replicas)
+    per_s = fit.replicas_together * usage.per_replica_per_s / fit.nodes_per_replica  # of one server
     busy = usage.busy(units * per_s)
     full, year = cost.server_year(each, 1.0), cost.server_year(each, busy)
     idle = cost.server_year(each, 0.0).total
     # Power above idle goes with the requests: its joules per request at full use, whatever the number of servers.
     joules = each.power_w * (1 - each.idle_share) * each.pue / per_s
     curve = CostCurve(
-        bundle.units * idle,
-        usage.requests_per_day_of(bundle.replicas) * each.uptime,
+        fit.nodes_per_replica * idle,
+        usage.requests_per_day_of(fit.replicas_together) * each.uptime,
         joules / JOULES_PER_KWH * each.usd_per_kwh,
     )
     price = server.numbers["price_usd"].basis
@@ -206,13 +195,13 @@ def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) 
 def _instances(usage: Usage, offer: Price, *, elastic: bool) -> _Instances:
     """The yearly cost of a deployment on instances of one offer: of all of them, or of those that the load fills."""
     fit = Fit(usage.gpus_per_replica, offer.gpus)
-    bundle, units = _bundle(fit), fit.nodes(usage.replicas)
-    per_s = bundle.replicas * usage.per_replica_per_s / bundle.units
+    units = fit.nodes(usage.replicas)
+    per_s = fit.replicas_together * usage.per_replica_per_s / fit.nodes_per_replica
     unit_year = offer.gpus * usd_per_gpu_hour(offer) * demand.hours_per_year()
-    least, always = bundle.units * unit_year, units * unit_year
-    capacity = usage.requests_per_day_of(bundle.replicas)
+    least, always = fit.nodes_per_replica * unit_year, units * unit_year
+    capacity = usage.requests_per_day_of(fit.replicas_together)
     if elastic:
-        capacity = bundle.replicas * usage.per_replica_per_s * SECONDS_PER_DAY
+        capacity = fit.replicas_together * usage.per_replica_per_s * SECONDS_PER_DAY
     here = max(least, always * usage.busy(units * per_s)) if elastic else always
     return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, capacity, 0.0, elastic))
 

@@ -37,8 +37,8 @@ class Fit(NamedTuple):
         return -(-self.gpus_per_replica // self.gpus_per_node)
 
     @property
-    def replicas_lost_with_a_node(self) -> int:
-        """Replicas that stop while one node is down."""
+    def replicas_together(self) -> int:
+        """Replicas that stop while one node is down, and that come with the smallest purchase of whole nodes."""
         return max(1, self.replicas_per_node)
 
     def nodes(self, replicas: int) -> int:
@@ -143,7 +143,7 @@ def reaches(chance: float, target: float) -> bool:
 
 def _most(k: int, fit: Fit) -> int:
     """The largest number of replicas to try, on full nodes."""
-    each = max(1, fit.replicas_per_node)
+    each = fit.replicas_together
     return -(-(k + MOST_SPARE) // each) * each
 
 
@@ -205,6 +205,12 @@ class Need:
         """The replicas for `times` times the demand, with its headroom, rounded up once."""
         return demand.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
+    def confirmed(self, replicas: int) -> Need:
+        """This need where `replicas` replicas were found to serve it: where its own capacity gives another count, theirs."""
+        if self.replicas() == replicas:
+            return self
+        return replace(self, per_replica=self.demand * (1 + self.headroom) / replicas)
+
     def without(self, replicas: int) -> Need:
         """This need with `replicas` replicas left idle, and less capacity. Raises InputError where none is left."""
         if replicas >= self.base:
@@ -227,15 +233,12 @@ def need_of(best: Answer, question: Question) -> Need:
         most, demand = pool.capacity.requests_per_s, best.requests_per_s
     if demand is None:
         return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
-    found = Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight)
-    if found.replicas() != pool.count:
-        found = replace(found, per_replica=found.demand * (1 + found.headroom) / pool.count)
-    return found
+    return Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight).confirmed(pool.count)
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
     """The reserve of `base` replicas. Raises UnreachableError for a target out of reach."""
-    lost = fit.replicas_lost_with_a_node if rules.maintenance else 0
+    lost = fit.replicas_together if rules.maintenance else 0
     if rules.availability is None or rules.unit_availability is None:
         return Reserve(rules.spare, 0, lost, rules.spare + lost)
     unit, target = of_replica(fit, rules.unit_availability), rules.availability

@@ -253,7 +253,7 @@ def _gpus(
 def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRules) -> Floats:
     """The GPUs in reserve of a pool, as `fleet.reserve_of_pool` has them."""
     for_failures = np.array([count * fit.gpus_per_replica for count, fit in zip(failures, fits, strict=True)])
-    out = np.array([fit.replicas_lost_with_a_node * fit.gpus_per_replica * rules.maintenance for fit in fits])
+    out = np.array([fit.replicas_together * fit.gpus_per_replica * rules.maintenance for fit in fits])
     together: Floats
     if rules.availability is not None:
         together = for_failures.sum(axis=0) + out.max()
@@ -265,9 +265,7 @@ def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRu
 def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
     """The GPUs of the whole instances that hold `gpus`; idle parts count as those of the largest replica."""
     fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
-    used = (
-        fit.gpus_per_replica * max(1, fit.replicas_per_node) / fit.nodes_per_replica
-    )  # of an instance, when it is full
+    used = fit.gpus_per_replica * fit.replicas_together / fit.nodes_per_replica  # of an instance, when it is full
     paid: Floats = np.ceil(gpus / used - ROUNDING) * per_instance
     return paid
 

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from sizing.answers.answer import Answer
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.size import need_of
+from sizing.question.demand import Demanded
 from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.specs import demand
@@ -75,27 +76,31 @@ class Usage(NamedTuple):
 def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
     """The usage of an answer; `planning` relates the mean of requests in flight to the peak."""
     each = full_use_per_replica(best, question)
-    load, per_s, sized_per_s = _load(best, question, planning, each * best.pool.count)
+    found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
+    load = load_of(found, question.rules.headroom, each * best.pool.count)
     service = question.service
     return Usage(
-        best.pool.replica.gpu_type.name, service.isl, service.osl, best.pool.count, best.pool.replica.layout.gpus, each, load, per_s,
-        max(1.0, sized_per_s / per_s), split, _input_shares(best, per_s),
+        best.pool.replica.gpu_type.name, service.isl, service.osl, best.pool.count, best.pool.replica.layout.gpus, each,
+        load.kind, load.per_s, load.sized_to_load, split, _input_shares(best, load.per_s),
     )  # fmt: skip
 
 
-def _load(best: Answer, question: Question, planning: Planning, capacity_per_s: float) -> tuple[LoadKind, float, float]:
-    """The load of a year, and the rate that is sized for, in requests/s.
+class YearLoad(NamedTuple):
+    """The load that a year is counted at, and the rate sized for over it, at least 1."""
 
-    Requests in flight become the rate at which the deployment answers them.
-    """
-    if question.origin.demanded is None:
-        return "as_sized", capacity_per_s, capacity_per_s
-    found = question.origin.demanded.at_rate(best.requests_per_s, planning)
+    kind: LoadKind
+    per_s: float
+    sized_to_load: float
+
+
+def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
+    """The load of a year of a demand with rates; without a demand, `capacity_per_s`: what the replicas sized serve."""
+    if found is None:
+        return YearLoad("as_sized", capacity_per_s, 1.0)
     assert found.busy_per_s is not None and found.peak_per_s is not None
-    sized_per_s = found.peak_per_s * (1 + question.rules.headroom)
-    if found.mean_per_s is None:
-        return "stated_demand", found.busy_per_s, sized_per_s
-    return "mean_load", found.mean_per_s, sized_per_s
+    kind: LoadKind = "stated_demand" if found.mean_per_s is None else "mean_load"
+    per_s = found.busy_per_s if found.mean_per_s is None else found.mean_per_s
+    return YearLoad(kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s))
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:
