@@ -52,7 +52,7 @@ from sizing.catalog.shelf import (
 )
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Checkpoint, CheckpointRules, Model, ModelFile
-from sizing.specs.values import OneFile, Spec, Text
+from sizing.specs.values import OneFile, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -66,7 +66,7 @@ class NamedQuantisation(Spec):
     says: Text
 
 
-class NameRules(OneFile):
+class NameRules(OneFile, Sourced):
     """The vocabulary of checkpoint names."""
 
     FILE = "workloads/models/_suffixes.yaml"
@@ -77,8 +77,6 @@ class NameRules(OneFile):
     release_date: Text
     renamed: dict[Text, Text]
     quantisations: tuple[NamedQuantisation, ...]
-    source: Text
-    date: Text
 
 
 class Parsed(NamedTuple):

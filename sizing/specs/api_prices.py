@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from sizing.specs.gpu import Confidence
-from sizing.specs.values import OneFile, Spec, Text
+from sizing.specs.values import OneFile, Sourced, Spec, Text
 
 AsFloat = BeforeValidator(lambda value: float(value) if type(value) is int else value)
 UsdPerMillion = Annotated[float, Field(ge=0, le=100_000, strict=True), AsFloat]
@@ -33,11 +33,9 @@ class ApiProvider(Spec):
     models: tuple[ApiModel, ...]
 
 
-class ApiPriceList(OneFile):
+class ApiPriceList(OneFile, Sourced):
     """The price lists of all providers, with their date and source."""
 
     FILE = "hardware_profiles/_api_prices.yaml"
 
-    date: Text
-    source: Text
     providers: tuple[ApiProvider, ...]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sizing.specs.own_runs import HIGH_END, OwnRuns
-from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 
 BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
 DrivingMode = Literal["served", "batch", "offline"]
@@ -99,24 +99,20 @@ class ErrorBand(NamedTuple):
     n: int
 
 
-class Bands(OneFile):
+class Bands(OneFile, Sourced):
     """The whole file: bands from the narrowest class to the widest, the first that holds wins."""
 
     FILE = "hardware_profiles/_bands.yaml"
 
     bands: tuple[Band, ...]
-    source: Text
-    date: Text
 
 
-class Corrections(OneFile):
+class Corrections(OneFile, Sourced):
     """The whole file: corrections from the narrowest class to the widest, the first that holds wins."""
 
     FILE = "hardware_profiles/_corrections.yaml"
 
     corrections: tuple[Correction, ...]
-    source: Text
-    date: Text
 
     def of(self, situation: Situation) -> Correction:
         """The correction of a situation; none where nothing of its kind was measured, or own runs say better."""
@@ -214,7 +210,7 @@ class _Table:
     times: NDArray[np.float64]
 
 
-class PublishedRuns(OneFile):
+class PublishedRuns(OneFile, Sourced):
     """The whole file: a line a run with the values of `COLUMNS`, a dash for what was not measured; names of groups by number."""
 
     FILE = "hardware_profiles/_runs.yaml"
@@ -222,8 +218,6 @@ class PublishedRuns(OneFile):
     groups: tuple[Text, ...]
     runs: Text
     least_groups: PositiveInt
-    source: Text
-    date: Text
 
     @cached_property
     def _table(self) -> _Table:

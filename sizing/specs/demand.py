@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
-from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 
 ROUNDING_SLACK = 1e-9  # 12/3 is 4 replicas, whatever floating point says
 
@@ -98,7 +98,7 @@ def _listed(value: Any) -> Any:
 Discount = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
-class Scaling(OneFile):
+class Scaling(OneFile, Sourced):
     """What passes until a new replica serves, the fewest replicas, and usual discounts of contracts; all assumed."""
 
     FILE = "workloads/_scaling.yaml"
@@ -110,8 +110,6 @@ class Scaling(OneFile):
     min_replicas: PositiveInt
     reserved_discount: Discount
     spot_discount: Discount
-    source: Text
-    date: Text
 
 
 # A request in twelve days: with fewer the clock of a simulated run is so far on that steps are lost in its last digits.

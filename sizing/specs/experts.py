@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sizing.specs.values import Fraction, Spec, Text
+from sizing.specs.values import Fraction, Sourced
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ExpertKernel:
 Knots = Annotated[tuple[float, ...], Field(min_length=2)]
 
 
-class ExpertKnots(Spec):
+class ExpertKnots(Sourced):
     """Axes of the corrections, logarithms to base 2; `popularity` is the most liked expert over the least,
     and `sustained` the rate of long products in service over that of the tables."""
 
@@ -70,5 +70,3 @@ class ExpertKnots(Spec):
     pairs: Knots
     popularity: Annotated[float, Field(ge=1)]
     sustained: Fraction
-    source: Text
-    date: Text

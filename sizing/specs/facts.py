@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from sizing.specs.errors import InputError, unknown
-from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 
 TopicKind = Literal["term", "optimisation"]
 Evidence = Literal["read", "from memory", "derived", "assumed"]
@@ -30,7 +30,7 @@ class DraftHead(Spec):
     of_checkpoint: bool = False
 
 
-class Method(Spec):
+class Method(Sourced):
     """A way to draft tokens: what drafts, how many tokens a step, the chance that one is accepted.
 
     `head` is None for a draft model of its own (named by the user) and for drafts that take no GPU time (`free`).
@@ -45,12 +45,10 @@ class Method(Spec):
     free: bool = False
     needs: Text
     evidence: Evidence
-    source: Text
-    date: Text
     note: Text | None = None
 
 
-class SparsityFacts(Spec):
+class SparsityFacts(Sourced):
     """2:4 sparsity: what is stored, on which architectures sparse products run, and how much faster.
 
     A kept value takes its own bits and `metadata_bits`; `kept` of the values are. `rate` is the datasheets' ratio of sparse
@@ -66,25 +64,21 @@ class SparsityFacts(Spec):
     reached_source: Text
     needs: Text
     evidence: Evidence
-    source: Text
-    date: Text
 
 
-class LoraFacts(Spec):
+class LoraFacts(Sourced):
     """LoRA: bytes of a value, and how many adapters a fused projection has, by the projection's name."""
 
     value_bytes: Positive
     fused: dict[str, PositiveInt]
     kernels_per_matrix: PositiveInt
-    source: Text
-    date: Text
 
     def __hash__(self) -> int:
         """Hash what names the facts, for `fused` is a mapping; memory is cached by them."""
         return hash((self.value_bytes, self.kernels_per_matrix, self.source))
 
 
-class EncoderFacts(Spec):
+class EncoderFacts(Sourced):
     """An image encoder and its rule of tokens: a patch of `patch_pixels` squared, `merge` squared patches to a token.
 
     Width, depth and parameters of the encoder give its weights and work; `most_tokens` caps an image.
@@ -97,11 +91,9 @@ class EncoderFacts(Spec):
     hidden_size: PositiveInt
     layers: PositiveInt
     parameters: Positive
-    source: Text
-    date: Text
 
 
-class ImageRule(Spec):
+class ImageRule(Sourced):
     """How a family's image processor cuts images, and what of it no config.json states: the most tokens or tiles of one."""
 
     title: Text
@@ -109,8 +101,6 @@ class ImageRule(Spec):
     most_tokens: PositiveInt | None = None
     most_tiles: PositiveInt | None = None
     evidence: Evidence
-    source: Text
-    date: Text
 
     @model_validator(mode="after")
     def _bounded(self) -> ImageRule:

@@ -19,6 +19,7 @@ from sizing.specs.values import (
     PcieBandwidth,
     Positive,
     PositiveInt,
+    Sourced,
     Spec,
     Text,
     Tflops,
@@ -312,41 +313,33 @@ class Slicing(Spec):
     of: dict[str, PositiveInt]
 
 
-class Slices(OneFile):
+class Slices(OneFile, Sourced):
     """The file hardware_profiles/_mig.yaml: how cards are cut into slices."""
 
     FILE = "hardware_profiles/_mig.yaml"
 
     slices: tuple[Slicing, ...]
-    source: Text
-    date: Text
 
 
-class AssumedEfficiency(Spec):
+class AssumedEfficiency(Sourced):
     """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
 
     architecture: Text
     borrowed_from: Text
     efficiency: tuple[EfficiencyRow, ...]
-    source: Text
-    date: Text
 
 
-class SmallKernels(Spec):
+class SmallKernels(Sourced):
     """Norms, rotary embedding, activation, cache write, residual: launch floor in a graph and share of bandwidth."""
 
     t0_us: NonNegative
     memory: Efficiency
-    source: Text
-    date: Text
 
 
-class Launches(Spec):
+class Launches(Sourced):
     """Launches of one operation of a layer in a step that no graph holds, by the operation's name; one where none is stated."""
 
     by_operation: dict[Text, Positive]
-    source: Text
-    date: Text
 
     def of(self, name: str) -> float:
         """Launches of an operation."""
@@ -373,26 +366,22 @@ class DispatchWay(Spec):
     network: Efficiency
 
 
-class Dispatch(Spec):
+class Dispatch(Sourced):
     """Both ways, as DeepEP has them."""
 
     low_latency: DispatchWay
     high_throughput: DispatchWay
-    source: Text
-    date: Text
 
 
-class AssumedEfficiencies(OneFile):
+class AssumedEfficiencies(OneFile, Sourced):
     """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
 
     FILE = "hardware_profiles/_assumed.yaml"
 
     architectures: tuple[AssumedEfficiency, ...]
-    source: Text
-    date: Text
 
 
-class Assumptions(OneFile):
+class Assumptions(OneFile, Sourced):
     """The file hardware_profiles/_general.yaml: what holds for every GPU, measured on some."""
 
     FILE = "hardware_profiles/_general.yaml"
@@ -406,8 +395,6 @@ class Assumptions(OneFile):
     dispatch: Dispatch
     weight_only_compute: Efficiency
     launches: Launches
-    source: Text
-    date: Text
 
 
 # Which measured precision stands in where the wanted one has no row: same width first, then wider.

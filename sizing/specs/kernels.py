@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from sizing.specs.experts import ExpertKnots, Knots
-from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sourced, Spec, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,10 @@ def carried(share: float, weight: float) -> float:
     return share if share >= 1 else 1 / (1 + weight * (1 / share - 1))
 
 
-class Power(Spec):
+class Power(Sourced):
     """Clock under power limits: long products of a GPU slow down by watts a FLOP of their own over those of the reference, to `exponent`."""
 
     exponent: NonNegative
-    source: Text
-    date: Text
 
 
 class ProductKnots(Spec):
@@ -93,7 +91,7 @@ class AttentionKnots(Spec):
     few_heads: Knots
 
 
-class Forms(Spec):
+class Forms(Sourced):
     """What the forms of dense kernels share; between `contexts`, in tokens, decode attention is linear."""
 
     products: ProductKnots
@@ -102,8 +100,6 @@ class Forms(Spec):
     pair_heads: Knots
     contexts: Annotated[tuple[float, ...], Field(min_length=1)]
     fading_octaves: Annotated[float, Field(gt=0)]
-    source: Text
-    date: Text
 
 
 class MeasuredKernels(OneFile):

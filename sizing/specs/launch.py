@@ -17,6 +17,7 @@ from sizing.specs.values import (
     Positive,
     PositiveInt,
     ShareOfAll,
+    Sourced,
     Spec,
     Text,
 )
@@ -104,7 +105,7 @@ class IgnoredFlags(Spec):
     keys: tuple[Text, ...] = ()
 
 
-class EngineFlags(Spec):
+class EngineFlags(Sourced):
     """A file of hardware_profiles/launch: how one engine is started.
 
     `serves` are words with which its command begins, `images` parts of the names of its container images, `command` what is written.
@@ -133,8 +134,6 @@ class EngineFlags(Spec):
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags
-    source: Text
-    date: Text
     note: Text | None = None
 
 
@@ -152,7 +151,7 @@ class BenchmarkTool(Spec):
     goals: Text | None = None
 
 
-class LaunchFacts(OneFile):
+class LaunchFacts(OneFile, Sourced):
     """The file hardware_profiles/_launch.yaml: what manifests say beside an engine's flags."""
 
     FILE = "hardware_profiles/_launch.yaml"
@@ -175,8 +174,6 @@ class LaunchFacts(OneFile):
     benchmark_s: Positive
     least_requests: PositiveInt
     benchmarks: dict[str, BenchmarkTool]
-    source: Text
-    date: Text
 
     @property
     def every_label_key(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
 
@@ -185,11 +185,9 @@ class LogLines(Spec):
     facts: dict[Text, tuple[Text, ...]]
 
 
-class EngineLogs(OneFile):
+class EngineLogs(OneFile, Sourced):
     """The file hardware_profiles/_engine_logs.yaml: what the lines of start-up logs say."""
 
     FILE = "hardware_profiles/_engine_logs.yaml"
 
     engines: dict[Text, LogLines]
-    source: Text
-    date: Text

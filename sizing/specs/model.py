@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.values import OneFile, Positive, Spec, Text
+from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text
 
 # What a weight matrix belongs to; quantised checkpoints name the ones that stay in 16 bit.
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
@@ -319,7 +319,7 @@ class Checkpoint(Spec):
     source: Text
 
 
-class CheckpointRules(OneFile):
+class CheckpointRules(OneFile, Sourced):
     """The file workloads/models/_checkpoints.yaml: the words of the checkpoints' table.
 
     `storages` are values of quantization_config, `kept` lists of modules in 16 bit; `largest_ratio` says how far an index may
@@ -331,8 +331,6 @@ class CheckpointRules(OneFile):
     largest_ratio: Annotated[float, Field(gt=1, le=100, strict=True)]
     storages: dict[str, dict[str, Any]]
     kept: dict[str, tuple[Text, ...]]
-    source: Text
-    date: Text
 
 
 class ModelFile(Spec):

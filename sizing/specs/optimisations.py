@@ -11,7 +11,18 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sizing.specs.errors import nearest
 from sizing.specs.units import MOST_DURATION_S, parse_share, plain_float
-from sizing.specs.values import MOST_GROUP, AnyCase, AsDuration, GroupSize, OneFile, PositiveInt, ShareOfAll, Spec, Text
+from sizing.specs.values import (
+    MOST_GROUP,
+    AnyCase,
+    AsDuration,
+    GroupSize,
+    OneFile,
+    PositiveInt,
+    ShareOfAll,
+    Sourced,
+    Spec,
+    Text,
+)
 
 SEARCHED = "auto"  # both pools as the search finds them
 POOLS_FORM = (
@@ -95,7 +106,7 @@ class Disaggregate(Spec):
 Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]
 
 
-class HandOver(OneFile):
+class HandOver(OneFile, Sourced):
     """The file hardware_profiles/_disaggregation.yaml: how a prompt's cache goes from one pool to the other.
 
     `by_layer`: a layer's cache is sent while later ones are computed, so only what that does not hide delays the first token;
@@ -106,8 +117,6 @@ class HandOver(OneFile):
 
     by_layer: Annotated[bool, Field(strict=True)]
     needs: Text
-    source: Text
-    date: Text
 
 
 MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sizing.specs.values import OneFile, Spec, Text
+from sizing.specs.values import OneFile, Sourced, Spec, Text
 
 
 class Unmodelled(Spec):
@@ -15,15 +15,13 @@ class Unmodelled(Spec):
     nearest: Text | None = None
 
 
-class NotModelled(OneFile):
+class NotModelled(OneFile, Sourced):
     """The file hardware_profiles/_not_modelled.yaml; `modelled` says what is."""
 
     FILE = "hardware_profiles/_not_modelled.yaml"
 
     modelled: Text
     entries: tuple[Unmodelled, ...]
-    source: Text
-    date: Text
 
     def of(self, name: str) -> Unmodelled | None:
         """The entry that a name means by one of its words, or None."""

@@ -61,6 +61,13 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
+class Sourced(Spec):
+    """Base of facts and figures that state where they are from, and when they were read, measured or written."""
+
+    source: Text
+    date: Text
+
+
 class OneFile(Spec):
     """Base of a spec that one file of the catalogue holds: `FILE`, from the folder of all data on."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Sourced, Spec
 
 
 class Close(Spec):
@@ -15,7 +15,7 @@ class Close(Spec):
     p99: Fraction
 
 
-class Verification(OneFile):
+class Verification(OneFile, Sourced):
     """The whole file: lengths of runs in requests or in E2E times, standard errors that decide, and bounds of what is tried."""
 
     FILE = "hardware_profiles/_verification.yaml"
@@ -41,5 +41,3 @@ class Verification(OneFile):
     tries_of_a_layout: PositiveInt
     less_load: Fraction
     coarse: Fraction
-    source: Text
-    date: Text

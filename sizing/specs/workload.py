@@ -23,6 +23,7 @@ from sizing.specs.values import (
     Positive,
     PositiveInt,
     Range,
+    Sourced,
     Spec,
     Text,
     written,
@@ -363,7 +364,7 @@ class Workload(Spec):
         return self
 
 
-class Defaults(OneFile):
+class Defaults(OneFile, Sourced):
     """The file workloads/_defaults.yaml: planning rules that hold where a workload is silent, with their reasons."""
 
     FILE = "workloads/_defaults.yaml"
@@ -379,8 +380,6 @@ class Defaults(OneFile):
     max_pp: PositiveInt
     gpus_compared: tuple[Text, ...]
     most_gpus_compared: PositiveInt
-    source: Text
-    date: Text
 
 
 class PrecisionFormat(Spec):
@@ -448,12 +447,10 @@ class Target:
         return stated if self.concurrency is not None else (*stated, "throughput")
 
 
-class TextLengths(OneFile):
+class TextLengths(OneFile, Sourced):
     """The file workloads/_text.yaml: tokens of an English word, words of a page."""
 
     FILE = "workloads/_text.yaml"
 
     tokens_per_word: Positive
     words_per_page: Positive
-    source: Text
-    date: Text

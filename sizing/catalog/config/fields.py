@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from sizing.catalog.shelf import only
 from sizing.specs.errors import Fault
-from sizing.specs.values import OneFile, Text
+from sizing.specs.values import OneFile, Sourced, Text
 
 # Sections that hold the language model inside a multimodal config, and those that hold fields of one block.
 WRAPPERS = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")
@@ -47,7 +47,7 @@ OF_ONE_LAYER = "per_layer_config"  # what single layers have otherwise, by their
 Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bidirectional", "compressed"]
 
 
-class ConfigKeys(OneFile):
+class ConfigKeys(OneFile, Sourced):
     """The file workloads/models/_keys.yaml: what configs call fields, formats, projections and layers.
 
     Also why model types are refused, which keys change no size, and words of keys that may.
@@ -64,8 +64,6 @@ class ConfigKeys(OneFile):
     harmless: tuple[Text, ...]
     harmless_of_quantisation: tuple[Text, ...]
     telling: tuple[Text, ...]
-    source: Text
-    date: Text
 
 
 @cache
