@@ -27,17 +27,14 @@ from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.workload import Precision
 
-# Every step needs these; only some models need the others (experts, latent attention, collectives).
-NEEDED_ROWS = frozenset({"gemm", "decode_attention", "prefill_attention"})
-
 # In which rows of efficiency may be stated: formats, and how products run whose weights are in one of them.
 PRECISIONS = tuple(dict.fromkeys((*get_args(Precision), "int8_weight_only", "mxfp4_bf16", "mxfp4_fp8")))
 
 
 def check_profile(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError where a user's own profile has rows that no step reads, or lacks rows that every step needs."""
+    """Raise InputError where a user's own profile has rows that no step reads, or is of no architecture that is known."""
     _check_precisions(gpu, document)
-    _check_can_be_timed(gpu, document)
+    _check_family(gpu, document)
 
 
 def _check_precisions(gpu: Gpu, document: DataFile) -> None:
@@ -53,13 +50,17 @@ def _check_precisions(gpu: Gpu, document: DataFile) -> None:
         raise InputError(faults)
 
 
-def _check_can_be_timed(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError where a profile neither has nor can borrow the rows that every step needs."""
-    if {row.operation for row in gpu.efficiency} >= NEEDED_ROWS or borrowed(gpu.architecture) is not None:
+def _check_family(gpu: Gpu, document: DataFile) -> None:
+    """Raise InputError for an architecture that is not known, or another vendor's: kernels, settings and what rows lack are read by it."""
+    family = borrowed(gpu.architecture)
+    if family is not None and gpu.vendor != family.vendor:
+        message = f"{gpu.architecture} is of {family.vendor}, not of {gpu.vendor!r}"
+        raise InputError(document.fault(("vendor",), message, family.vendor))
+    if family is not None:
         return
     known = [entry.architecture for entry in only(AssumedEfficiencies).architectures]
-    message = f"unknown architecture {gpu.architecture!r}, from which no efficiency can be borrowed"
-    allowed = f"{', '.join(known)}; or rows of the profile's own for {', '.join(sorted(NEEDED_ROWS))}"
+    message = f"unknown architecture {gpu.architecture!r}, by which kernels and engine settings are known"
+    allowed = f"{', '.join(known)}: of a newer GPU its nearest relative"
     raise InputError(document.fault(("architecture",), message, allowed, nearest(gpu.architecture, known)))
 
 

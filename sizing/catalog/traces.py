@@ -121,7 +121,9 @@ def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tup
     def entries() -> Iterator[tuple[int, Any]]:
         try:
             for row in reader:
-                if row:
+                if len(row) > len(header):
+                    yield reader.line_num, f"has {len(row)} cells, and the header {len(header)}"
+                elif row:
                     try:
                         yield reader.line_num, (row[at], row[prompt], row[out])
                     except IndexError:

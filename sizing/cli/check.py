@@ -92,14 +92,18 @@ def command(
 
 def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mapping[str, Any] | None]) -> None:
     """Print what was found, and end with the exit code."""
+    from dataclasses import replace
+
     from sizing.catalog.prices import today
     from sizing.cli.output import print_text, write
     from sizing.formats.ci import WRITERS, remarks_of
+    from sizing.launch.existing import COMMAND
     from sizing.question.values import check
     from sizing.report.check import document, record, remarks
 
     if checked.faults:  # an annotation where the input itself is wrong, beside the line on stderr
-        wrong = remarks_of((fault.message, fault.file, fault.line) for fault in checked.faults)
+        places = (None if fault.file == COMMAND else fault.file for fault in checked.faults)
+        wrong = remarks_of(replace(fault, file=file) for fault, file in zip(checked.faults, places, strict=True))
         print_text(WRITERS[output](wrong, today()))
         check(checked)
     report = record(checked.value, baseline.value)
@@ -134,7 +138,8 @@ def _filled(values: Mapping[str, Any]) -> Filled:
     from sizing.launch.existing import Filled
     from sizing.question.values import CONFIGURED, comma_separated, positive
 
-    flags = frozenset(f"--{name.lstrip('-')}" for name in comma_separated(values["ignore_flags"] or ""))
+    named = comma_separated(values["ignore_flags"] or "")
+    flags = frozenset(f"--{name.lstrip('-').replace('_', '-')}" for name in named)
     said = (values["model"], values["gpu"], values["engine"], positive(values["replicas"], "--replicas"))
     return Filled(*said, flags, frozenset(values.get(CONFIGURED, ())))
 

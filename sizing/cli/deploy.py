@@ -33,9 +33,9 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     Exit codes: 0 written, 1 infeasible, 2 bad input.
     """
     from sizing.answers.estimate import estimate
-    from sizing.catalog.files import expanded
     from sizing.cli.estimate import to_size
     from sizing.cli.output import complain, print_text, write_file
+    from sizing.cli.reading import written_apart
     from sizing.formats.tables import json_line
     from sizing.launch.answered import Checkpoints
     from sizing.launch.deploy import check_target, check_tool, deploy
@@ -47,7 +47,9 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     asked = Part(lambda: check_target(target))
     known = Part(lambda: check_tool(tool))
     stated = options_of(QUESTION_OPTIONS, {**values, "engine": _engine(target, workload, values)})
-    question = question_of(workload, stated, asked, known, pooled=True)
+    apart = [] if workload is None else [workload]
+    file = Part(lambda: written_apart(None if output == "-" else output, apart, option="--output"))
+    question = question_of(workload, stated, asked, known, file, pooled=True)
     outcome = estimate(to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=False)
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:
@@ -56,10 +58,10 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
     text = json_line(written) if values["json"] else written.benchmark or written.text
-    if output in (None, "-"):
+    if file.value is None:
         print_text(text)
     else:
-        write_file(expanded(output), "--output", f"{text}\n")
+        write_file(file.value, "--output", f"{text}\n")
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:

@@ -35,17 +35,19 @@ def command(
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """
-    from sizing.catalog.files import exists, expanded
+    from sizing.catalog.files import exists
     from sizing.cli.output import complain, print_text, write_file
+    from sizing.cli.reading import written_apart
     from sizing.question.discovery import next_options, workload_text
 
-    path = expanded(output)
-    if output != STDOUT and exists(path) and not force:
+    read = [] if answers in (None, STDIN) else [answers]
+    path = written_apart(None if output == STDOUT else output, read, option="--output")
+    if path is not None and exists(path) and not force:
         raise InputError(Fault(f"{output!r} exists", field="--output", allowed="another file, or --force"))
     found = _from_file(answers) if answers is not None else _asked()
     text = workload_text(found)
     _check(text)
-    if output == STDOUT:
+    if path is None:
         print_text(text.removesuffix("\n"))
         return
     write_file(path, "--output", text)

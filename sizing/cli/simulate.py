@@ -214,7 +214,12 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     traced, data = values["trace"] is not None, load_data()
     wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # here, as is a limit in ticks: already said
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
-    closed = values["concurrency"] is not None and not traced
+    said = [
+        option.name
+        for option in SHARED
+        if (option.field or "").startswith("demand.") and values[option.name] is not None
+    ]
+    closed = said == ["concurrency"] and not traced
     loads = {**values, **dict.fromkeys((*wrong, *unitless)), "closed_loop": closed}
     stated = options_of((*OPTIONS, *CLOSED_LOOP), loads)
     names = look_up(workload, stated, single=True, tokens=PLACEHOLDER_TOKENS if traced else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -11,13 +12,17 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from sizing import __version__
+from sizing.specs.errors import Fault
 from sizing.specs.units import printable
 
 SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 class Remark(NamedTuple):
-    """One thing that was checked: what of (`suite`), the rule, whether it is kept, in words, and where it was written."""
+    """One thing that was checked: what of (`suite`), the rule, whether it is kept, in words, and where it was written.
+
+    Of suites of one name each has a `number` of its own.
+    """
 
     suite: str
     rule: str
@@ -25,6 +30,7 @@ class Remark(NamedTuple):
     message: str
     file: str | None = None
     line: int | None = None
+    number: int = 0
 
 
 def github(remarks: Sequence[Remark], day: date) -> str:
@@ -38,12 +44,12 @@ def github(remarks: Sequence[Remark], day: date) -> str:
 
 def _suites(remarks: Iterable[Remark]) -> list[tuple[str, list[Remark]]]:
     """The remarks of each deployment of each file, in their order."""
-    found = groupby(remarks, key=lambda remark: (remark.suite, remark.file))
-    return [(suite, list(each)) for (suite, _), each in found]
+    found = groupby(remarks, key=lambda remark: (remark.suite, remark.number, remark.file))
+    return [(suite, list(each)) for (suite, *_), each in found]
 
 
 def _annotation(remark: Remark) -> str:
-    place = {"file": remark.file, "line": remark.line, "title": f"{remark.suite}: {remark.rule}"}
+    place = {"file": remark.file, "line": remark.file and remark.line, "title": f"{remark.suite}: {remark.rule}"}
     stated = ",".join(f"{name}={_escaped(str(value), more=True)}" for name, value in place.items() if value is not None)
     return f"::{remark.level} {stated}::{_escaped(remark.message)}"
 
@@ -112,6 +118,9 @@ def _result(remark: Remark) -> dict[str, object]:
 WRITERS: dict[str, Callable[[Sequence[Remark], date], str]] = {"github": github, "junit": junit, "sarif": sarif}
 
 
-def remarks_of(faults: Iterable[tuple[str, str | None, int | None]]) -> tuple[Remark, ...]:
+def remarks_of(faults: Iterable[Fault]) -> tuple[Remark, ...]:
     """What is wrong in the input itself, each with its file and line."""
-    return tuple(Remark("input", "input", "error", message, file, line) for message, file, line in faults)
+    return tuple(
+        Remark("input", "input", "error", str(replace(fault, file=None, line=None)), fault.file, fault.line)
+        for fault in faults
+    )

@@ -21,7 +21,7 @@ from sizing.specs.launch import Launched, LaunchFacts
 from sizing.specs.workload import Serving
 
 AS_ASKED = (  # of a workload's serving: written where they are stated
-    "kv_cache_bytes", "max_total_tokens", "enforce_eager", "cpu_offload_gb", "pp_layers", "language_model_only", "limit_mm_per_prompt",
+    "kv_cache_bytes", "max_total_tokens", "enforce_eager", "cpu_offload_gb", "pp_layers", "language_model_only", "limit_mm_per_prompt", "redundant_experts",
     "mamba_full_memory_ratio", "max_mamba_cache_size",
 )  # fmt: skip
 
@@ -56,6 +56,12 @@ class Started(NamedTuple):
         return tuple(word.replace("{model}", self.launched.model) for word in self.dialect.engine.command)
 
     @property
+    def launcher(self) -> tuple[str, ...]:
+        """The words that start the engine's processes on all nodes at once; none where each node has a command of its own."""
+        sizes = {"nodes": self.nodes, "node_gpus": self.node_gpus, "gpus": self.gpus}
+        return tuple(word.format(**sizes) for word in self.dialect.engine.launcher) if self.nodes > 1 else ()
+
+    @property
     def node_gpus(self) -> int:
         """The GPUs of each node."""
         return self.gpus // self.nodes
@@ -63,7 +69,7 @@ class Started(NamedTuple):
     def commands(self, *, first: bool = True) -> tuple[tuple[str, ...], ...]:
         """The commands of the first node, or of a further one, in their order; places of nodes are still open in their words."""
         engine, args = self.dialect.engine, self.args if first else self.further
-        own = () if args is None else ((*self.command, *args.words, *(engine.host if first else ())),)
+        own = () if args is None else ((*self.launcher, *self.command, *args.words, *(engine.host if first else ())),)
         joined = self.nodes > 1 and self.further is None and engine.cluster
         return ((engine.cluster.first if first else engine.cluster.further), *own) if joined and engine.cluster else own
 
@@ -103,7 +109,7 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
         replicas=pool.count,
         precision=precision,
         kv_precision=question.service.kv_precision,
-        serving=_serving(pool, question),
+        serving=_serving(pool, question, dialect),
         speculative=spoken,
         lora=question.service.optimisations.lora,
         role=replica.service.phase,
@@ -133,16 +139,17 @@ def as_label(text: str) -> str:
     return found or "llm"
 
 
-def _serving(pool: Pool, question: Question) -> Serving:
+def _serving(pool: Pool, question: Question, dialect: Dialect) -> Serving:
     """The engine settings as the answer has them: those asked for, and the defaults that its prediction rests on."""
     replica, asked = pool.replica, question.service.serving
     settings, layout = replica.settings, replica.layout
+    chosen = dialect.engine.states("all2all_backend") and layout.dp > 1 and layout.ep > 1
     sizes = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) > 1 or name == "tp"}
     return Serving(
         engine=f"{question.service.engine.name}:{question.service.engine_version}",
         **sizes,
         **{name: value for name in AS_ASKED if (value := getattr(asked, name)) is not None},
-        all2all_backend=settings.all2all_backend if layout.dp > 1 and layout.ep > 1 else None,
+        all2all_backend=settings.all2all_backend if chosen else asked.all2all_backend,
         memory_fraction=settings.memory_fraction,
         max_model_len=question.service.max_model_len,
         max_num_seqs=settings.max_num_seqs,

@@ -118,6 +118,7 @@ def check(
     """
     read = [Part(partial(existing, str(file), filled)) for file in files]
     check_parts(*read)
+    _check_ignored(filled, [each for found in read for each in found.value])
     stated = options_of(SET_OPTIONS, {}) if options is None else options
     groups = [group for found in read for group in _groups(found.value)]
     asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
@@ -126,6 +127,14 @@ def check(
         _checked(group, workload, _over(policy, group[0].policy), priced, simulated)
         for group, workload in zip(groups, asked, strict=True)
     )
+
+
+def _check_ignored(filled: Filled, found: Sequence[Existing]) -> None:
+    """Raise InputError for flags that the user says change nothing, and that no command has."""
+    unused = filled.ignored.difference(*(each.passed for each in found))
+    if unused:
+        what = "is in no command, under this name"
+        raise InputError(Fault(f"{flag}: {what}", field="--ignore-flags") for flag in sorted(unused))
 
 
 def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
@@ -277,6 +286,9 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         words = f"a replica runs on {gpus} GPUs" + (f", and its containers reserve {reserved}" * (reserved != gpus))
         level: Literal["warning", "error"] = "error" if reserved < gpus else "warning"
         yield _finding(part, "gpus", reserved == gpus, words, "gpus", "tp", level=level)
+    elif part.unreserved:
+        words = f"a replica runs on {gpus} GPUs, and its containers reserve none"
+        yield _finding(part, "gpus", False, words, "tp", level="warning")
     node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
     if part.nodes is not None and gpus > part.nodes * node:
         words = (

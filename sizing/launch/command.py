@@ -30,6 +30,8 @@ def _lines(part: Started) -> Iterator[str]:
         else f"One replica{role}: start this on"
     )
     yield f"# {count} {where} ({part.dialect.title} {part.dialect.version})."
+    if part.launcher:
+        yield "# Run it in a folder that all nodes share."
     said = {
         "name": part.name,
         "gpu": part.gpu_type.id,
@@ -38,11 +40,11 @@ def _lines(part: Started) -> Iterator[str]:
     }
     if part.args.file is not None and engine.file is not None:
         yield f"cat > {engine.file.name} <<'YAML'\n{part.args.file}YAML"
-    if part.nodes > 1:
+    if part.nodes > 1 and not part.launcher:
         yield 'HEAD="${HEAD:?the address of the first node}" # of each group'
     *before, serves = (folded(words, part.args.env) for words in part.commands())
     yield from (*before, f"# {' '.join(f'{ABOUT}{name}={value}' for name, value in said.items())}", serves)
-    if part.nodes > 1:
+    if part.nodes > 1 and not part.launcher:
         yield "# On each of the other nodes:"
         if part.further is not None:
             yield f"RANK=1 # of the node: 1 to {part.nodes - 1}"

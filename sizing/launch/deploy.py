@@ -81,12 +81,13 @@ def deploy(
         what = f"{engine.title} is the engine of the question"
         raise InputError(what, field=f"--for {target}", allowed=f"--engine {ENGINES[target]}")
     parts = started(answer, question, checkpoints)
-    if target in WITHIN_A_NODE and any(part.nodes > 1 for part in parts):
-        what = f"a replica of {parts[0].gpus} GPUs takes {parts[0].nodes} nodes, which a {target} file does not state"
-        raise InputError(what, field=f"--for {target}", allowed="kubernetes, or the engine's own command")
+    first, widest = parts[0], max(parts, key=lambda part: part.nodes)
+    if widest.nodes > 1 and (target in WITHIN_A_NODE or (widest.launcher and target not in ENGINES)):
+        what = f"a replica of {widest.gpus} GPUs takes {widest.nodes} nodes, which a {target} file does not state"
+        own = next(name for name, runs in ENGINES.items() if runs == engine.name)
+        raise InputError(what, field=f"--for {target}", allowed=own if widest.launcher else f"kubernetes or {own}")
     head = [f"# {line}" for line in _head(answer, question, parts)]
-    head += (*_routed(answer, question, target), *_joined(parts[0]))
-    first = parts[0]
+    head += (*_routed(answer, question, target), *_joined(widest))
     return Written(
         target,
         "\n".join((*head, WRITERS[target](parts))),

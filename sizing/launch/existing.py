@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -16,9 +17,10 @@ from sizing.catalog.models import FoundModel, load_model
 from sizing.catalog.shelf import is_path, only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
-from sizing.launch.flags import Dialect, ReadArgs, Source, StatedTerm, Word, dialect_of, flags_of, read
+from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
+from sizing.launch.flags import Dialect, Word, dialect_of, flags_of
 from sizing.launch.manifests import LEADER, WORKER, Container, containers
-from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
+from sizing.launch.starts import engine_of, image_of, is_further_node, meant, names_engine, started
 from sizing.launch.terms import data_of, nodes_of
 from sizing.model import architecture, settings
 from sizing.model.precision import SIXTEEN_BIT
@@ -31,7 +33,7 @@ OWN = "deployments"  # the key of this project's own form
 MOST_COMMANDS = 256  # of a file
 ALL_DEVICES = ("all", "none", "void")  # of a variable that else lists devices
 COMMAND = "the command line"  # the file of a command that is an argument itself
-_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
+_TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
 _NAME = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
@@ -54,7 +56,8 @@ class Existing(NamedTuple):
     """One deployment as it was read: its settings, the file and the lines of its fields, and what was assumed.
 
     Of flags that are stated `again` with other values the last holds. A replica is started on so many `nodes`; None where the
-    engine, or what starts it, spreads it by itself.
+    engine, or what starts it, spreads it by itself. Flags that the user says change nothing were `passed` over. A container that
+    is `unreserved` asks for no GPU where it had to.
     """
 
     launched: Launched
@@ -65,6 +68,8 @@ class Existing(NamedTuple):
     policy: Policy = Policy.model_construct()
     again: tuple[StatedTerm, ...] = ()
     nodes: int | None = None
+    passed: frozenset[str] = frozenset()
+    unreserved: bool = False
 
     def line(self, *fields: str) -> int | None:
         """The line of the first of the fields that has one."""
@@ -72,11 +77,12 @@ class Existing(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What is read, and what helps to read it."""
+    """What is read, and what helps to read it; commands run in the `folder`, those of manifests on other machines."""
 
     file: str
     filled: Filled
     facts: LaunchFacts
+    folder: Path | None = None
 
     def settled(self, name: str, stated: T | None, line: int | None, said: T | None) -> T | None:
         """What the file states, else what the user says. Raises InputError where the two contradict each other."""
@@ -94,10 +100,10 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     """
     facts = only(LaunchFacts)
     if " " in path.strip() and not is_file(expanded(path)):
-        return _of_script(path, _Asked(COMMAND, filled, facts))
+        return _of_script(path, _Asked(COMMAND, filled, facts, Path()))
     text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, facts)
     if _is_script(text, path):
-        return _of_script(text, asked)
+        return _of_script(text, asked._replace(folder=Path(path).parent))
     own = _own(text, asked)
     return own if own is not None else _of_manifest(text, asked)
 
@@ -238,11 +244,16 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     notes = tuple(note for note in (dialect.value[1], *container.notes) if note)
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
-    return Existing(launched, asked.file, lines, notes, again=again, nodes=nodes)
+    passed = frozenset(args.value.passed)
+    return Existing(
+        launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, unreserved=container.unreserved
+    )
 
 
 def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: _Asked) -> ReadArgs:
-    return read(dialect, words, Source(asked.file, container.variables, container.files, asked.filled.ignored))
+    return read(
+        dialect, words, Source(asked.file, container.variables, container.files, asked.filled.ignored, asked.folder)
+    )
 
 
 def _check_told(args: ReadArgs, container: Container, asked: _Asked) -> None:
@@ -354,8 +365,8 @@ def _said_gpu(asked: _Asked) -> str | None:
 
 def _tag(name: str, container: Container) -> str | None:
     """The engine version of an image's tag; None of an image that is not the engine's own, whose tags are others."""
-    own, image = (text.partition(":")[0].rpartition("/")[2] for text in (flags_of(name).image, container.image))
-    tag = _TAG.search(container.image) if image == own else None
+    own, image = (image_of(text) for text in (flags_of(name).image, container.image))
+    tag = _TAG.match(image.tag) if image.name in (own.name, name) else None
     return None if tag is None else tag[1]
 
 

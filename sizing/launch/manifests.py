@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sizing.catalog.yaml import Path, YamlDocument, documents
+from sizing.catalog.yaml import Path, Spot, YamlDocument, documents
 from sizing.launch.flags import Word
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, InputError
@@ -18,15 +18,31 @@ from sizing.specs.launch import LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
 KEYED, EXTRA = "vllmConfig", "extraArgs"  # of Helm values whose chart writes the flags
-MODELS = ("storageUri", "modelURL", "modelUri", "hfModel")
-PARALLEL = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size"}
-REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",))
+MODELS = (("storageUri",), ("modelURL",), ("modelUri",), ("hfModel",), ("modelArtifacts", "uri"), ("model", "uri"))
+PARALLEL = {
+    "tensor": "--tensor-parallel-size",
+    "pipeline": "--pipeline-parallel-size",
+    "data": "--data-parallel-size",
+    "dataLocal": "--data-parallel-size-local",
+    "expert": "--enable-expert-parallel",
+}
+# Of KServe for llm-d: its controller writes the command of the container `main`, and of the one of a pool for prefill.
+MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
+REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",), ("parallelism",))
 # What scales others, with its fewest and most replicas.
 SCALERS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
     "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
 }
-ONE = ("Pod", "Deployment", "StatefulSet", "Job", "ReplicaSet")  # kinds that run one replica where nothing more is said
+LLM_SERVICE = "LLMInferenceService"
+ONE = (
+    "Pod",
+    "Deployment",
+    "StatefulSet",
+    "Job",
+    "ReplicaSet",
+    LLM_SERVICE,
+)  # kinds that run one replica where nothing more is said
 SERVICES = "services"  # of Compose
 DEVICES = ("deploy", "resources", "reservations", "devices")
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
@@ -59,6 +75,7 @@ class Container:
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     replicas: int | None = None
     gpus: int | None = None
+    unreserved: bool = False
     pods: int = 1
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
@@ -105,9 +122,46 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         if _TEMPLATED in text:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
+    found = [each for document in found for each in _items_of(document)]
     files, scaled = _files(found), _scaled(found)
-    nodes = (node for document in found for node in _nodes(document, file))
+    nodes = (node for document in found for node in (_services if _is_service(document) else _nodes)(document, file))
     return [each for node in nodes if (each := _container(node, facts, files, scaled)) is not None]
+
+
+def _items_of(document: YamlDocument) -> Iterator[YamlDocument]:
+    """Yield a document, or the manifests of a List, each as a document of its own."""
+    items = _at(document.data, "items")
+    if _at(document.data, "kind") != "List" or not isinstance(items, list):
+        yield document
+        return
+    spots: list[dict[Path, Spot]] = [{} for _ in items]
+    for path, spot in document.spots.items():
+        if len(path) > 1 and path[0] == "items" and isinstance(path[1], int):
+            spots[path[1]][path[2:]] = spot
+    for item, places in zip(items, spots, strict=True):
+        yield document._replace(data=item, spots=places)
+
+
+def _is_service(document: YamlDocument) -> bool:
+    return _at(document.data, "kind") == LLM_SERVICE
+
+
+def _services(document: YamlDocument, file: str) -> Iterator[_Node]:
+    """Yield the container that serves of each pool of an LLMInferenceService, which may state none."""
+    spec = _mapping(_at(document.data, "spec"))
+    around: tuple[object, ...] = (document.data, {"model": _at(spec, "model")})
+    pools: list[tuple[tuple[object, ...], Path, dict[str, object]]] = [
+        ((document.data,), ("spec",), spec),
+        (around, ("spec", "prefill"), _mapping(_at(spec, "prefill"))),
+    ]
+    for above, path, pool in pools:
+        listed = _list(_at(pool, "template", "containers"))
+        at = next((at for at, each in enumerate(listed) if _at(each, "name") == MAIN), None)
+        if at is not None:
+            inside = (*path, "template", "containers", at)
+            yield _Node((*above, pool, _at(pool, "template"), listed, listed[at]), inside, document, file)
+        elif pool:
+            yield _Node((*above, pool, {}), (*path, "template"), document, file)
 
 
 def _nodes(document: YamlDocument, file: str) -> Iterator[_Node]:
@@ -185,25 +239,28 @@ def _container(
     scaled: Mapping[str, tuple[object, object, int | None]],
 ) -> Container | None:
     own, holders = node.own, node.holders
-    stated = tuple(_words(node))
+    stated, service = tuple(_words(node)), _is_service(node.document)
     image = _image(own)
-    if not stated and KEYED not in own and not any(part in image for part in facts.closed_images):
+    if not stated and not service and KEYED not in own and not any(part in image for part in facts.closed_images):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
     found = Container(_name(node, steps), steps, stated, image, files=dict(files))
-    found.keyed = KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
+    found.keyed = service or KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
+    if service and "prefill" not in steps and _at(node.document.data, "spec", "prefill"):
+        found.name += "-decode"
     found.variables = _variables(own)
+    found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(_parallel(holders, stated, node.line()))
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
     _replicas(found, node, scaled)
     _gpus(found, node, facts)
+    claims = any(_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
+    found.unreserved = found.gpus is None and "apiVersion" in _mapping(node.document.data) and not claims
     sizes = (each["size"] for each in holders if WORKER in each and "size" in each)
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
     found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
     _selected(found, node, facts)
-    named = [
-        _at(each, *steps) for each in holders for steps in (*((name,) for name in MODELS), ("modelArtifacts", "uri"))
-    ]
+    named = [_at(each, *steps) for each in holders for steps in MODELS]
     found.model = next((uri.removeprefix("hf://") for uri in named if isinstance(uri, str)), None)
     return found
 
@@ -238,11 +295,13 @@ def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
 
 
 def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None) -> Iterator[Word]:
-    """Yield the flags that a chart adds for `parallelism: {tensor: 4}`."""
+    """Yield the flags that a chart or a controller adds for `parallelism: {tensor: 4, expert: true}`."""
     sizes = next((_mapping(each["parallelism"]) for each in holders if isinstance(each.get("parallelism"), dict)), {})
     given = {word.text.partition("=")[0] for word in stated}
     for name, flag in PARALLEL.items():
-        if name in sizes and flag not in given:
+        if sizes.get(name) is True and flag not in given:
+            yield Word(flag, line)
+        elif sizes.get(name) not in (None, False) and flag not in given:
             yield from (Word(flag, line), Word(str(sizes[name]), line))
 
 

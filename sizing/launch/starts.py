@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from sizing.launch import shell
 from sizing.launch.flags import Word, engine_names, flags_of
@@ -52,13 +53,34 @@ def engine_of(container: Container) -> tuple[str, int] | None:
     if found is not None or container.keyed:
         return found or ("vllm", 0)
     own = not container.words or container.words[0].text.startswith("-")
-    imaged = _image_of(container.image) if own else None
+    imaged = _runs(container.image) if own else None
     return None if imaged is None else (imaged, 0)
 
 
-def _image_of(image: str) -> str | None:
+class Image(NamedTuple):
+    """A container image: its repository without the registry's port, and its tag; empty without one."""
+
+    repository: str
+    tag: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the repository."""
+        return self.repository.rpartition("/")[2]
+
+
+def image_of(text: str) -> Image:
+    """The image that a text names: `registry:5000/vllm:v0.9.2@sha256:...`; a port is no tag, and a digest none either."""
+    folders, slash, named = text.partition("@")[0].rpartition("/")
+    name, _, tag = named.partition(":")
+    return Image(f"{folders}{slash}{name}", tag)
+
+
+def _runs(text: str) -> str | None:
     """The engine of a container image, by its name; None for any other."""
-    return next((name for name in engine_names() if any(part in image for part in flags_of(name).images)), None)
+    image = image_of(text)
+    runs = (name for name in engine_names() if any(part in image.repository for part in flags_of(name).images))
+    return next(runs, image.name if image.name in engine_names() else None)
 
 
 def _within(container: Container) -> tuple[Word, ...] | None:
@@ -88,7 +110,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
         found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:
         return found if _named(words) else None
-    images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _image_of(word.text))
+    images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _runs(word.text))
     at = next(images, None)
     if at is None:
         return None

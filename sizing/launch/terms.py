@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sizing.launch.flags import Dialect, ReadArgs, StatedTerm, Terms, Value
+from sizing.launch.arguments import ReadArgs, StatedTerm
+from sizing.launch.flags import Dialect, Terms, Value
 from sizing.model.architecture import SIZES, Layout
 from sizing.specs.errors import InputError
 from sizing.specs.launch import SIZES as SIZE_TERMS
@@ -19,7 +20,7 @@ from sizing.specs.workload import ImageLimit
 # Terms that are fields of a workload's serving, as they are.
 SERVED: tuple[Term, ...] = (
     "memory_fraction", "max_model_len", "max_num_batched_tokens", "kv_cache_bytes", "max_total_tokens", "enforce_eager",
-    "cpu_offload_gb", "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size",
+    "cpu_offload_gb", "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "redundant_experts",
 )  # fmt: skip
 SWITCHED = ("enforce_eager", "language_model_only")  # written where they are on
 
@@ -41,6 +42,8 @@ def terms_of(launched: Launched, dialect: Dialect) -> Terms:
         value = getattr(serving, term)
         if value is not None and (term not in SWITCHED or value):
             terms[term] = value
+    if serving.redundant_experts is not None and dialect.writes("eplb"):
+        terms["eplb"] = True
     if serving.max_num_seqs is not None:
         terms["max_num_seqs"] = serving.max_num_seqs * (
             _ranks(launched) if dialect.engine.sequences_of == "replica" else 1
@@ -111,7 +114,7 @@ class OfNodes(NamedTuple):
 def of_nodes(layout: Layout, nodes: int, dialect: Dialect) -> OfNodes:
     """What the nodes of a replica state. Raises InputError for a layout that the engine version starts on one node alone."""
     engine, ranks = dialect.engine, nodes * layout.dp // math.gcd(nodes, layout.dp)
-    if nodes == 1:
+    if nodes == 1 or engine.launcher:
         return OfNodes({})
     if layout.dp > 1 and dialect.writes("dp_local") and ranks == layout.dp:  # whole ranks on each node
         local = layout.dp // nodes
@@ -124,7 +127,7 @@ def of_nodes(layout: Layout, nodes: int, dialect: Dialect) -> OfNodes:
     if engine.cluster is not None and layout.dp == 1:
         return OfNodes({"executor": "ray"})
     what = f"{dialect.title} {dialect.version} has no flags to start a replica of {layout} on {nodes} nodes"
-    raise InputError(what, field="deploy", allowed="a layout within a node; vllm or sglang")
+    raise InputError(what, field="deploy", allowed="a layout within a node, or another version")
 
 
 def _ways(way: str | None, dialect: Dialect) -> Terms:
@@ -181,7 +184,7 @@ def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> di
     given = {term: stated.value for term, stated in read.terms.items()}
     sizes, replicas = _sizes(read.terms, dialect, experts=experts, file=file)
     served = (*SERVED, "limit_mm_per_prompt")
-    serving: dict[str, Any] = {**sizes, **{name: given[name] for name in served if given.get(name, False) is not False}}
+    serving: dict[str, Any] = {**sizes, **{name: given[name] for name in served if given.get(name)}}
     if "max_num_seqs" in given:
         ranks = sizes["dp"] * replicas if dialect.engine.sequences_of == "replica" else 1
         serving["max_num_seqs"] = max(1, int(given["max_num_seqs"]) // ranks)

@@ -9,6 +9,7 @@ from sizing.formats.ci import Remark
 from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import money, number, percent, plural
 from sizing.launch.check import Checked
+from sizing.launch.existing import COMMAND
 from sizing.launch.terms import layout_of
 from sizing.report.parts import screen
 from sizing.specs.workload import LATENCIES
@@ -159,7 +160,9 @@ def _change(old: float | None, new: float | None) -> float | None:
 def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
     """The findings for continuous integration, each with its file and line."""
     return tuple(
-        Remark(each.name, f.rule, f.level, f.message, f.file, f.line) for each in checked for f in each.findings
+        Remark(each.name, f.rule, f.level, f.message, None if f.file == COMMAND else f.file, f.line, number)
+        for number, each in enumerate(checked)
+        for f in each.findings
     )
 
 

@@ -291,6 +291,7 @@ class EngineSettings(Spec):
     running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
     still cut to their window, or kept in full. `window_share`: tokens of a pool for windows for each of the pool beside it, None where layers share one. An `encoder` of images is split over TP, or whole on each GPU. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
     `auto_cache` is the format of a cache that neither the user nor the checkpoint states, None for the activations'.
+    Attention data parallelism of an engine has `attention_ranks` of any number, or one for each GPU of a stage; `expert_ranks` alike.
     `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
     is longer. `older_experts`: kernels of experts are older than the measured ones. Inputs of products in formats that are `quantised_apart` have a kernel of their own for it, even where others' have not.
@@ -335,6 +336,8 @@ class EngineSettings(Spec):
     collectives: Literal["custom", "nccl"]
     context_parallel: Flag = False
     decode_context_parallel: Flag = False
+    attention_ranks: Literal["any", "one_or_all"]
+    expert_ranks: Literal["any", "one_or_all"]
     all2all_backend: All2All = "allgather"
     expert_imbalance: Imbalance | None = None
     uneven_experts: Flag = False

@@ -325,6 +325,7 @@ class AssumedEfficiency(Sourced):
     """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
 
     architecture: Text
+    vendor: Text
     borrowed_from: Text
     efficiency: tuple[EfficiencyRow, ...]
 

@@ -30,7 +30,7 @@ Term = Literal[
     "precision", "prefix_caching", "no_prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers", "limit_mm_per_prompt",
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
     "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
-    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend",
+    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts",
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
@@ -82,7 +82,10 @@ class EngineFlag(Spec):
 
 
 class EngineSettingsFile(Spec):
-    """An engine's own file of settings: the flags that name it, newest first, and the name that is written."""
+    """An engine's own file of settings: the flags that name it, newest first, and the name that is written.
+
+    Where no flag has a key in it, its keys are the flags themselves, without hyphens before them.
+    """
 
     flags: tuple[Text, ...]
     flag_until: Words
@@ -97,12 +100,19 @@ class Cluster(Spec):
 
 
 class IgnoredFlags(Spec):
-    """Flags, and keys of files and JSON values, that change nothing that is predicted: with a value, a JSON object, or none."""
+    """Flags, and keys of files and JSON values, that change nothing that is predicted: with a value, a JSON object, or none.
+
+    Of `limited` flags and keys that holds for these values alone, and any other is a fault. The `of_model` override keys of the
+    model's config.json, of which those of `model_keys` change nothing.
+    """
 
     values: tuple[Text, ...] = ()
     objects: tuple[Text, ...] = ()
     switches: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
+    limited: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
+    of_model: tuple[Text, ...] = ()
+    model_keys: tuple[Text, ...] = ()
 
 
 class EngineFlags(Sourced):
@@ -112,7 +122,7 @@ class EngineFlags(Sourced):
     `tp_counts` says whether TP counts the GPUs of attention or of a whole stage, `sequences_of` whose running sequences are bounded, and
     `adapters` are the engine's own slots and rank where only that there are some is said. One that `holds_longest` starts only where
     its cache holds the longest sequence. Nodes of an instance meet at the first one's `head_port`, where the address states one, or
-    in a `cluster`.
+    in a `cluster`; or one `launcher`, which takes {nodes}, {node_gpus} and all {gpus}, starts a process for each GPU of all nodes.
     """
 
     name: Text
@@ -129,12 +139,17 @@ class EngineFlags(Sourced):
     health: Text
     head_port: PositiveInt | None = None
     cluster: Cluster | None = None
+    launcher: tuple[Text, ...] = ()
     adapters: Lora
     holds_longest: Flag = False
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags
     note: Text | None = None
+
+    def states(self, term: Term) -> bool:
+        """Whether any version has a flag that states a term; else the engine chooses by itself."""
+        return any(row.term == term for row in self.flags)
 
 
 class BenchmarkTool(Spec):

@@ -94,6 +94,7 @@ def test_no_more_is_read_than_is_asked_for(tmp_path: Path) -> None:
         ("2,1,1.5", ["output_tokens", "'1.5'", "whole"]),
         ("2,,1", ["input_tokens", "''"]),
         ("2,1", ["2 of 3 cells"]),
+        ("2,1,1,1", ["has 4 cells, and the header 3"]),
         ("2,1e12,1", ["input_tokens", "'1e12'"]),
         ("1e11,1,1", ["arrival_s", "'1e11'", "too large", "at most 1e+10 s"]),
         ("4e7,1,1", ["arrival_s", "'4e7'", "11,111 h after the first request", "8,784 h"]),  # 4e7 / 3600

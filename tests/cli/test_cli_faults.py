@@ -422,6 +422,16 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(
     assert told.startswith(f"{option}: estimate has no such option") and told.endswith(f"did you mean {meant}?")
 
 
+def test_two_loads_are_told_without_a_word_of_what_nobody_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    (told,) = faults(capsys, "simulate", *LLAMA, *LENGTHS, "--rps", "1", "--concurrency", "2")
+    assert told.startswith("--rps, --concurrency: state exactly one of")
+
+
+@pytest.mark.parametrize("command", [["deploy", *LLAMA, *SERVED], ["init", "--answers", "-"]])
+def test_an_output_without_a_name_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert faults(capsys, *command, "-o", "") == ["--output: names no file; allowed: a file to write"]
+
+
 def test_no_option_is_offered_that_the_command_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = faults(capsys, "memory", *LLAMA, "--request-rate", "1")
     assert "--rps" not in told

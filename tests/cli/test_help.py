@@ -106,6 +106,7 @@ def test_commands_options_and_names_complete() -> None:
     assert completed("estimate", "-g", "l4,h100-s") == ["l4,h100-sxm"]  # of a list the last name
     assert set(completed("estimate", "-g", "")) == {*GPUS.ids, "all"}
     assert completed("memory", "-m", "llama-3.1-7") == ["llama-3.1-70b"]
+    assert completed("completion", "") == ["bash", "zsh", "fish", "man"]
     assert "speculative" in completed("explain", "") and "chat" in completed("estimate", "")
     assert "assistant-and-search" in completed("plan", "") and "assistant-and-search" not in completed("estimate", "")
     assert completed("cost", "chat", "--own", "hgx-h2") == ["hgx-h200"]
@@ -135,7 +136,7 @@ def test_completing_loads_no_numpy_and_no_yaml(line: list[str]) -> None:
 
 def test_an_unknown_shell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "bsh"]) == 2
-    assert capsys.readouterr().err == "llmsize: 'bsh' is no shell; allowed: bash, zsh, fish; did you mean bash?\n"
+    assert capsys.readouterr().err == "llmsize: 'bsh' is no shell; allowed: bash, zsh, fish, man; did you mean bash?\n"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
@@ -152,6 +153,7 @@ def test_the_manual_page_has_the_help_of_every_command(capsys: pytest.CaptureFix
     assert run(["completion", "man"]) == 0
     page = capsys.readouterr().out
     assert page.startswith(".TH LLMSIZE 1")
+    assert "llmsize \\- how many GPUs an LLM service needs" in page
     sections = page.split("\n.SS ")
     assert [section.partition("\n")[0] for section in sections[1:]] == [
         name for names in GROUPS.values() for name in names

@@ -245,6 +245,36 @@ def test_bad_input_is_annotated_too(tmp_path: Path, capsys: pytest.CaptureFixtur
     captured = capsys.readouterr()
     assert code == 2 and f"::error file={path},line=2," in captured.out
     assert "did you mean --max-num-seqs?" in captured.err
+    assert "::--max-num-seq: is not known of vLLM" in captured.out and "did you mean --max-num-seqs?" in captured.out
+    line = "vllm serve llama-3.1-8b --max-num-seq 3"
+    assert run(["check", line, *CHAT, "-g", "l4", "--replicas", "1", "--format", "github"]) == 2
+    assert capsys.readouterr().out.startswith(
+        "::error title=input%3A input::--max-num-seq"
+    )  # a command line is no file
+
+
+def test_deployments_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.yaml"
+    one = OWN[OWN.index("- name") : OWN.index("demand:")].replace("  reserved_gpus: 1\n", "")
+    path.write_text(OWN.replace("  reserved_gpus: 1\n", one).replace("policy: {max_gpus: 8}", ""), encoding="utf-8")
+    code, out = said(capsys, str(path), "--format", "github", "--no-verify")
+    assert (code, out) == (0, "chat: passes\nchat: passes\n")
+    assert len(ElementTree.fromstring(said(capsys, str(path), "--format", "junit", "--no-verify")[1])) == 2
+
+
+def test_flags_that_are_said_to_change_nothing_stand_in_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm serve llama-3.1-8b --my-plugin 3"
+    assert run(["check", line, *CHAT, "-g", "l4", "--replicas", "1", "--ignore-flags", "my_plugin,--other"]) == 2
+    assert capsys.readouterr().err == "llmsize: --ignore-flags: --other: is in no command, under this name\n"
+
+
+def test_pods_without_gpus_are_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "k.yaml"
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - command: [vllm, serve, llama-3.1-8b]\n", encoding="utf-8"
+    )
+    (found,) = check(str(path), demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    assert [each.level for each in found.findings if each.rule == "gpus"] == ["warning"]
 
 
 def test_a_baseline_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

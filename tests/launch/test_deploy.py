@@ -172,10 +172,39 @@ def test_a_replica_of_a_rack_takes_its_trays() -> None:
     assert "counts on nodes of a replica that NVLink" in text
 
 
+def test_one_launcher_starts_an_instance_of_tensorrt_llm_on_all_its_nodes() -> None:
+    script = " ".join(deploy(deepseek("tensorrt-llm", tp=1, dp=16, ep=16), "trtllm").text.replace("\\\n", " ").split())
+    assert (
+        "srun --nodes 2 --ntasks 16 --ntasks-per-node 8 --mpi=pmix trtllm-llmapi-launch trtllm-serve deepseek" in script
+    )
+    assert "in a folder that all nodes share" in script and "HEAD" not in script
+    with pytest.raises(
+        InputError, match="16 GPUs takes 2 nodes, which a kubernetes file does not state; allowed: trtllm"
+    ):
+        deploy(deepseek("tensorrt-llm", tp=1, dp=16, ep=16), "kubernetes")
+
+
+@pytest.mark.parametrize(
+    ("engine", "sizes", "why"),
+    [
+        ("tensorrt-llm", {"tp": 4, "dp": 4, "ep": 16}, "splits attention over all 16 GPUs of a stage or over none, not over 4"),
+        ("vllm", {"tp": 8, "dp": 2, "ep": 8}, "spreads experts over all 16 GPUs of a stage or over none, not over 8"),
+    ],
+)  # fmt: skip
+def test_a_layout_that_an_engine_has_no_words_for_is_no_answer(engine: str, sizes: dict[str, int], why: str) -> None:
+    (refused,) = deepseek(engine, **sizes).refusals
+    assert why in refused.detail
+
+
 @pytest.mark.parametrize("target", ["kserve", "compose"])
 def test_targets_of_one_node_say_so(target: str) -> None:
     with pytest.raises(InputError, match=f"a replica of 16 GPUs takes 2 nodes, which a {target} file does not state"):
         deploy(deepseek(tp=8, pp=2), target)
+    pools = sizing.ask(
+        model="deepseek-v3", gpu="h100-sxm", isl=1000, osl=200, rps=1, disaggregate="prefill=1xtp8pp2,decode=1xtp8pp4"
+    )  # fmt: skip
+    with pytest.raises(InputError, match="a replica of 32 GPUs takes 4 nodes"):
+        deploy(sizing.estimate(pools, simulated=False, relaxed=False), target)
 
 
 def test_what_spreads_requests_over_replicas_is_said() -> None:

@@ -319,6 +319,10 @@ def test_nodes_of_one_instance_are_one_replica(tmp_path: Path) -> None:
         (f"python -m sglang.lanch_server --model {MODEL}", "did you mean sglang.launch_server?"),
         ("sglang serve --model-path " + MODEL + " --attn-dp-size 3 --tp-size 8", "are not divided by 3"),
         ("trtllm-serve " + MODEL + " --config missing.yaml", "'missing.yaml' is not here"),
+        (f"vllm serve {MODEL} --hf-overrides '{{\"num_hidden_layers\": 8}}'", "num_hidden_layers: is another model than the checkpoint's"),
+        (f"sglang serve --model {MODEL} --json-model-override-args '{{\"hidden_size\": 8}}'", "hidden_size: is another model"),
+        (f"vllm serve {MODEL} --dtype float32", "--dtype: float32 changes what is predicted, and is not read; allowed: auto, half"),
+        (f"vllm serve {MODEL} --num-gpu-blocks-override=64", "64 changes what is predicted"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(line: str, words: str) -> None:
@@ -527,8 +531,131 @@ def test_flags_of_another_version_are_refused() -> None:
 
 def test_a_flag_may_be_said_to_change_nothing() -> None:
     line = f"vllm serve {MODEL} --my-plugin x -tp 2"
-    found = only(existing(line, Filled(gpu="h100-sxm", replicas=1, ignored=frozenset({"--my-plugin"})))).launched
-    assert layout_of(found).tp == 2
+    found = only(existing(line, Filled(gpu="h100-sxm", replicas=1, ignored=frozenset({"--my-plugin"}))))
+    assert layout_of(found.launched).tp == 2 and found.passed == {"--my-plugin"}
+    (told,) = faults(
+        f"vllm serve {MODEL} --tensor-parallel-size 2", ON_ONE._replace(ignored=frozenset({"--tensor-parallel-size"}))
+    )
+    assert "--tensor-parallel-size: changes what is predicted" in told
+
+
+ON_ONE = Filled(gpu="h100-sxm", replicas=1)
+
+
+@pytest.mark.parametrize(
+    "flags", ["--dtype auto", '--hf-overrides \'{"rope_scaling": {"factor": 2.0}}\'', "--cpu-offload-gb 0"]
+)
+def test_flags_that_change_nothing_with_these_values_are_read_over(flags: str) -> None:
+    assert (
+        only(existing(f"vllm serve {MODEL} {flags}", ON_ONE)).launched
+        == only(existing(f"vllm serve {MODEL}", ON_ONE)).launched
+    )
+
+
+FLAGS = """\
+# of vllm serve
+model: meta-llama/Llama-3.1-70B-Instruct
+tensor-parallel-size: 4
+max_model_len: 8k
+gpu-memory-utilization: 0.90
+enforce-eager: true
+enable-prefix-caching: false
+speculative-config: {method: ngram, num_speculative_tokens: 3}
+"""
+
+
+def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> None:
+    """It stands beside the script, in a heredoc, or in a ConfigMap of the same file; its lines are those of faults."""
+    (tmp_path / "config.yaml").write_text(FLAGS, encoding="utf-8")
+    starts = "vllm serve -tp 2 --config config.yaml\n"
+    beside = only(existing(written(tmp_path, starts, "run.sh"), ON_ONE)).launched
+    assert (beside.serving.tp, beside.serving.max_model_len, beside.serving.memory_fraction) == (2, 8000, 0.9)
+    assert beside.serving.enforce_eager and beside.serving.prefix_caching is None and beside.speculative is not None
+    here = f"cat > flags.yaml <<EOF\n{FLAGS}EOF\nvllm serve --config=flags.yaml --tensor-parallel-size 2\n"
+    assert only(existing(written(tmp_path, here, "here.sh"), ON_ONE)).launched == beside
+    indented = "".join(f"    {line}\n" for line in FLAGS.splitlines())
+    mapped = f"kind: ConfigMap\ndata:\n  config.yaml: |\n{indented}---\nkind: Pod\nspec:\n  containers:\n  - image: {IMAGE}\n    args: [--config, /etc/x/config.yaml]\n"
+    found = only(existing(written(tmp_path, mapped, "k.yaml"), Filled(gpu="h100-sxm")))
+    assert found.launched.serving.tp == 4 and found.lines["tp"] == 6
+    (told,) = faults(written(tmp_path, here.replace("enforce-eager", "enforce-eagr"), "here.sh"), ON_ONE)
+    assert "here.sh:7: --enforce-eagr: is not known" in told
+    (tmp_path / "config.yaml").write_text("config: config.yaml\n", encoding="utf-8")
+    (told,) = faults(written(tmp_path, starts, "run.sh"), ON_ONE._replace(model=MODEL))
+    assert "config.yaml:1: --config: 'config.yaml' is not here" in told
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("registry.example:5000/vllm:0.9", "0.9"),
+        ("registry.example:5000/vllm/vllm-openai:v0.9.2@sha256:0a", "0.9.2"),
+        ("registry.example:5000/vllm/vllm-openai", "0.33.0"),
+        ("mirror/own-vllm-openai-build:7.1", "0.33.0"),
+    ],
+)
+def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: str, tmp_path: Path) -> None:
+    text = f"kind: Pod\nspec:\n  containers:\n  - image: {image}\n    args: [--model, {MODEL}]\n"
+    found = only(existing(written(tmp_path, text), Filled(gpu="h100-sxm")))
+    assert found.launched.serving.engine == f"vllm:{version}"
+    assert bool(found.assumed[0].startswith("vLLM 0.33.0")) == (version == "0.33.0")
+
+
+def test_manifests_of_a_list_are_each_their_own_and_pods_of_a_job_are_replicas(tmp_path: Path) -> None:
+    pod = f"{{spec: {{containers: [{{image: '{IMAGE}', args: [--model, {MODEL}], resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]}}}}"
+    text = f"""\
+apiVersion: v1
+kind: List
+items:
+- {{apiVersion: apps/v1, kind: Deployment, metadata: {{name: one}}, spec: {{replicas: 2, template: {pod}}}}}
+- {{apiVersion: batch/v1, kind: Job, metadata: {{name: two}}, spec: {{parallelism: 5, template: {pod}}}}}
+"""
+    found = existing(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    assert [(each.launched.name, each.launched.replicas, each.lines["replicas"]) for each in found] == [
+        ("one", 2, 4),
+        ("two", 5, 5),
+    ]
+    assert not any(each.unreserved for each in found)
+    bare = text.replace("{limits: {nvidia.com/gpu: 1}}", "{}")
+    assert all(each.unreserved for each in existing(written(tmp_path, bare), Filled(gpu="h100-sxm")))
+
+
+LLM_SERVICE = """\
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+metadata: {name: chat}
+spec:
+  model: {uri: "hf://meta-llama/Llama-3.1-70B-Instruct", name: chat}
+  replicas: 2
+  parallelism: {tensor: 4}
+  template:
+    containers:
+    - name: sidecar
+      args: [--port, "1"]
+    - name: main
+      image: ghcr.io/llm-d/llm-d:v0.2.0
+      env: [{name: VLLM_ADDITIONAL_ARGS, value: "--max-model-len 16384 --kv-cache-dtype fp8"}]
+      resources: {limits: {nvidia.com/gpu: "4"}}
+"""
+
+
+def test_a_service_of_llm_d_says_its_flags_without_a_command(tmp_path: Path) -> None:
+    on = Filled(gpu="h100-sxm")
+    found = only(existing(written(tmp_path, LLM_SERVICE), on)).launched
+    assert (found.model, found.replicas, found.reserved_gpus, found.role) == (MODEL, 2, 4, "whole")
+    assert (found.serving.tp, found.serving.max_model_len, found.kv_precision) == (4, 16384, "fp8")
+    bare = LLM_SERVICE[: LLM_SERVICE.index("  template:")]
+    found = only(existing(written(tmp_path, bare), on)).launched
+    assert (found.model, found.replicas, found.serving.tp, found.reserved_gpus) == (MODEL, 2, 4, None)
+    pools = f"{bare}  prefill:\n    parallelism: {{tensor: 2}}\n"
+    found_ = [each.launched for each in existing(written(tmp_path, pools), on)]
+    assert {(each.role, each.replicas, each.serving.tp) for each in found_} == {("prefill", 1, 2), ("decode", 2, 4)}
+    wide = (
+        bare.replace("Llama-3.1-70B-Instruct", "x")
+        .replace("meta-llama/x", "deepseek-ai/DeepSeek-R1")
+        .replace("{tensor: 4}", "{data: 16, dataLocal: 8, expert: true}")
+    )
+    (found,) = existing(written(tmp_path, wide), on)
+    assert (layout_of(found.launched).dp, layout_of(found.launched).ep, found.nodes) == (16, 16, 2)
 
 
 def test_all_that_is_missing_is_asked_for_in_one_message(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 import sizing
 from sizing.catalog import profiles
+from sizing.launch.arguments import Source, read
 from sizing.launch.deploy import ENGINES, WRITERS, deploy
 from sizing.launch.existing import Filled
-from sizing.launch.flags import Dialect, Source, Word, dialect_of, read, write
+from sizing.launch.flags import Dialect, Word, dialect_of, write
 from sizing.launch.terms import data_of, layout_of, terms_of
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Launched
@@ -120,6 +121,7 @@ WORKLOADS = {
     "drafts": f"{SMALL}optimisations: {{speculative: 'ngram:4@0.5'}}\n",
     "adapters": f"{SMALL}optimisations: {{lora: 8x16}}\n",
     "pools": f"{SMALL}optimisations: {{disaggregate: {{prefill: {{tp: 1, replicas: 1}}, decode: {{tp: 2, replicas: 2}}}}}}\n",
+    "redundant experts": f"{EXPERT}serving: {{tp: 1, dp: 4, ep: 4, redundant_experts: 4}}\n",
     "nodes": f"{SMALL.replace('llama-3.1-8b', 'deepseek-v3')}serving: {{tp: 8, pp: 2}}\n",
     "nodes of ranks": f"{SMALL.replace('llama-3.1-8b', 'deepseek-v3')}serving: {{tp: 1, dp: 16, ep: 16}}\n",
 }  # fmt: skip
@@ -127,9 +129,10 @@ OF_ENGINE = {
     name: [target for target in WRITERS if ENGINES.get(target, name) == name]
     for name in ("vllm", "vllm:0.10.2", "sglang", "tensorrt-llm")
 } | {"vllm:0.10.2": ["vllm", "kubernetes"]}
-# What no command of a target, or of an engine, says.
-UNWRITTEN = {("nodes", "tensorrt-llm"), ("nodes of ranks", "tensorrt-llm")}
+# What no file of a target says: of an instance over several nodes; of TensorRT-LLM's, which one launcher starts, no manifest at all.
 WITHIN_A_NODE = ("kserve", "compose")
+OF_NO_MANIFEST = ("tensorrt-llm",)
+UNWRITTEN = {("redundant experts", "tensorrt-llm")}
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +155,9 @@ def test_what_deploy_writes_checks_without_a_word_more(
     assert best is not None
     for number, target in enumerate(OF_ENGINE[engine]):
         path = tmp_path / f"k{('', '.yaml', '.sh', '.txt')[number % 4]}"
-        if (name, engine) in UNWRITTEN or (name.startswith("nodes") and target in WITHIN_A_NODE):
-            with pytest.raises(InputError, match="nodes"):
+        unstated = WITHIN_A_NODE if engine not in OF_NO_MANIFEST else (*WITHIN_A_NODE, "kubernetes")
+        if (name.startswith("nodes") and target in unstated) or (name, engine) in UNWRITTEN:
+            with pytest.raises(InputError, match=r"nodes|has no flag"):
                 deploy(outcome, target)
             continue
         path.write_text(deploy(outcome, target).text, encoding="utf-8")

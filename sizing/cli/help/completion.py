@@ -67,8 +67,9 @@ def command(
 
         print_text(manual(typer.main.get_command(application())))
     elif shell not in SCRIPTS or line:
-        near = nearest(shell, list(SCRIPTS))
-        raise InputError(f"{' '.join([shell, *(line or ())])!r} is no shell", allowed=", ".join(SCRIPTS), nearest=near)
+        known = (*SCRIPTS, MAN)
+        what = f"{' '.join([shell, *(line or ())])!r} is no shell"
+        raise InputError(what, allowed=", ".join(known), nearest=nearest(shell, known))
     else:
         print_text(SCRIPTS[shell].rstrip("\n"))
 
@@ -110,7 +111,7 @@ def _subjects(name: str) -> Iterator[str]:
     elif name == "explain":
         yield from _names("topic")
     elif name == "completion":
-        yield from SCRIPTS
+        yield from (*SCRIPTS, MAN)
     elif name == "schema":
         from sizing.report.schemas import names
 

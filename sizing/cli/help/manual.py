@@ -22,7 +22,7 @@ def manual(app: Any) -> str:
 
 def _lines(app: Any) -> Iterator[str]:
     yield f'.TH LLMSIZE 1 "" "llmsize {__version__}" "User Commands"'
-    yield from (".SH NAME", "llmsize \\- " + _escaped(str(app.help).rstrip(".").lower()))
+    yield from (".SH NAME", "llmsize \\- " + _escaped(f"{app.help[:1].lower()}{app.help[1:]}".rstrip(".")))
     yield from (".SH SYNOPSIS", ".B llmsize", ".I COMMAND", "[\\fIOPTIONS\\fR]")
     for group, names in GROUPS.items():
         yield f".SH {_escaped(group).upper()}"

@@ -1,0 +1,377 @@
+"""The words after an engine's command, its variables and its file of settings, read to the terms that they state."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from sizing.catalog.files import expanded, is_file, read_text
+from sizing.catalog.yaml import Spot, documents, scalar
+from sizing.launch.flags import Dialect, Value, Word
+from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
+from sizing.specs.units import printable
+
+_SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}  # as vLLM reads them
+_SIZED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])\Z")
+
+
+class StatedTerm(NamedTuple):
+    """A term as it was read: its value, and the line and the flag that state it."""
+
+    value: Value
+    line: int | None
+    flag: str
+
+
+@dataclass(slots=True)
+class ReadArgs:
+    """What the arguments of an engine state, and the faults of those that are not known.
+
+    `open` are terms that are stated, and left to the engine: a length that is `auto`. Of what is stated `again` with another
+    value the last statement holds, as for the engines. Flags that are `passed` over were read as changing nothing, as the user says.
+    """
+
+    model: StatedTerm | None = None
+    terms: dict[Term, StatedTerm] = field(default_factory=dict)
+    open: set[Term] = field(default_factory=set)
+    again: list[StatedTerm] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    passed: set[str] = field(default_factory=set)
+
+    def under(self, file: ReadArgs) -> None:
+        """Take what a file of flags states beside; the command's own flags win."""
+        self.model = self.model or file.model
+        self.open |= file.open - self.terms.keys()
+        self.terms = {**{term: each for term, each in file.terms.items() if term not in self.open}, **self.terms}
+        self.again += file.again
+        self.faults += file.faults
+        self.passed |= file.passed
+
+
+class Source(NamedTuple):
+    """Where arguments stand: the file, its variables, its other files by name, and flags that the user says change nothing.
+
+    Files that it does not hold are looked for in the `folder` in which a command runs; None where that is another machine's.
+    """
+
+    file: str
+    variables: Mapping[str, str] = {}
+    files: Mapping[str, tuple[str, int]] = {}
+    ignored: frozenset[str] = frozenset()
+    folder: Path | None = None
+
+
+def read(dialect: Dialect, words: Sequence[Word], source: Source) -> ReadArgs:
+    """The terms that the words after an engine's command state. Unknown flags are faults, each with its line."""
+    reader = _Reader(dialect, source, tuple(_substituted(words, source.variables)))
+    reader.read()
+    return reader.found
+
+
+def _is_number(text: str) -> bool:
+    return not isinstance(scalar(text), str) and text not in ("-", "")
+
+
+def _plain(flag: str) -> str:
+    """A flag as engines compare it: hyphens and underscores alike."""
+    return flag.replace("_", "-")
+
+
+def _among(flag: str, flags: Iterable[str]) -> bool:
+    return _plain(flag) in map(_plain, flags)
+
+
+def _is_number_within(value: object, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= most
+
+
+def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
+    """What the value of a flag must be, in words and as a test; None where any will do."""
+    if row.switch:
+        return "true or false", lambda value: isinstance(value, bool)
+    if row.term in COUNTS:
+        return "a whole number above 0", lambda value: isinstance(value, int) and _is_number_within(value, math.inf)
+    if row.term in SHARES:
+        return "a share above 0 and at most 1", lambda value: _is_number_within(value, 1)
+    return None
+
+
+# Kinds of flags that state no term, by what follows them.
+SWITCH, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = (
+    "switch",
+    "value",
+    "object",
+    "override",
+    "model",
+    "file",
+    "unread",
+)
+
+
+class _Place(NamedTuple):
+    """Where a value is stated: its line, and the flag, key or variable."""
+
+    line: int | None
+    name: str
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The words of a command, read from the first on; `at` is the next."""
+
+    dialect: Dialect
+    source: Source
+    words: tuple[Word, ...]
+    at: int = 0
+    found: ReadArgs = field(default_factory=ReadArgs)
+    passed: dict[str, str] = field(default_factory=dict)
+    beside: list[ReadArgs] = field(default_factory=list)  # files of flags
+
+    def read(self) -> None:
+        engine, file = self.dialect.engine, self.dialect.engine.file
+        kinds = {
+            SWITCH: engine.ignored.switches, VALUE: (*engine.ignored.values, *engine.ignored.limited), OBJECT: engine.ignored.objects,
+            OVERRIDE: engine.ignored.of_model, MODEL: engine.model_flags, FILE: () if file is None else file.flags, UNREAD: self.source.ignored,
+        }  # fmt: skip
+        self.passed = {_plain(flag): kind for kind, flags in kinds.items() for flag in flags}
+        open_ended = False  # after a flag that may have several values
+        while self.at < len(self.words):
+            word = self.words[self.at]
+            self.at += 1
+            if word.text.startswith("-") and not _is_number(word.text):
+                open_ended = self._flag(word)
+            elif self.found.model is None:
+                self.found.model = StatedTerm(word.text, word.line, "model")
+            elif not open_ended and word.text.strip():
+                self._fault("is no flag", _Place(word.line, printable(word.text)))
+        for name, text in self.source.variables.items():
+            for row in self.dialect.rows:
+                if row.env == name:
+                    self._note(row, text, _Place(None, name))
+        for below in self.beside:
+            self.found.under(below)
+
+    def _fault(self, message: str, place: _Place, allowed: str | None = None, near: str | None = None) -> None:
+        self.found.faults.append(Fault(message, self.source.file, place.line, place.name, allowed, near))
+
+    def _take(self, term: Term, value: Value, place: _Place) -> None:
+        """Note a term; the last statement of it holds."""
+        stated, before = StatedTerm(value, place.line, place.name), self.found.terms.get(term)
+        if before is not None and before.value != value:
+            self.found.again.append(stated)
+        self.found.terms[term] = stated
+
+    def _value(self) -> Word | None:
+        """The next word where it is a value."""
+        if self.at >= len(self.words):
+            return None
+        word = self.words[self.at]
+        if word.text.startswith("-") and not _is_number(word.text):
+            return None
+        self.at += 1
+        return word
+
+    def _flag(self, word: Word) -> bool:
+        """Read one flag with its value; True where more values may follow."""
+        name, marked, text = word.text.partition("=")
+        base, _, path = name.partition(".")
+        kind, place = self.passed.get(_plain(base)), _Place(word.line, name)
+        rows = [row for row in self.dialect.rows if not kind and _among(base, (*row.flags, *row.off))]
+        switch = bool(rows) and not rows[0].takes_value and rows[0].key is None
+        if kind == UNREAD:
+            self._pass(base, place)
+        if switch:
+            self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
+        if switch or kind == SWITCH or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal()):  # -O3 is -O 3
+            return False
+        following = Word(text, word.line) if marked else self._value() if rows or kind else None
+        if not rows and kind is None:
+            self._unknown(place)  # whether a value follows is not known
+        elif following is None and kind != UNREAD:
+            self._fault("has no value", place)
+        elif following is not None and kind == MODEL:
+            self.found.model = StatedTerm(following.text, word.line, name)
+        elif following is not None and kind == FILE:
+            self._settings(following.text, place)
+        elif following is not None and kind == VALUE:
+            self._limited(name, following.text, place)
+        elif following is not None and (kind in (OBJECT, OVERRIDE) or (rows and rows[0].key is not None)):
+            self._object(rows, following.text, path, place)
+        elif following is not None and rows:
+            self._note(rows[0], following.text, place)
+        return not rows and not (marked and kind is None)
+
+    def _pass(self, flag: str, place: _Place) -> None:
+        """Pass a flag over as the user says; one that states what is predicted is a fault."""
+        self.found.passed.add(_plain(flag))
+        if any(_among(flag, (*row.flags, *row.off)) for row in self.dialect.engine.flags):
+            self._fault("changes what is predicted", place, "--ignore-flags without it")
+
+    def _limited(self, name: str, text: object, place: _Place) -> None:
+        """Note a value beside those for which a flag, or a key, changes nothing."""
+        limited = self.dialect.engine.ignored.limited
+        known = next((limited[each] for each in limited if _plain(each) == _plain(name)), None)
+        if known is not None and str(text) not in known:
+            allowed = ", ".join(known) or "--ignore-flags with its name, where it changes nothing"
+            self._fault(f"{printable(str(text))} changes what is predicted, and is not read", place, allowed)
+
+    def _note(self, row: EngineFlag, text: object, place: _Place) -> None:
+        """Note the value of a flag, a key or a variable in our words."""
+        written = str(text)
+        if written in row.unknown:
+            self.found.open.add(row.term)
+            return
+        if row.values:
+            ours = {theirs: word for word, theirs in row.values.items()} | row.also
+            if written in ours:
+                self._take(row.term, ours[written], place)
+                return
+            known = [*ours, *row.unknown]
+            self._fault(f"{written!r} is not known", place, ", ".join(known), nearest(written, known))
+            return
+        sized = _SIZED.match(written) if row.term in TOKENS else None
+        value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
+        wanted = _expected(row)
+        if wanted is not None and "$" in written:
+            self._fault(f"is set by {printable(written)}, which the file does not state", place, wanted[0])
+        elif wanted is not None and not wanted[1](value):
+            self._fault(f"must be {wanted[0]}, not {written!r}", place)
+        elif isinstance(value, (str, int, float)):
+            self._take(row.term, value, place)
+        else:
+            self._fault(f"{written!r} is no value", place)
+
+    def _unknown(self, place: _Place) -> None:
+        """Note a flag that the version does not have, or that is not known at all."""
+        engine, what = self.dialect.engine, f"{self.dialect.title} {self.dialect.version}"
+        others = [row for row in engine.flags if _among(place.name.partition(".")[0], (*row.flags, *row.off))]
+        if others:
+            row = others[0]
+            when = f"from {row.since}" if row.until is None else f"{row.since} to {row.until}"
+            self._fault(f"is no flag of {what}", place, when)
+            return
+        stated = [flag for row in self.dialect.rows for flag in (*row.flags, *row.off)]
+        near = nearest(place.name, [*stated, *(flag for flag, kind in self.passed.items() if kind != UNREAD)])
+        self._fault(f"is not known of {what}", place, "--ignore-flags with its name, where it changes nothing", near)
+
+    def _object(self, rows: Sequence[EngineFlag], text: str, path: str, place: _Place) -> None:
+        """Read a flag whose value is a JSON object, or one key of it (`--speculative-config.method`)."""
+        content: object = {path: scalar(text)} if path else None
+        if not path:
+            with suppress(ValueError, RecursionError):
+                content = json.loads(text)
+        if isinstance(content, dict):
+            if rows or self.passed.get(_plain(place.name.partition(".")[0])) == OVERRIDE:
+                self._keys(rows, content, place)
+        elif rows or not isinstance(content, int):  # `--compilation-config 3` is a level
+            self._fault(f"must be a JSON object, not {printable(text)!r}", place)
+
+    def _keys(self, rows: Sequence[EngineFlag], content: Mapping[str, object], place: _Place) -> None:
+        """Read the keys of an object; those that change nothing are passed over, unknown ones are faults."""
+        known = {key: row for row in rows if row.key is not None for key in (row.key, *row.also_keys)}
+        ignored = self.dialect.engine.ignored
+        passed = ignored.keys if rows else ignored.model_keys
+        for path, value in _flat(content, ""):
+            row, at = known.get(path), _Place(place.line, path)
+            if row is not None and row.absent:
+                if value is None:
+                    self._take(row.term, True, at)
+            elif row is not None:
+                if value is not None:
+                    self._note(row, value, at)
+            elif (
+                limited := next((key for key in ignored.limited if f"{path}.".startswith(f"{key}.")), None)
+            ) is not None:
+                self._limited(limited, value, at)
+            elif any(f"{path}.".startswith(f"{key}.") for key in passed):
+                continue
+            elif rows:
+                self._fault(f"is not known of {place.name}", at, near=nearest(path, [*known, *passed]))
+            else:
+                self._fault(
+                    "is another model than the checkpoint's",
+                    at,
+                    f"--ignore-flags {place.name}, where it changes nothing",
+                )
+
+    def _settings(self, name: str, place: _Place) -> None:
+        """Read the engine's file of settings, where it stands beside the command."""
+        held = self.source.files.get(name.replace("\\", "/").rpartition("/")[2])
+        beside = None if held is not None or self.source.folder is None else self.source.folder / expanded(name)
+        if beside is not None and is_file(beside):
+            held = (read_text(beside), 1)
+        if held is None:
+            allowed = "a ConfigMap, a heredoc or a config of the same file"
+            self._fault(f"{name!r} is not here: what it states is not known", place, allowed)
+            return
+        text, first = held
+        reader = _Reader(
+            self.dialect, Source(self.source.file if beside is None else str(beside), ignored=self.source.ignored), ()
+        )
+        reader.of_file(text, first, name)
+        if beside is not None:  # what the file states is found at the flag that names it
+            reader.found.terms = {term: each._replace(line=place.line) for term, each in reader.found.terms.items()}
+        self.beside.append(reader.found)
+
+    def of_file(self, text: str, first: int, name: str) -> None:
+        """Read the text of a file of settings, whose first line is the line `first`."""
+        try:
+            held = documents(text, self.source.file)
+        except InputError as error:
+            for fault in error.faults:
+                self._fault(fault.message, _Place((fault.line or 1) + first - 1, fault.field or name))
+            return
+        content = held[0].data if len(held) == 1 else None
+        if not isinstance(content, dict):
+            self._fault("must hold keys and values", _Place(first, name))
+        elif rows := [row for row in self.dialect.rows if row.file]:
+            self._keys(rows, content, _Place(first, name))
+        else:
+            self.words = tuple(_as_flags(content, held[0].spots, first))
+            self.read()
+
+
+def _as_flags(content: Mapping[str, object], spots: Mapping[tuple[str | int, ...], Spot], first: int) -> Iterator[Word]:
+    """Yield the flags that the keys of a file stand for, as engines read one."""
+    for key, value in content.items():
+        line, written = (spots[(key,)].line + first - 1, spots[(key,)].text) if (key,) in spots else (None, None)
+        if value is None or value is False:
+            continue
+        yield Word(f"--{key}", line)
+        for each in value if isinstance(value, list) else () if value is True else (value,):
+            text = json.dumps(each) if isinstance(each, dict) else str(each)
+            yield Word(text if written is None else written, line)
+
+
+def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    """Yield the values of nested mappings by dotted path."""
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+_PRODUCT = re.compile(r"\$\{=([\w*]+)\}")  # as shell words have it
+_VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
+
+
+def _substituted(words: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
+    """Yield words with the variables that are known; others stay as they are."""
+
+    def value(found: re.Match[str]) -> str:
+        return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
+
+    def product(found: re.Match[str]) -> str:
+        factors = [variables.get(factor, factor) for factor in found[1].split("*")]
+        return str(math.prod(map(int, factors))) if all(map(str.isdecimal, factors)) else found[0]
+
+    for word in words:
+        yield Word(_VARIABLE.sub(value, _PRODUCT.sub(product, word.text)), word.line)
