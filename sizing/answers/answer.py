@@ -235,7 +235,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Surer:
-    """The next answer, of another GPU type, whose sure count is known where the first one's is not."""
+    """Another answer, as the closed form has it, that is sure at less than the first one, or whose sure count alone is known."""
 
     answer: Answer
     sure: Sure
@@ -250,7 +250,7 @@ class Outcome:
 
     An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
     answer as predicted where a confidence was asked, or even odds took another; what separate pools take for the same, where
-    they are asked for; how many GPUs are sure to do, and where that is not known, what is `surer`. `even` says that it was
+    they are asked for; how many GPUs of the first are sure to do, and what is `surer` at less. `even` says that it was
     searched for with even odds.
     """
 
@@ -347,14 +347,14 @@ def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
 def preference(answer: Answer, question: Question) -> tuple[float, ...]:
     """Order of what is asked: the objective; where only a GPU budget is given the most throughput; offline that per GPU.
 
-    Among equals more replicas come first, since one of them fails with less; then the faster, then the plainer layout: fewer
-    pipeline stages, no expert parallelism.
+    Among equals more replicas come first, since one of them fails with less; then fewer pipeline stages; then the faster, then no
+    expert parallelism.
     """
     objective = question.rules.objective
     replicas = sum(pool.count for pool in answer.pools)
-    plain = () if answer.separate else (answer.pool.replica.layout.pp, answer.pool.replica.layout.ep)
-    closed_s = answer.closed_s("e2e")["mean"]
+    stages, experts = (0, 0) if answer.separate else (answer.pool.replica.layout.pp, answer.pool.replica.layout.ep)
     return (
         *throughput_first(answer, question),
-        *(spent(answer, objective), answer.gpus, cost(answer), -replicas, closed_s, *plain),
+        *(spent(answer, objective), answer.gpus, cost(answer), -replicas),
+        *(stages, answer.closed_s("e2e")["mean"], experts),
     )

@@ -9,7 +9,7 @@ from sizing.answers.counts import sure
 from sizing.answers.estimate import answer
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
-from sizing.answers.sizes import corrected, keeps_headroom
+from sizing.answers.sizes import RULES, corrected, keeps_headroom
 from sizing.answers.verify import meets, simulated
 from sizing.question.question import Question
 from sizing.specs.bands import Sure
@@ -57,7 +57,14 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
         return Held(
-            of, False, None, "capacity", None, most, _used(pool, replicas, of), _needed(question, data, simulate)
+            of,
+            False,
+            None,
+            "capacity",
+            None,
+            most,
+            _used(pool, replicas, of),
+            answer(question, data, simulated=simulate).answer,
         )
     sized = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
     if simulate:
@@ -69,17 +76,14 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
         answer=sized,
         most_requests_per_s=sized.most_requests_per_s,
         utilisation=_used(sized.pool, replicas, of),
-        needed=sized if holds else _needed(question, data, simulate),
+        needed=sized if holds else answer(question, data, simulated=simulate).answer,
         sure=sure(sized, of, data.runs),
         verified=holds if simulate else None,
     )
 
 
-NARROWING = 6  # halvings of the load between half of what the closed form hopes for and all of it: to one per cent
-
-
 def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
-    """So many replicas at the most that a simulation confirms, whatever the demand is; None where half of it is too much."""
+    """So many replicas at the most that a simulation confirms, whatever the demand is; None where a small share is too much."""
     alone = question.with_(requests_per_s=None, headroom=0.0)
     best = search(alone, data).best
     if alone.target.amount is not None or best is None:
@@ -90,12 +94,11 @@ def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
         tried = simulated(Answer((at_share(full, share),)), alone)
         return tried if tried.run is not None and meets(tried.run, alone.target.limits) else None
 
-    low, high = 0.5, 1.0
-    confirmed = kept_at(high)
+    low, high, confirmed = RULES.least_most, 1.0, kept_at(1.0)
     if confirmed is not None:
         return confirmed
     confirmed = kept_at(low)
-    for _ in range(NARROWING if confirmed is not None else 0):
+    while confirmed is not None and high - low > RULES.most_within * high:
         middle = (low + high) / 2
         kept = kept_at(middle)
         confirmed, low, high = (confirmed, low, middle) if kept is None else (kept, middle, high)
@@ -124,10 +127,6 @@ def _used(pool: Pool, replicas: int, question: Question) -> float | None:
     """The demand as a share of the most that so many replicas serve within the limits."""
     demand = question.target.amount
     return None if demand is None else demand / (pool.capacity.amount * replicas) * (1 - ROUNDING_SLACK)
-
-
-def _needed(question: Question, data: Data, simulate: bool) -> Answer | None:
-    return answer(question, data, simulated=simulate).answer
 
 
 def _of_pools(question: Question, data: Data, simulate: bool) -> Held:

@@ -6,10 +6,10 @@ What would help is computed by searching again with one thing changed, never gue
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, Surer, preference
+from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, Surer, preference, spent
 from sizing.answers.counts import sure
 from sizing.answers.search import REACHES, alone, evaluate, layout_of, margin_of, replicas, resized, search, timed
 from sizing.model.architecture import SIZES, Layout
@@ -17,7 +17,7 @@ from sizing.question.question import Question, SeparatePools, load_data
 from sizing.replica.capacity import Capacity, most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
-from sizing.specs.bands import EVEN, Confidence
+from sizing.specs.bands import EVEN, Confidence, Sure
 from sizing.specs.data import Data
 from sizing.specs.workload import Limit, Limits
 
@@ -42,7 +42,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     if outcome.even or _has_odds(outcome):  # what would help is to have at least even odds too
         asked = replace(outcome, question=_evenly(outcome.question, data))
     return replace(
-        outcome,
+        with_pipelines(outcome, asked.question, data),
         relaxation=relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
         suggestions=() if feasible else suggestions(asked, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
@@ -50,6 +50,26 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         else outcome.predicted,
         separate_pools=_separate(question, outcome, data, simulated),
     )
+
+
+def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
+    """The outcome with pipelines on the answer's GPU type that take less beside it, and what is surer among all of them.
+
+    They are as the closed form has them. Where other layouts will do, pipelines are for those who ask, or whose budget of GPUs
+    has no room for others.
+    """
+    best, objective = outcome.answer, question.rules.objective
+    if best is None or question.space.layouts != REACHES[0] or outcome.question.target.amount is None:
+        return outcome
+    own, rest = best.pool.replica, outcome.answers[1:]
+    reach = REACHES[1 if own.layout.pp == 1 else 2]
+    wide = search(question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts=reach), data)
+    known = {layout_of(each.pool.replica) for each in outcome.answers}
+    others = [each for each in wide.answers if layout_of(each.pool.replica) not in known]
+    less = [each for each in others if spent(each, objective) < spent(best, objective)]
+    ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
+    surer = _surer(outcome, [*rest, *others], outcome.sure, data)
+    return replace(outcome, answers=(best, *ranked), surer=surer)
 
 
 def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -> Outcome | None:
@@ -81,7 +101,7 @@ def answer(question: Question, data: Data, *, simulated: bool = True, order: Ord
 
     They are of separate pools where the question asks for these.
     """
-    return with_odds(question, data, lambda asked: _answered(asked, data, simulated=simulated, order=order))
+    return with_odds(question, data, lambda asked: by_prediction(asked, data, simulated=simulated, order=order))
 
 
 def with_odds(question: Question, data: Data, answered: Callable[[Question], Outcome]) -> Outcome:
@@ -113,20 +133,26 @@ def _surely(found: Outcome, data: Data) -> Outcome:
     if found.answer is None:
         return found
     known = sure(found.answer, found.question, data.runs)
-    return replace(found, sure=known, surer=_surer(found, data) if known.gpus is None else None)
+    return replace(found, sure=known, surer=_surer(found, found.answers[1:], known, data))
 
 
-def _surer(found: Outcome, data: Data) -> Surer | None:
-    """The best answer of another GPU type whose sure count is known, as the closed form has it."""
-    if found.question.target.amount is None or found.question.space.pools is not None:
+def _surer(found: Outcome, others: Iterable[Answer], own: Sure | None, data: Data) -> Surer | None:
+    """Of `others` the one that is sure at the least, where that is less than the first one's or the first one's is not known."""
+    question = found.question
+    if own is None or question.target.confidence is not None:
         return None
-    best = found.answers[0].pool.replica.gpu_type.id
-    others = (each for each in found.best_of_each() if each.pool.replica.gpu_type.id != best)
-    known = (Surer(each, sure(each, found.question, data.runs)) for each in others)
-    return next((each for each in known if each.sure.gpus is not None), None)
+
+    def at_least(of: Answer, known: Sure) -> float:
+        return math.inf if known.gpus is None else spent(of, question.rules.objective) * known.gpus / of.gpus
+
+    known = (Surer(each, sure(each, question, data.runs)) for each in others)
+    best = min(known, key=lambda each: at_least(each.answer, each.sure), default=None)
+    is_less = best is not None and at_least(best.answer, best.sure) < at_least(found.answers[0], own)
+    return best if is_less else None
 
 
-def _answered(question: Question, data: Data, *, simulated: bool, order: Order) -> Outcome:
+def by_prediction(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
+    """The answers by the prediction alone, whatever published runs say of it, unless a confidence is asked for."""
     if question.space.pools is None:
         outcome = search(question, data)
     else:
@@ -364,10 +390,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
         budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
         yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
     if request.target.max_utilisation < STABLE_UTILISATION:
-        yield (
-            f"--max-utilisation {STABLE_UTILISATION:g}",
-            request.with_(max_utilisation=STABLE_UTILISATION),
-        )
+        yield (f"--max-utilisation {STABLE_UTILISATION:g}", request.with_(max_utilisation=STABLE_UTILISATION))
     for name, note in (("fp8", ""), ("int4", " (weight-only)")):
         if name not in request.space.precisions:
             yield f"--precision {name}{note}", request.with_(precisions=(name,))

@@ -59,7 +59,9 @@ def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit |
     whole = None if limits.itl is None else _times(limits.itl, after_first)
     if limits.e2e is not None and ttft_share is not None:
         left = limits.e2e.model_copy(update={"seconds": limits.e2e.seconds - ttft_share.seconds})
-        whole = left if whole is None or whole.statistic != left.statistic else min(whole, left, key=_seconds)
+        whole = (
+            left if whole is None or whole.statistic != left.statistic else min(whole, left, key=lambda of: of.seconds)
+        )
     common = question.with_(concurrency=None, offline=False)
     prefill = common.with_(
         osl=1,
@@ -68,15 +70,9 @@ def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit |
         phase="prefill",
     )
     decode = common.with_(
-        limits=Limits(itl=limits.itl, e2e=whole),
-        serving=asked.decode.serving(question.service.serving),
-        phase="decode",
+        limits=Limits(itl=limits.itl, e2e=whole), serving=asked.decode.serving(question.service.serving), phase="decode"
     )
     return prefill, decode
-
-
-def _seconds(limit: Limit) -> float:
-    return limit.seconds
 
 
 def _times(limit: Limit, factor: float) -> Limit:
@@ -103,10 +99,7 @@ def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_nod
     undelayed = prefill.undelayed
     assert undelayed is not None
     transfer = transfer_of(
-        undelayed.kernels,
-        decode.load.kernels,
-        within_node=within_node,
-        by_layer=asked.facts.by_layer,
+        undelayed.kernels, decode.load.kernels, within_node=within_node, by_layer=asked.facts.by_layer
     )
     prefill = replace(prefill, load=delayed(undelayed, transfer, question.service.isl))
     return replace(pair, pools=(prefill, decode), transfer=transfer)
@@ -285,7 +278,9 @@ def _prefills(
             refused.append(_reject(candidate, "link", f"{apart}; allowed: {ALIKE}"))
             continue
         try:
-            transfer = _transfer(question, load, decode, asked, within_node=within_node)
+            transfer = transfer_of(
+                load.kernels, decode.load.kernels, within_node=within_node, by_layer=asked.facts.by_layer
+            )
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
@@ -302,15 +297,6 @@ def _prefills(
         if isinstance(result, Pool)
     ]
     return found, refused
-
-
-def _transfer(question: Question, load: Timed, decode: Pool, asked: SeparatePools, *, within_node: bool) -> Transfer:
-    return transfer_of(
-        load.kernels,
-        decode.load.kernels,
-        within_node=within_node,
-        by_layer=asked.facts.by_layer,
-    )
 
 
 def _reject(replica: Replica, reason: str, detail: str) -> Refusal:
@@ -395,9 +381,4 @@ def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Tr
     gpus = sum((space.pool.replicas or 1) * resolved.layout.gpus for space, resolved in of_both)
     same = prefill.gpu_type.id == decode.gpu_type.id
     within_node = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus
-    return transfer_of(
-        prefill.kernels(),
-        decode.kernels(),
-        within_node=within_node,
-        by_layer=pools.facts.by_layer,
-    )
+    return transfer_of(prefill.kernels(), decode.kernels(), within_node=within_node, by_layer=pools.facts.by_layer)

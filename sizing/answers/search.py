@@ -215,12 +215,19 @@ def search(question: Question, data: Data) -> Outcome:
 
 
 def widened(question: Question, search_within: Callable[[Question], Outcome]) -> Outcome:
-    """The outcome of a search, with wider layouts on GPU types and in precisions for which none within reach will do."""
+    """The outcome of a search, with wider layouts on GPU types and in precisions for which none within reach will do.
+
+    Where the best of those that people usually run spans nodes, pipelines that take less are added.
+    """
     found = search_within(question)
     if question.space.layouts == REACHES[-1]:
         return found
     wider = REACHES[REACHES.index(question.space.layouts) + 1]
-    able = {(pool.replica.gpu_type.id, pool.replica.precision) for pool in _affordable(found)}
+    firsts: dict[tuple[str, str | None], Answer] = {}
+    for answer in _affordable(found):
+        firsts.setdefault((answer.pool.replica.gpu_type.id, answer.pool.replica.precision), answer)
+    usual = question.space.layouts == REACHES[0] and question.target.amount is not None
+    able = {key for key, answer in firsts.items() if not (usual and spans_nodes(answer))}
     for precision in question.space.precisions:
         left = tuple(each for each in question.space.gpu_types if (each.id, precision) not in able)
         if left:
@@ -229,9 +236,15 @@ def widened(question: Question, search_within: Callable[[Question], Outcome]) ->
     return found
 
 
-def _affordable(outcome: Outcome) -> Iterator[Pool]:
+def spans_nodes(answer: Answer) -> bool:
+    """Whether the GPUs of a replica are of several nodes, or of larger link domains."""
+    replica = answer.pool.replica
+    return replica.layout.gpus > replica.gpu_type.gpu.datasheet.island_gpus
+
+
+def _affordable(outcome: Outcome) -> Iterator[Answer]:
     budget = outcome.question.rules.gpu_budget
-    return (answer.pool for answer in outcome.answers if budget is None or answer.gpus <= budget)
+    return (answer for answer in outcome.answers if budget is None or answer.gpus <= budget)
 
 
 def _joined(narrow: Outcome, wide: Outcome) -> Outcome:

@@ -294,10 +294,7 @@ def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> De
 
 
 def _traffic(
-    resolved: Resolved,
-    driving: Driving,
-    trace: NDArray[Any] | None,
-    policies: Mapping[str, Deployment],
+    resolved: Resolved, driving: Driving, trace: NDArray[Any] | None, policies: Mapping[str, Deployment]
 ) -> Traffic:
     """The load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
     request, arriving, count = resolved.question, driving.arriving, driving.requests

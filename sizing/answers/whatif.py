@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers import estimate
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
-from sizing.answers.estimate import answer, confirmed
+from sizing.answers.estimate import answer, by_prediction, confirmed
 from sizing.catalog import shelf
 from sizing.model import architecture, precision
 from sizing.model.extras import drafts
@@ -181,7 +181,8 @@ class Combination:
 class Trials(NamedTuple):
     """What came of all trials: the outcome without any, by the closed form, against which each of `tried` is held.
 
-    `base` is that outcome, `after` that of the best combination, both as they are shown: simulated where that is asked for.
+    `base` is that outcome, `after` that of the best combination, both as they are shown: simulated where that is asked for. All
+    are by the prediction alone, since no published runs have optimisations; `even` is the base where even odds take another.
     """
 
     closed_form: Outcome
@@ -189,6 +190,7 @@ class Trials(NamedTuple):
     tried: tuple[Tried, ...]
     best: Combination
     after: Outcome
+    even: Answer | None = None
 
 
 def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *, simulated: bool = True) -> Trials:
@@ -199,9 +201,9 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
     """
 
     def solve(options: Options) -> Outcome:
-        return answer(ask(options), data, simulated=False)
+        return by_prediction(ask(options), data, simulated=False)
 
-    base = answer(question, data, simulated=False)
+    base, with_odds = by_prediction(question, data, simulated=False), answer(question, data, simulated=simulated)
     bits = _bits(question, base.best, data)
     trials = shelf.only(OptimisationFacts).trials.items()
     tried = ranked(
@@ -210,7 +212,7 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
     best = combined(base, tried, question, solve)
     shown = confirmed(base, data) if simulated else base
     after = confirmed(best.outcome, data) if simulated and best.names else best.outcome
-    return Trials(base, shown, tried, best, after)
+    return Trials(base, shown, tried, best, after, with_odds.answer if with_odds.even else None)
 
 
 def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, float]:

@@ -240,7 +240,9 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
 
     Raises InputError for an unknown provider, a server of other GPUs, and a type that nothing has a price of.
     """
-    found, wrong = _each([] if ways.own is None else [ways.own], partial(_server, gpu_type))
+    found, wrong = _each(
+        [] if ways.own is None else [ways.own], lambda file: servers.resolve(file, gpu_type.id, gpu_type.gpu)
+    )
     offered, unknown = _each(ways.clouds, partial(_rental, gpu_type))
     if wrong or unknown:
         raise InputError(fault for _, error in (*wrong, *unknown) for fault in error.faults)
@@ -255,10 +257,6 @@ def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
             message = f"no price of {gpu_type.gpu.name} is known"
             raise InputError(message, field="--gpu", allowed="another type, or with --price, --own or --cloud")
     return Prices(server, rentals)
-
-
-def _server(gpu_type: GpuType, file: OwnFile) -> CompleteServer:
-    return servers.resolve(file, gpu_type.id, gpu_type.gpu)
 
 
 def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:

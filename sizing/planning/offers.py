@@ -86,9 +86,7 @@ def own_server(server: CompleteServer, gpu: Gpu) -> OwnServer:
     full_w = stated.value if stated is not None else gpus * gpu.datasheet.tdp_w * server.value("server_factor")
     computed = {"gpus", "power_w"}
     return OwnServer(
-        gpus=gpus,
-        power_w=full_w,
-        **{name: server.value(name) for name in OwnServer._fields if name not in computed},
+        gpus=gpus, power_w=full_w, **{name: server.value(name) for name in OwnServer._fields if name not in computed}
     )
 
 

@@ -28,10 +28,7 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools
 from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
-from sizing.report.parts.layouts import (
-    figures_by_name,
-    layout,
-)
+from sizing.report.parts.layouts import figures_by_name, layout
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.question import (
@@ -357,16 +354,12 @@ def _at_limit(name: str, statistic: str) -> Quantity:
         limited = c.limited[name]
         return None if limited is None else limited.ms
 
-    heading = f"{statistic} {_title(name)}"
+    heading = f"{statistic} {name.removesuffix('_ms').upper()}"
     return Quantity(f"{name.removesuffix('_ms')}_{statistic}_ms", heading, milliseconds, value)
 
 
 def _edge(name: str, edge: str) -> Quantity:
     return Quantity(f"{name}_{edge}", of=lambda c: getattr(c.bands.get(name), edge, None))
-
-
-def _title(name: str) -> str:
-    return name.removesuffix("_ms").upper()
 
 
 def called(c: CompareCandidate) -> str:
@@ -401,7 +394,8 @@ def sections(record: Compare) -> Iterator[Section]:
     served = [candidate for candidate in record.candidates if candidate.feasible]
     yield Facts(tuple(_verdict(record)), _headline(record))
     if served:
-        columns = (*SCREEN[:8], *_limited_column(record), *SCREEN[8:])
+        at_limits = (_at_limit(name, limit.statistic) for name, limit in _percentiles(record))
+        columns = (*SCREEN[:8], *at_limits, *SCREEN[8:])
         yield Table(columns, served, "/candidates", spare=SPARE).cut(MOST_SHOWN, "more candidate", "--verbose")
     lines = [
         demand_line(record.inputs, record.demand),
@@ -427,11 +421,6 @@ def _helped(record: Compare) -> Iterator[str]:
         yield f"llmsize estimate -g {nearest}: what would help; --verbose: the rest"
 
 
-def _limited_column(record: Compare) -> Iterator[Quantity]:
-    """Yield TTFT in the statistic that a limit bounds, where that is not the mean."""
-    yield from (_at_limit(name, limit.statistic) for name, limit in _percentiles(record))
-
-
 def _headline(record: Compare) -> str:
     best = record.best
     if best is None:
@@ -454,7 +443,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
-                yield surer.line("" if other.verified else "about ")
+                yield surer.line("" if other.verified else "About ")
                 break
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""

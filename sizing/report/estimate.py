@@ -51,16 +51,8 @@ UNMET, NO_ROOM = (
     "Infeasible: no layout has room for the model",
 )
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
-OF_ANSWER = (
-    "deployment",
-    "load",
-    "throughput",
-    "latency",
-    "simulation",
-    "utilisation",
-    "users",
-    "cost",
-)  # null without
+# null without an answer
+OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 TIMES_FROM = 2.0  # of a limit, from which on a miss is said as so many times the limit
 
 
@@ -377,8 +369,6 @@ def _evident(record: Estimate) -> Iterator[Line]:
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
     yield from known.lines("" if c is None else _without(c, d.gpu))
-    if found.surer is not None:
-        yield found.surer.line()
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         yield Line(

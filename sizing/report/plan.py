@@ -32,7 +32,7 @@ from sizing.report.parts import bands
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import demand_line, replica_lines
-from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, rests_on, verdict, would_help
+from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, of_gpus, rests_on, verdict, would_help
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
@@ -144,23 +144,21 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     if len(record.workloads) > 1 and found is not None:
         unknown = [each.name for each in record.workloads if each.gpus_sure is None]
         why = f"no published runs like {', '.join(unknown)}" if unknown else None
-        found = found._replace(groups=0 if unknown else found.groups, chance=None, why_not=why)
-    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
+        found = found._replace(groups=0 if unknown else found.groups, chance=None, why_not=why, surer=None)
     down = sum(workload.reserve.replicas for workload in record.workloads)
+    if down and found is not None:  # what is surer has no reserve
+        found = found._replace(surer=None)
+    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them")
 
 
 def _used(record: PlanReport) -> str:
     """Write how much of what the GPUs serve within the limits the load takes, at the peak and on average."""
-    of = f" of {_of_gpus(record.gpus or 0)}"
+    of = f" of {of_gpus(record.gpus or 0)}"
     shares = ((record.utilisation_peak, "at the peak"), (record.utilisation_mean, "on average"))
     said = [f"{_share(share)}{{}} {when}" for share, when in shares if share is not None]
     return f"; the load uses {', '.join(said)}".format(of, "") if said else ""
-
-
-def _of_gpus(count: int) -> str:
-    return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
 def _how_paid(record: PlanReport) -> str:

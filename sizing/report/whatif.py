@@ -31,6 +31,7 @@ from sizing.report.parts.screen import few, following, rests_on
 
 NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
+EVEN_ODDS = "By the prediction alone, as no published runs have optimisations: with even odds it takes {} as it is (llmsize estimate)"
 ALIKE = "All rows are by the closed form, so that they compare"
 
 
@@ -118,7 +119,8 @@ class WhatIfReport(NamedTuple):
 
     Options are held against `base_closed_form`, null where `base` is not simulated and so is it; `best_closed_form` is the
     best combination by the same method, null where it is not simulated or there is none. It is `feasible` where the base or
-    the best combination keeps the budget of GPUs, if there is one.
+    the best combination keeps the budget of GPUs, if there is one. All are by the prediction alone: `gpus_at_even_odds` are those
+    that an estimate gives without optimisations, where it takes others so that at least half of published runs keep the limits.
     """
 
     inputs: dict[str, Any]
@@ -130,6 +132,7 @@ class WhatIfReport(NamedTuple):
     assumptions: tuple[Assumption, ...]
     feasible: bool = True
     best_closed_form: AnswerSummary | None = None
+    gpus_at_even_odds: int | None = None
     schema: str = "llmsize.whatif/1"
 
 
@@ -155,6 +158,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
         feasible=any(each.best is not None and each.within_budget for each in (trials.base, trials.after)),
         best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
+        gpus_at_even_odds=None if trials.even is None else trials.even.gpus,
     )
 
 
@@ -260,7 +264,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        yield Table(tuple(columns), answers, notes=(NOTE, _method(record)))
+        yield Table(tuple(columns), answers, notes=(NOTE, *_methods(record)))
     together = () if best is None else best.names
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
@@ -271,15 +275,17 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions), following()))
 
 
-def _method(record: WhatIfReport) -> str:
-    """Write how all rows are known, and what a simulation says of those that it confirmed."""
+def _methods(record: WhatIfReport) -> Iterator[str]:
+    """Yield how all rows are known, what a simulation says of those that it confirmed, and what even odds take."""
     best = None if record.best is None else record.best.answer
     said = [
         f"{name} {plural(each.gpus, 'GPU')}, TTFT {TTFT.text_of(each.ttft_ms)}, ITL {ITL.text_of(each.itl_ms)}"
         for name, each in ((AS_IT_IS, record.base), (TOGETHER, best))
         if each is not None and each.verified
     ]
-    return f"{ALIKE}; simulated: {'; '.join(said)}" if said else ALIKE
+    yield f"{ALIKE}; simulated: {'; '.join(said)}" if said else ALIKE
+    if record.gpus_at_even_odds is not None:
+        yield EVEN_ODDS.format(plural(record.gpus_at_even_odds, "GPU"))
 
 
 def _verdict(record: WhatIfReport) -> str:

@@ -41,3 +41,5 @@ class Verification(OneFile, Sourced):
     tries_of_a_layout: PositiveInt
     less_load: Fraction
     coarse: Fraction
+    least_most: Fraction
+    most_within: Fraction

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Outcome
 from sizing.answers.counts import NONE_ALIKE
 from sizing.formats.view import Line
-from sizing.formats.words import money, plural
+from sizing.formats.words import money
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
 from sizing.specs.bands import Sure
@@ -24,19 +24,21 @@ class StepFactors(NamedTuple):
 
 
 class SurerType(NamedTuple):
-    """About how many GPUs of another type do, and how many are sure to, where those of the answer's are not known to."""
+    """Another layout or GPU type: about how many GPUs do, and how many are sure to, as `layout` (`3 x TP2 PP2`)."""
 
     gpu: str
     gpus: int
     gpus_sure: int
     usd_per_hour: float | None
+    layout: str | None = None
 
-    def line(self, about: str = "about ") -> Line:
+    def line(self, about: str = "About ") -> Line:
         """Say so; `about` is empty where a simulation confirmed the GPUs."""
         usd_per_hour = None if self.usd_per_hour is None else self.usd_per_hour * self.gpus_sure / self.gpus
         price = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h"
-        size = f"{about}{plural(self.gpus, 'GPU')}, {self.gpus_sure:,} to be sure{price}"
-        return Line(f"Of {self.gpu} a sure count is known: {size}")
+        shape = "" if self.layout is None else f" = {self.layout}"
+        verb = "is" if self.gpus_sure == 1 else "are"
+        return Line(f"{about}{self.gpus_sure:,} x {self.gpu}{shape} {verb} sure{price}")
 
 
 class Evidence(NamedTuple):
@@ -46,7 +48,7 @@ class Evidence(NamedTuple):
 
     `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without. So are
     `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds. `surer` is
-    the next GPU type with a sure count where the answer has none.
+    another layout or GPU type that is sure at less than the answer, or alone has a sure count.
     """
 
     groups: int
@@ -75,8 +77,10 @@ def _surer(outcome: Outcome) -> SurerType | None:
     found = outcome.surer
     if found is None or found.sure.gpus is None:
         return None
-    name = found.answer.pool.replica.gpu_type.name
-    return SurerType(name, found.answer.gpus, found.sure.gpus, found.answer.usd_per_hour)
+    of, count = found.answer, found.sure.gpus
+    replica = of.pool.replica
+    shape = f"{count // replica.layout.gpus} x {replica.layout}"
+    return SurerType(replica.gpu_type.name, of.gpus, count, of.usd_per_hour, shape)
 
 
 def is_own(found: Evidence | None) -> bool:
@@ -111,7 +115,7 @@ class SureOf(NamedTuple):
     by_rate: bool
 
     def lines(self, without: str = "") -> Iterable[Line]:
-        """Yield how many GPUs are sure to do, or why it is not known; nothing where nothing was asked for.
+        """Yield how many GPUs are sure to do, or why it is not known, and what is surer; nothing where nothing was asked for.
 
         `without` is what would do without the confidence that was asked for.
         """
@@ -120,3 +124,5 @@ class SureOf(NamedTuple):
         found = self.evidence
         known = Sure(self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own)
         yield screen.sure(self.gpus, known, screen.kept_by_runs(self.limited, self.by_rate), without)
+        if found.surer is not None:
+            yield found.surer.line()

@@ -159,7 +159,9 @@ def _called(best: Alternative, a: Alternative) -> str:
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
     itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
     first = "TTFT" if a.itl_ms else "latency"
-    return f"about {gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}"
+    fewer = a.pp > 1 and a.gpu == best.gpu and a.gpus < best.gpus
+    asked = "" if not fewer else "; --layouts pipelines" if best.pp == 1 else "; --layouts all"
+    return f"about {gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}{asked}"
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
@@ -174,11 +176,7 @@ def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> 
 
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
     """The order of refusals: smallest excess of a limit or of memory first, then refusals by hardware or engine."""
-    return (r.reason in HARD_REASONS, math.inf if r.shortfall is None else r.shortfall, _gpus(r))
-
-
-def _gpus(r: RejectedLayout) -> int:
-    return r.tp * r.pp * r.dp * r.cp
+    return (r.reason in HARD_REASONS, math.inf if r.shortfall is None else r.shortfall, r.tp * r.pp * r.dp * r.cp)
 
 
 def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:

@@ -113,8 +113,8 @@ def unmet(outcome: Outcome) -> Limiting:
     if without is None:
         return nearest
     size = f"{without.gpus} x {without.pool.replica.gpu_type.name} ({without.pool.replica.layout})"
-    how = "as predicted" if outcome.even else "as predicted, without --confidence"
-    return nearest._replace(detail=f"{nearest.detail}; {how}, {size} serve it")
+    how = "by the prediction alone" if outcome.even else "without --confidence"
+    return nearest._replace(detail=f"{nearest.detail}; {how} {size} do")
 
 
 def _unmet(outcome: Outcome) -> Limiting:

@@ -172,7 +172,12 @@ def dollars(usd_per_hour: float | None) -> str:
 
 def used(headroom: float, gpus: int) -> str:
     """Write the share of a deployment that a demand takes, within the limits."""
-    return f"uses {percent(1 / (1 + headroom))} of {'one GPU' if gpus == 1 else f'the {gpus:,} GPUs'}"
+    return f"uses {percent(1 / (1 + headroom))} of {of_gpus(gpus)}"
+
+
+def of_gpus(count: int) -> str:
+    """Write the GPUs that a share is of."""
+    return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
 def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
