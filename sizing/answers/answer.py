@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.model.architecture import Layout
 from sizing.model.settings import Phase
@@ -223,8 +223,7 @@ class Relaxation:
     gpu: str
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(NamedTuple):
     """A change that turns an infeasible question feasible, and what it then takes."""
 
     change: str

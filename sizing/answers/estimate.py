@@ -19,7 +19,7 @@ from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import EVEN, Confidence, Sure
 from sizing.specs.data import Data
-from sizing.specs.workload import Limit, Limits
+from sizing.specs.workload import LATENCIES, Limit, Limits
 
 MOST_OF_ONE = 0.5  # of the GPUs that serving as one takes: pools that nobody asked for save at least the other half
 
@@ -199,7 +199,6 @@ SURE = {"itl": 1.02, "e2e": 1.02}
 LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
 STABLE_UTILISATION = 0.8  # suggested in place of one set lower
 TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
-LATENCIES = ("ttft", "itl", "e2e")
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.counts import sure
 from sizing.answers.search import with_count
-from sizing.answers.sizes import LATENCIES
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.specs.data import Data
 from sizing.specs.errors import InputError
-from sizing.specs.workload import Limits
+from sizing.specs.workload import LATENCIES, Limits
 
 MINUTE_S = 60.0
 BEFORE_S, AFTER_S = (

@@ -20,9 +20,8 @@ from sizing.replica.capacity import Capacity, most_of
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.verification import Verification
-from sizing.specs.workload import Limits
+from sizing.specs.workload import LATENCIES, Limits
 
-LATENCIES = ("ttft", "itl", "e2e")
 RULES = shelf.only(Verification)
 ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
 TINY = 1e-6  # below which a ratio has no logarithm that helps

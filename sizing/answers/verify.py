@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
 from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import LATENCIES, RULES, SizeVerdict, TriedSizes, corrected, keeps_headroom
+from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, corrected, keeps_headroom
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate, statistics
@@ -30,7 +30,7 @@ from sizing.question.question import Question
 from sizing.replica.capacity import bounded, point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
-from sizing.specs.workload import Limit, Limits, Tokens
+from sizing.specs.workload import LATENCIES, Limit, Limits, Tokens
 
 Tally = Callable[[int], None]  # called with the sizes tried so far
 

@@ -23,10 +23,9 @@ from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts, OptimisationTrial
 from sizing.specs.units import MILLI
-from sizing.specs.workload import Tokens
+from sizing.specs.workload import LATENCIES, Tokens
 
 SHARES = (-0.2, 0.2)  # by which each input is changed
-LIMITS = ("ttft", "itl", "e2e")
 LENGTHS = ("isl", "osl")
 
 
@@ -51,9 +50,9 @@ class Effect(NamedTuple):
 
 def changes(question: Question) -> Iterator[Change]:
     """Yield each limit, each length and the demand, a share lower and higher."""
-    for name in LIMITS:
+    for latency in LATENCIES:
         for share in SHARES:
-            yield from _limit(question, name, share)
+            yield from _limit(question, latency, share)
     for name in LENGTHS:
         for share in SHARES:
             yield from _length(question, name, share)

@@ -12,7 +12,7 @@ from sizing.catalog.shelf import only
 from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import parse_limit, parse_number
-from sizing.specs.workload import Limit, TextLengths, Workload
+from sizing.specs.workload import LATENCIES, Limit, TextLengths, Workload
 
 Answers = Mapping[str, Any]  # by the key of the question
 REST = "..."  # what is suggested, for this question and all that follow
@@ -247,7 +247,7 @@ def _lines(answers: Answers) -> Iterator[str]:
         yield f"precision: {like.precision}  # as in the ready workload {as_ready}; without it the checkpoint's own"
     yield from _of_lengths(answers, like)
     yield from _of_demand(answers["demand"], answers.get("peak"), like)
-    limits = {name: answers[name] for name in ("ttft", "itl", "e2e") if answers.get(name) is not None}
+    limits = {name: answers[name] for name in LATENCIES if answers.get(name) is not None}
     if limits:
         yield "limits:  # time to the first token, between tokens, of the whole answer"
         yield from (f"  {name}: {limit}" for name, limit in limits.items())

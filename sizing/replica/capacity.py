@@ -17,9 +17,8 @@ from sizing.replica import batching
 from sizing.replica.curves import Curves
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.timing import Timed
-from sizing.specs.workload import Limit, Limits, Target
+from sizing.specs.workload import LATENCIES, Limit, Limits, Target
 
-LATENCIES = ("ttft", "itl", "e2e")
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried again between the last that meets the limits and the next
 SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold a round; the last is interpolated

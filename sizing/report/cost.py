@@ -207,8 +207,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
         yield assumptions.taken("load", around, "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
-    yield from assumptions.of_memory(question, chosen)
-    yield from assumptions.of_time(question, chosen, deployed.best.pool.load.kernels)
+    yield from assumptions.of_replica(question, chosen, deployed.best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
     yield from assumptions.of_planning(question, unpriced)

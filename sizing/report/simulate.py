@@ -260,10 +260,8 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
 
 def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assumption]:
     resolved, in_flight, replicas = scenario.resolved, scenario.traffic.in_flight, scenario.deployed.count
-    replica = resolved.replica
     yield from assumptions.of_model(resolved.question, resolved.notes)
-    yield from assumptions.of_memory(resolved.question, replica)
-    yield from assumptions.of_time(resolved.question, replica, scenario.deployed.kernels)
+    yield from assumptions.of_replica(resolved.question, resolved.replica, scenario.deployed.kernels)
     if in_flight is not None and replicas > 1:
         share, why = max(1, round(in_flight / replicas)), "replicas are alike; one is simulated"
         yield Assumption("requests in flight", share, "per replica", "assumed", why)

@@ -175,7 +175,8 @@ def _why_not(tried: Tried) -> str:
 def _rests_on(found: Answer | None, question: Question) -> Iterator[Assumption]:
     yield from assumptions.of_model(question, question.origin.notes)
     for pool in found.pools if found is not None else ():
-        yield from assumptions.of_part(question, pool)
+        yield from assumptions.of_replica(question, pool.replica, pool.load.kernels)
+        yield from assumptions.of_planning(question, pool.replica)
 
 
 def _spelled(options: Mapping[str, Any], flags: Mapping[str, str]) -> str:

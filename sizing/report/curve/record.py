@@ -287,8 +287,7 @@ def _rests_on(
     if line is None:
         return
     for part in line.parts:
-        yield from assumptions.of_memory(question, part.replica)
-        yield from assumptions.of_time(question, part.replica, part.kernels)
+        yield from assumptions.of_replica(question, part.replica, part.kernels)
     if isinstance(line.pools, Pair):
         from sizing.report.parts import pools
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import NamedTuple
 
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers.answer import Answer, Outcome, Suggestion
 from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
@@ -99,15 +99,6 @@ class RateLine(NamedTuple):
     points: tuple[RatePoint, ...]
 
 
-class HelpfulChange(NamedTuple):
-    """A change that makes an infeasible question feasible, and the deployment with it."""
-
-    change: str
-    gpus: int
-    gpu: str
-    layout: str
-
-
 class Decision(NamedTuple):
     """The answer in a few figures; money is around the clock, null without an answer or a price.
 
@@ -121,7 +112,7 @@ class Decision(NamedTuple):
     usd_per_year: float | None
     limit: str
     used: float | None
-    change: HelpfulChange | None
+    change: Suggestion | None
 
 
 class Report(NamedTuple):
@@ -171,7 +162,6 @@ def record(
 
 def _decision(answered: Estimate, outcome: Outcome) -> Decision:
     helps = () if answered.feasible else outcome.suggestions
-    found = min(helps, key=lambda change: change.gpus, default=None)
     limit, month = answered.limiting, a_month(answered.cost.usd_per_hour) if answered.cost is not None else None
     used = None
     if limit.value_ms is not None and limit.limit_ms is not None:
@@ -183,7 +173,7 @@ def _decision(answered: Estimate, outcome: Outcome) -> Decision:
         usd_per_year=None if month is None else month * MONTHS_PER_YEAR,
         limit=limit.limit,
         used=used,
-        change=None if found is None else HelpfulChange(found.change, found.gpus, found.gpu, found.layout),
+        change=min(helps, key=lambda change: change.gpus, default=None),
     )
 
 

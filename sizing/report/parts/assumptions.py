@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sizing.answers.answer import Answer, Pool
+from sizing.answers.answer import Answer
 from sizing.formats.view import Assumption
 from sizing.model import settings
 from sizing.model.architecture import is_moe
@@ -110,23 +110,14 @@ def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
     """Yield the assumptions of an answer: model, and for each pool memory, time, limits, planning and price."""
     yield from of_model(question, question.origin.notes)
     for pool in best.pools:
-        chosen = pool.replica
-        yield from of_memory(question, chosen)
-        yield from of_time(question, chosen, pool.load.kernels)
+        yield from of_replica(question, pool.replica, pool.load.kernels)
         yield from of_limits(question)
-        yield from of_planning(question, chosen)
+        yield from of_planning(question, pool.replica)
 
 
-def of_part(question: Question, pool: Pool) -> Iterator[Assumption]:
-    """Yield the assumptions of equal replicas of one layout: memory, time, planning and price."""
-    chosen = pool.replica
+def of_replica(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
+    """Yield the assumptions on a replica: its memory, its steps, and the front end outside of them."""
     yield from of_memory(question, chosen)
-    yield from of_time(question, chosen, pool.load.kernels)
-    yield from of_planning(question, chosen)
-
-
-def of_time(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
-    """Yield the assumptions on the time of a request: its steps, and the front end outside of them."""
     yield from of_steps(question, chosen, kernels)
     yield _of_setting(question, chosen, "front_end")
 
