@@ -7,20 +7,9 @@ from typing import Any
 
 from sizing.answers.sweep import Axis, size
 from sizing.catalog import shelf, workloads
+from sizing.question.fields import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
-from sizing.question.values import (
-    ALLOWED,
-    LISTED,
-    NUMBER,
-    PRICE,
-    SHARE,
-    WHOLE,
-    Field,
-    comma_separated,
-    numbers,
-    positive,
-    states_demand,
-)
+from sizing.question.values import ALLOWED, comma_separated, numbers, positive
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload

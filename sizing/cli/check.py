@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, OUTPUT, VERIFY_OPTIONS, takes
-from sizing.question.values import PLANNING_OPTIONS, SET_OPTIONS, TEXT, WHOLE, Field
+from sizing.question.fields import PLANNING_OPTIONS, SET_OPTIONS, TEXT, WHOLE, Field
 
 if TYPE_CHECKING:
     from sizing.launch.check import Checked
@@ -62,7 +62,8 @@ def command(
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.launch.check import check as checked_of
     from sizing.question.configuration import without_settings
-    from sizing.question.values import Part, check, options_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part, check
     from sizing.specs.launch import Policy
 
     values = without_settings(
@@ -136,7 +137,8 @@ def _policy(values: Mapping[str, Any]) -> Policy:
 
 def _filled(values: Mapping[str, Any]) -> Filled:
     from sizing.launch.existing import Filled
-    from sizing.question.values import CONFIGURED, comma_separated, positive
+    from sizing.question.fields import CONFIGURED
+    from sizing.question.values import comma_separated, positive
 
     named = comma_separated(values["ignore_flags"] or "")
     flags = frozenset(f"--{name.lstrip('-').replace('_', '-')}" for name in named)

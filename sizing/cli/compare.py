@@ -11,8 +11,8 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
+from sizing.question.fields import QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, sets_demand, states_demand
 from sizing.question.rules import OF_DEMAND
-from sizing.question.values import QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     from sizing.catalog import workloads
     from sizing.cli.output import chosen_format
     from sizing.question.ask import question_of
-    from sizing.question.values import Part, options_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
 
     output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))
     found = Part(lambda: None if workload is None else workloads.load_workload(workload))
@@ -179,8 +180,8 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     """
     from sizing.answers.estimate import answer
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import options_of
     from sizing.report.compare import replaced
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
-from sizing.question.values import WORKLOAD_OPTIONS, comma_separated
+from sizing.question.fields import WORKLOAD_OPTIONS
+from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     from sizing.cli.output import chosen_format, complain, write, write_picture
     from sizing.planning.bill import cost
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.rules import check_rules, of_kind
-    from sizing.question.values import Part, options_of
+    from sizing.question.values import Part
     from sizing.report.cost import document, figure, record
 
     output, plot, ways = (

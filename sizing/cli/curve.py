@@ -10,8 +10,7 @@ import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.cli.output import chosen_format, complain, write, write_picture
-from sizing.question.rules import broken, check_rules
-from sizing.question.values import (
+from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
     LIMIT_OPTIONS,
@@ -22,9 +21,9 @@ from sizing.question.values import (
     TEXT,
     WHOLE,
     Field,
-    Part,
-    check,
 )
+from sizing.question.rules import broken, check_rules
+from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded when the command runs
@@ -254,9 +253,9 @@ def _predicted(
     """The question and grid to predict; measurements fill in unstated values."""
     from sizing.answers.lines import Grid
     from sizing.question.ask import SEPARATE_PATH, with_origin
+    from sizing.question.fields import options_of
     from sizing.question.names import look_up
     from sizing.question.question import load_data
-    from sizing.question.values import options_of
 
     if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
         check(*parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sizing.cli.options import OUTPUT, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.values import QUESTION_OPTIONS, TEXT, Field
+from sizing.question.fields import QUESTION_OPTIONS, TEXT, Field
 
 if TYPE_CHECKING:
     from sizing.answers.answer import Outcome
@@ -40,8 +40,9 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     from sizing.launch.answered import Checkpoints
     from sizing.launch.deploy import check_target, check_tool, deploy
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, options_of
+    from sizing.question.values import Part
 
     target, tool, output = values["target"] or "kubernetes", values["benchmark"], values["output"]
     asked = Part(lambda: check_target(target))
@@ -85,7 +86,7 @@ def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str
 def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
     """Whether a stated engine is a setting, and another than the target's own."""
     from sizing.catalog.profiles import load_engine
-    from sizing.question.values import CONFIGURED
+    from sizing.question.fields import CONFIGURED
 
     return own is not None and "engine" in values.get(CONFIGURED, ()) and load_engine(stated)[0].id != own
 

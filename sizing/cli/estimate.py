@@ -18,13 +18,13 @@ from sizing.cli.options import (
     WorkloadName,
     takes,
 )
-from sizing.question.values import DEMAND, QUESTION_OPTIONS, TEXT, Field
+from sizing.question.fields import DEMAND, QUESTION_OPTIONS, TEXT, Field
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
+    from sizing.question.fields import Options
     from sizing.question.question import Question
-    from sizing.question.values import Options
 
 TRACE_OPTIONS = (
     Field("trace", TEXT, ("--trace",), "Size for the busiest minute of a trace, a CSV or JSON-lines file, .gz too, and replay it.", DEMAND),
@@ -59,8 +59,9 @@ def command(
     from sizing.cli.output import FORMATS, chosen_format, complain, print_text, write
     from sizing.formats.tables import json_line
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check, options_of
+    from sizing.question.values import Part, check
     from sizing.report.estimate import document, record, shortest
 
     if workload is not None and others:
@@ -105,8 +106,9 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
     from sizing.cli.output import FORMATS, chosen_format, print_text
     from sizing.formats.tables import json_line
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check, options_of
+    from sizing.question.values import Part, check
     from sizing.report.estimate import record
 
     def asked(name: str) -> Question:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, takes
-from sizing.question.values import NUMBER, TEXT, WHOLE, Field
+from sizing.question.fields import NUMBER, TEXT, WHOLE, Field
 
 if TYPE_CHECKING:
     from sizing.catalog.imports.run import RunSettings

@@ -18,7 +18,7 @@ from sizing import __version__
 from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
-from sizing.question.values import DISAGGREGATE, POOLED, unpooled
+from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, unknown
 
 COMPLETING = ["completion", "words"]

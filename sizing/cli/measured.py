@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from sizing.cli.options import COST_OPTIONS, GROWTH, PLAN_OPTIONS, RESERVES, WAYS_TO_PAY
-from sizing.question.values import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def answer_from(
     from sizing.answers.measured_size import measured_sizes
     from sizing.catalog import workloads
     from sizing.question.ask import measured_question
-    from sizing.question.values import Part, check, options_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part, check
     from sizing.report.measured import by_cost, planned, priced, record
 
     if added.sort not in (None, *ORDERS):

@@ -7,7 +7,8 @@ from typing import Any
 import typer
 
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
-from sizing.question.values import SERVING, TEXT, WHOLE, Field, check
+from sizing.question.fields import SERVING, TEXT, WHOLE, Field
+from sizing.question.values import check
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_share
 
@@ -32,9 +33,10 @@ def command(**values: Any) -> None:
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import layout_question
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
     from sizing.question.rules import check_rules
-    from sizing.question.values import Part, options_of, positive
+    from sizing.question.values import Part, positive
     from sizing.report.memory import document, record, shared
 
     output = Part(lambda: chosen_format(values))

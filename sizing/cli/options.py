@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType
 
 import typer
 
-from sizing.question.values import (
+from sizing.question.fields import (
     DISAGGREGATE,
     MODEL_OPTIONS,
     NUMBER,
@@ -24,8 +24,8 @@ from sizing.question.values import (
     TEXT,
     WHOLE,
     Field,
-    whole_number,
 )
+from sizing.question.values import whole_number
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_number, parse_share
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, PLAN_OPTIONS, QUIET_OPTIONS, VERIFY_OPTIONS, takes
-from sizing.question.rules import broken, check_rules, is_given
-from sizing.question.values import (
+from sizing.question.fields import (
     DEMAND_OPTIONS,
     LIMIT_OPTIONS,
     MODEL_OPTIONS,
@@ -20,8 +19,9 @@ from sizing.question.values import (
     PLANNING_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
-    comma_separated,
 )
+from sizing.question.rules import broken, check_rules, is_given
+from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError, nearest
 
 if TYPE_CHECKING:
@@ -245,7 +245,8 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     """
     from sizing.catalog.prices import price_of
     from sizing.question.ask import cautious, question_of
-    from sizing.question.values import Part, options_of
+    from sizing.question.fields import options_of
+    from sizing.question.values import Part
 
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values))
     sure = values["confidence"] is not None or values["conservative"]

@@ -13,8 +13,9 @@ from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.measured import RESERVED
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
+from sizing.question.fields import LISTED, WORKLOAD_OPTIONS
 from sizing.question.rules import is_given
-from sizing.question.values import LISTED, WORKLOAD_OPTIONS, Part, check
+from sizing.question.values import Part, check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +51,8 @@ def command(
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import options_of
     from sizing.report.page.chapters import html
     from sizing.report.page.record import record
 

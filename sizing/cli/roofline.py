@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sizing.cli.options import FORMAT_OPTIONS, OWN, STEP_OPTIONS, takes
-from sizing.question.values import DEMAND, TEXT, WHOLE, Field
+from sizing.question.fields import DEMAND, TEXT, WHOLE, Field
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +32,10 @@ def command(**values: Any) -> None:
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write, write_picture
     from sizing.question.ask import layout_question
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
     from sizing.question.rules import check_rules
-    from sizing.question.values import Part, options_of
+    from sizing.question.values import Part
     from sizing.report.roofline import document, figure, record
 
     output, asked = Part(lambda: chosen_format(values)), Part(lambda: _asked(values))

@@ -17,8 +17,7 @@ from sizing.cli.options import (
     for_one_layout,
     takes,
 )
-from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
-from sizing.question.values import (
+from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
     LIMIT_OPTIONS,
@@ -27,6 +26,7 @@ from sizing.question.values import (
     SERVING_OPTIONS,
     SET_OPTIONS,
 )
+from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -178,8 +178,9 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str
     from sizing.answers.estimate import answer
     from sizing.cli.output import complain
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, options_of
+    from sizing.question.values import Part
 
     found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
     if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
@@ -205,9 +206,10 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     """
     from sizing.answers.simulate import Trace, scenario
     from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, separate_pools, with_origin
+    from sizing.question.fields import options_of
     from sizing.question.names import look_up
     from sizing.question.question import load_data
-    from sizing.question.values import Part, check, options_of
+    from sizing.question.values import Part, check
 
     driving = Part(lambda: _driving(values))
     read_rows = Part(lambda: _rows(values, driving))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, STEP_OPTIONS, for_one_layout, takes
-from sizing.question.values import DISAGGREGATION_OPTIONS
+from sizing.question.fields import DISAGGREGATION_OPTIONS
 
 OPTIONS = (*STEP_OPTIONS, *for_one_layout(DISAGGREGATION_OPTIONS))
 
@@ -35,10 +35,11 @@ def command(
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import layout_question
+    from sizing.question.fields import options_of
     from sizing.question.names import Layers
     from sizing.question.question import load_data
     from sizing.question.rules import check_rules
-    from sizing.question.values import Part, check, options_of
+    from sizing.question.values import Part, check
     from sizing.report import step as report
     from sizing.specs.errors import InputError
     from sizing.specs.workload import GENERATE

@@ -13,18 +13,9 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, WorkloadName, takes
+from sizing.question.fields import LISTED, QUESTION_OPTIONS, SWITCH, TEXT, WORKLOAD_OPTIONS, Field, options_of
 from sizing.question.rules import OF_DEMAND
-from sizing.question.values import (
-    LISTED,
-    QUESTION_OPTIONS,
-    SWITCH,
-    TEXT,
-    WORKLOAD_OPTIONS,
-    Field,
-    Part,
-    check,
-    options_of,
-)
+from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # loaded where something is swept

@@ -10,8 +10,8 @@ from sizing.cli.reading import Reader
 from sizing.engine import ticks as tick_run
 from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
+from sizing.question.fields import Field
 from sizing.question.rules import broken, is_given
-from sizing.question.values import Field
 
 # Defaults of the sizing course's simulator.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.values import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS
 
 if TYPE_CHECKING:
     from sizing.question.question import Question
@@ -28,8 +28,9 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     from sizing.answers.whatif import whatif
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import question_of
+    from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.values import Part, options_of
+    from sizing.question.values import Part
     from sizing.report.whatif import document, record
 
     output = Part(lambda: chosen_format(values))

@@ -19,8 +19,9 @@ from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.terms import layout_of
 from sizing.model import architecture
 from sizing.question.ask import question_of
+from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
-from sizing.question.values import SET_OPTIONS, Options, Part, options_of
+from sizing.question.values import Part
 from sizing.question.values import check as check_parts
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType

@@ -20,9 +20,9 @@ from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payb
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
+from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
-from sizing.question.values import unpooled
 from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, find, region
 from sizing.specs.errors import Fault, InputError

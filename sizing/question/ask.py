@@ -15,6 +15,15 @@ from sizing.catalog.shelf import Found
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.extras import NOTHING
 from sizing.question.demand import AT_ONCE, Demanded
+from sizing.question.fields import (
+    LAYOUT_OPTIONS,
+    QUESTION_OPTIONS,
+    WORKLOAD_OPTIONS,
+    Field,
+    Options,
+    options_of,
+    unpooled,
+)
 from sizing.question.names import FILES, SEPARATE, Catalog, Names, look_up
 from sizing.question.question import (
     PoolSpace,
@@ -39,18 +48,7 @@ from sizing.question.served import (
     served,
     with_images,
 )
-from sizing.question.values import (
-    LAYOUT_OPTIONS,
-    QUESTION_OPTIONS,
-    WORKLOAD_OPTIONS,
-    Field,
-    Options,
-    Part,
-    check,
-    options_of,
-    positive,
-    unpooled,
-)
+from sizing.question.values import Part, check, positive
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError, nearest

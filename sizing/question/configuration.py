@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizing.catalog.configuration import FILE_VARIABLE, FOLDER_VARIABLE, SettingsFile, settings_files
-from sizing.question.values import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
+from sizing.question.fields import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 

@@ -18,7 +18,8 @@ from sizing.catalog.models import FoundModel
 from sizing.catalog.prices import ON_DEMAND, age_words, today
 from sizing.catalog.shelf import Found, only
 from sizing.model import settings
-from sizing.question.values import THINK_TIME, TURNS, Options, Part, check, comma_separated
+from sizing.question.fields import THINK_TIME, TURNS, Options
+from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu, GpuType

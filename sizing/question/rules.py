@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.question.values import CONFIGURED, WORKLOAD_OPTIONS, Field
+from sizing.question.fields import CONFIGURED, WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # help and faults of options need no question

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from sizing.question.values import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS
 from sizing.specs.values import RANGE_PATTERN
 
 Json = dict[str, Any]

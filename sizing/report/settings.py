@@ -11,7 +11,7 @@ from sizing.catalog.configuration import NAME, NO_FILE, PROJECT, USER, project_f
 from sizing.catalog.files import is_file
 from sizing.formats.view import Document, Facts, Line, Prose, Rows, Section, Table, in_words
 from sizing.question.configuration import PREFIX, Configuration
-from sizing.question.values import Field
+from sizing.question.fields import Field
 
 SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, workloads.FLEETS, servers.SHELF)
 

@@ -25,8 +25,8 @@ from sizing.model.extras import Cached
 from sizing.model.extras import prefixes as reuse
 from sizing.model.extras.prefixes import Conversation, Finding
 from sizing.question.ask import question_of
+from sizing.question.fields import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import Question, load_data
-from sizing.question.values import WORKLOAD_OPTIONS, options_of
 from sizing.specs.units import GIB
 
 TALK = Conversation(turns=8, first=500, shared=0, osl=300)

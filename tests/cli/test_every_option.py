@@ -22,7 +22,7 @@ from sizing.cli.options import MEMORY_OPTIONS, STEP_OPTIONS, TICKS
 from sizing.cli.report import OPTIONS as REPORT_OPTIONS
 from sizing.cli.simulate import OPTIONS as SIMULATE_OPTIONS
 from sizing.cli.whatif import OPTIONS as WHATIF_OPTIONS
-from sizing.question.values import QUESTION_OPTIONS, SWITCH, WORKLOAD_OPTIONS, Field
+from sizing.question.fields import QUESTION_OPTIONS, SWITCH, WORKLOAD_OPTIONS, Field
 
 ECHOES = frozenset({"inputs", "simulate_command", "command", "assumptions", "explanations", "evidence"})
 MODEL, EXPERTS = ("-m", "llama-3.1-8b"), ("-m", "qwen3-30b-a3b")

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from sizing.cli.main import application, run
-from sizing.question.values import DISAGGREGATE, POOLED
+from sizing.question.fields import DISAGGREGATE, POOLED
 
 COMMANDS = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
 WITHOUT = sorted(set(COMMANDS) - set(POOLED))

@@ -10,7 +10,7 @@ import pytest
 from sizing.catalog.shelf import named
 from sizing.catalog.topics import TOPICS
 from sizing.cli.main import run
-from sizing.question.values import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS
 
 EXPECTED = {
     "speculative", "sparsity", "prefix-caching", "quantisation", "chunked-prefill", "lora", "multimodal", "kv-offload",

@@ -15,7 +15,7 @@ from sizing.answers.check import Held
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.existing import Filled
-from sizing.question.values import SET_OPTIONS, options_of
+from sizing.question.fields import SET_OPTIONS, options_of
 from sizing.specs.launch import Policy
 
 CHAT = ("--demand", "chat")

@@ -10,8 +10,8 @@ from typing import Any
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.files import expanded
 from sizing.catalog.shelf import is_path
+from sizing.question.fields import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.question.question import Question, SeparatePools
-from sizing.question.values import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.replica.replica import Replica
 from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType

@@ -1,0 +1,346 @@
+"""Every option of a question: its name, type, spellings, help and workload field; and the options that a user stated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NewType
+
+from sizing.question.values import comma_separated, whole_number
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.units import parse_number
+
+YES, NO = frozenset({"yes", "true", "on", "1"}), frozenset({"no", "false", "off", "0"})
+
+
+class Field(NamedTuple):
+    """A field: parameter name, type, spellings, help, panel of help, and its workload field (None: not in a workload)."""
+
+    name: str
+    type: Any
+    flags: tuple[str, ...]
+    help: str
+    panel: str
+    field: str | None = None
+
+
+MODEL = "Model and GPUs"
+DEMAND = "Tokens and demand"
+LIMITS = "Latency limits"
+SERVING = "Serving"
+PLANNING = "Planning and cost"
+OPTIMISATIONS = "Optimisations"
+
+SESSION = "sessions."  # below it stand the fields of a demand in sessions
+Share = NewType("Share", float)
+Prices = NewType("Prices", str)  # or one number
+TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
+PRICE, LISTED = Prices | None, list[str] | None
+CONFIGURED = "configured"  # among the values of options: the places of those that are settings, by name
+DISAGGREGATE = "--disaggregate"
+POOLED = (
+    "estimate",
+    "compare",
+    "curve",
+    "sweep",
+    "whatif",
+    "step",
+    "simulate",
+    "deploy",
+)  # commands that take separate pools
+
+MODEL_OPTIONS = (
+    Field("model", TEXT, ("--model", "-m"), "Catalogue name, Hugging Face id, config.json or its folder.", MODEL, "model"),
+    Field("gpu", TEXT, ("--gpu", "-g"), "GPU type, several with commas, a profile's path, all, or 8xh100 for --gpus 8. Default: the workload's, else those rented singly or by the node (workloads/_defaults.yaml).", MODEL, "gpu"),
+    Field("task", TEXT, ("--task",), "generate; or embed, classify, score, which pool a prompt into one result: no output head, no decode.", MODEL, "task"),
+    Field("precision", TEXT, ("--precision", "--quantization"), "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: the checkpoint's own.", MODEL),
+    Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "KV cache: auto, fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
+)  # fmt: skip
+SERVING_OPTIONS = (
+    Field("engine", TEXT, ("--engine",), "vllm, sglang, tensorrt-llm (nim, trtllm), or name:version.", SERVING, "serving.engine"),
+    Field("tp", WHOLE, ("--tp",), "Tensor parallelism; all are tried without it.", SERVING, "serving.tp"),
+    Field("pp", WHOLE, ("--pp",), "Pipeline parallelism.", SERVING, "serving.pp"),
+    Field("ep", WHOLE, ("--ep",), "Expert parallelism (MoE).", SERVING, "serving.ep"),
+    Field("dp", WHOLE, ("--dp",), "Attention data parallelism inside a replica.", SERVING, "serving.dp"),
+    Field("cp", WHOLE, ("--cp", "--prefill-context-parallel-size"), "Context parallelism: GPUs, on top of the others, that share each prompt and its cache by tokens.", SERVING, "serving.cp"),
+    Field("dcp", WHOLE, ("--dcp", "--decode-context-parallel-size"), "Decode context parallelism: of the TP GPUs that hold the same cache (MLA, few KV heads), how many share it by tokens.", SERVING, "serving.dcp"),
+    Field("all2all_backend", TEXT, ("--all2all-backend",), "How tokens reach experts under --dp and --ep: allgather (default), low_latency or high_throughput (DeepEP).", SERVING, "serving.all2all_backend"),
+    Field("redundant_experts", WHOLE, ("--redundant-experts", "--num-redundant-experts", "--ep-num-redundant-experts"), "Copies of popular experts that each layer holds besides (EPLB): 32 make 288 slots of 256 experts, for EP72.", SERVING, "serving.redundant_experts"),
+    Field("expert_imbalance", NUMBER, ("--expert-imbalance",), "Load of the busiest expert rank over the mean, as measured: 1.2; that of random routing without it.", SERVING, "serving.expert_imbalance"),
+    Field("memory_fraction", SHARE, ("--gpu-memory-utilization", "--memory-fraction", "--mem-fraction-static"), "The engine's share of GPU memory: 0.9, 90%.", SERVING, "serving.memory_fraction"),
+    Field("max_model_len", WHOLE, ("--max-model-len",), "Longest sequence to hold.", SERVING, "serving.max_model_len"),
+    Field("max_num_seqs", WHOLE, ("--max-num-seqs",), "Most sequences running at once.", SERVING, "serving.max_num_seqs"),
+    Field("max_num_batched_tokens", WHOLE, ("--max-num-batched-tokens",), "Token budget of one step.", SERVING, "serving.max_num_batched_tokens"),
+    Field("cuda_graphs_gib", NUMBER, ("--cuda-graphs-gib",), "CUDA-graph memory from the engine's log, in place of the usual.", SERVING, "serving.cuda_graphs_gib"),
+    Field("kv_cache_bytes", TEXT, ("--kv-cache-memory-bytes",), "KV cache of a GPU, 25G or 25GB, whatever the memory fraction.", SERVING, "serving.kv_cache_bytes"),
+    Field("max_total_tokens", WHOLE, ("--max-total-tokens",), "Most tokens in the KV cache of a replica.", SERVING, "serving.max_total_tokens"),
+    Field("prefix_caching", SWITCH, ("--enable-prefix-caching/--no-enable-prefix-caching", " /--disable-radix-cache"), "Prefix caching on or off: hybrid models keep more states with it. Default: the engine version's.", SERVING, "serving.prefix_caching"),
+    Field("enforce_eager", SWITCH, ("--enforce-eager", "--disable-cuda-graph"), "No CUDA graphs: their memory is free, and each layer is launched by the host.", SERVING, "serving.enforce_eager"),
+    Field("cpu_offload_gb", NUMBER, ("--cpu-offload-gb",), "GiB of a GPU's weights in host memory, read over PCIe in every step.", SERVING, "serving.cpu_offload_gb"),
+    Field("offload_backend", TEXT, ("--offload-backend",), "How offloaded weights come: uva, read in every step, or prefetch, copied while other layers run.", SERVING, "serving.offload_backend"),
+    Field("pp_layers", TEXT, ("--pp-layers",), "Layers of each pipeline stage: 20,22.", SERVING, "serving.pp_layers"),
+    Field("limit_mm_per_prompt", TEXT, ("--limit-mm-per-prompt",), "Images of a prompt, as vLLM reads it: '{\"image\": 0, \"video\": 0}' or image=2; none at all leaves the encoder out.", SERVING, "serving.limit_mm_per_prompt"),
+    Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of recurrent states over that of tokens.", SERVING, "serving.mamba_full_memory_ratio"),
+    Field("max_mamba_cache_size", WHOLE, ("--max-mamba-cache-size",), "SGLang: recurrent states held, whatever the ratio.", SERVING, "serving.max_mamba_cache_size"),
+    Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
+)  # fmt: skip
+OPTIMISATION_OPTIONS = (
+    Field("speculative", TEXT, ("--speculative",), "Speculative decoding, METHOD[:TOKENS][@ACCEPTANCE[/...]]: eagle3, eagle3:3@0.75, eagle3:3@0.8/0.7/0.6 (by depth), ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),
+    Field("sparsity", TEXT, ("--sparsity",), "Structured sparsity of the weights: 2:4.", OPTIMISATIONS, "optimisations.sparsity"),
+    Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", OPTIMISATIONS, "optimisations.prefix.hit"),
+    Field("prefix_shared", WHOLE, ("--prefix-shared",), "Tokens of a prompt that live requests share and the cache holds once.", OPTIMISATIONS, "optimisations.prefix.shared_tokens"),
+    Field("prefix_distinct", WHOLE, ("--prefix-distinct",), "Different shared prefixes in all, 1 by default; each replica holds all of them, or its part under affinity.", OPTIMISATIONS, "optimisations.prefix.distinct"),
+    Field("turns", WHOLE, ("--turns",), "Turns of a conversation, each of which sends all before it again: --isl is then the first prompt, later ones grow, and the hit rate follows.", OPTIMISATIONS, "optimisations.prefix.turns"),
+    Field("think_time", TEXT, ("--think-time",), "Time between an answer and a user's next request, 30s: of --users, and of the turns of a conversation, whose caches must be kept meanwhile.", OPTIMISATIONS, "optimisations.prefix.think_time_s"),
+    Field("prefix_routing", TEXT, ("--prefix-routing",), "Router over replicas: affinity (prefix-aware: a conversation stays with its cache) or random (the default; round-robin too).", OPTIMISATIONS, "optimisations.prefix.routing"),
+    Field("lora", TEXT, ("--lora",), "LoRA adapters on the GPU at once, SLOTSxRANK[+experts]: 16x64, 16x64+experts (routed ones too).", OPTIMISATIONS, "optimisations.lora"),
+    Field("images", TEXT, ("--images",), "Images of a request, NxHxW in pixels: 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
+    Field("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache comes back from host memory, SHARE[@GB_PER_S]: 0.5, 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
+)  # fmt: skip
+DISAGGREGATION_OPTIONS = (
+    Field("disaggregate", TEXT, (DISAGGREGATE,), "Separate pools for prefill and decode: without a value the search lays both out; else prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
+)  # fmt: skip
+DEMAND_OPTIONS = (
+    Field("isl", WHOLE, ("--isl", "--input-len"), "Mean prompt length in tokens, 2000 or 2k; of conversations (--turns) the first prompt.", DEMAND, "tokens.isl"),
+    Field("osl", WHOLE, ("--osl", "--output-len"), "Mean output length in tokens.", DEMAND, "tokens.osl"),
+    Field("isl_max", WHOLE, ("--isl-max",), "Longest prompt.", DEMAND, "tokens.isl_max"),
+    Field("osl_max", WHOLE, ("--osl-max",), "Longest output.", DEMAND, "tokens.osl_max"),
+    Field("rps", NUMBER, ("--rps", "--qps"), "Demand in requests/s at the peak.", DEMAND, "demand.requests_per_s"),
+    Field("users", NUMBER, ("--users",), "Demand in concurrent users: each asks again a think time (--think-time, 30s) after an answer, or --requests-per-session times in a --session-length.", DEMAND, "demand.concurrent_users"),
+    Field("requests_per_session", NUMBER, ("--requests-per-session",), "Requests of each of the --users in a session.", DEMAND, "demand.sessions.requests_per_session"),
+    Field("session_length", TEXT, ("--session-length",), "Length of a session of the --users: 10min.", DEMAND, "demand.sessions.session_length"),
+    Field("concurrency", WHOLE, ("--concurrency",), "Demand in requests in flight on average, over all replicas, that come at random times.", DEMAND, "demand.concurrency"),
+    Field("closed_loop", bool, ("--closed-loop",), "Hold --concurrency at exactly so many, as the synchronised clients of a benchmark do.", DEMAND, "demand.closed_loop"),
+    Field("dau", NUMBER, ("--dau",), "Demand in daily active users.", DEMAND, "demand.daily_active_users"),
+    Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests of a user in a day.", DEMAND, "planning.requests_per_user_per_day"),
+    Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
+    Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Peak over mean within the active hours.", DEMAND, "planning.peak_to_mean"),
+    Field("mode", TEXT, ("--mode",), "streaming, sequential or offline.", DEMAND, "mode"),
+    Field("gpus", WHOLE, ("--gpus",), "Budget of GPUs that the demand must fit in. For what they can serve, give no demand: a workload without one, or -m, --isl and --osl alone.", DEMAND),
+)  # fmt: skip
+PEAK_OPTIONS = (
+    Field("mean_rps", NUMBER, ("--mean-rps",), "Demand in requests/s on average around the clock; the peak comes from what follows.", DEMAND, "demand.mean_requests_per_s"),
+    Field("profile", TEXT, ("--profile",), "Load by hour: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
+    Field("percentile", TEXT, ("--percentile",), "Size for this percentile of the requests that arrive in a second (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
+)  # fmt: skip
+LIMIT_OPTIONS = (
+    Field("ttft", TEXT, ("--ttft",), "Time to first token: 500ms (mean), p95:500ms.", LIMITS, "limits.ttft"),
+    Field("itl", TEXT, ("--itl", "--tpot"), "Inter-token latency (TPOT): 30ms, p99:50ms.", LIMITS, "limits.itl"),
+    Field("e2e", TEXT, ("--e2e",), "End-to-end latency: 5s.", LIMITS, "limits.e2e"),
+)
+PLANNING_OPTIONS = (
+    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Share of the highest stable rate to run at: 80% or 0.8.", PLANNING, "planning.max_utilisation"),
+    Field("headroom", TEXT, ("--headroom",), "Growth to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
+    Field("objective", TEXT, ("--objective",), "gpus, cost or energy. Default: cost where several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
+    Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP of 1, 2, 4, 8 within a node; for experts also attention DP with EP; where none of these will do the next), pipelines, all.", PLANNING, "planning.layouts"),
+    Field("confidence", TEXT, ("--confidence",), "Size so that this share of published runs like it would keep the limits, 50% to 95%: 90%. Default: the prediction, at no less than even odds.", PLANNING),
+    Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
+    Field("price", PRICE, ("--price",), "$ per GPU-hour in place of the profile's: 2.5, or of each GPU type h100-sxm=2.5,h200-sxm=3.1.", PLANNING),
+    Field("provider", TEXT, ("--provider",), "Provider whose price counts, on demand or of a kind: aws, nebius:spot (llmsize prices); GPU types that it does not offer are left out.", PLANNING),
+)  # fmt: skip
+SET_OPTIONS = (
+    Field("set", LISTED, ("--set",), "PATH=VALUE for any field of a workload, as demand.requests_per_s=80; again for others.", PLANNING),
+)  # fmt: skip
+WORKLOAD_OPTIONS = (
+    *MODEL_OPTIONS,
+    *DEMAND_OPTIONS,
+    *PEAK_OPTIONS,
+    *LIMIT_OPTIONS,
+    *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
+    *PLANNING_OPTIONS,
+    *SET_OPTIONS,
+)
+QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
+LAYOUT_OPTIONS = (
+    *MODEL_OPTIONS,
+    *SERVING_OPTIONS,
+    *OPTIMISATION_OPTIONS,
+    *DISAGGREGATION_OPTIONS,
+)  # of one, without a load
+
+
+def states_demand(option: Field) -> bool:
+    """Whether an option states a demand of its own, and does not say more of another."""
+    section, _, kind = (option.field or "").partition(".")
+    return section == "demand" and kind != "closed_loop" and not kind.startswith(SESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
+
+    `faults` are those of options that contradict each other, or that a command does not take in the form given.
+    `configured` names the options that are settings, which nobody asked for now.
+    """
+
+    fields: Mapping[str, Any]
+    flags: Mapping[str, str]
+    precision: str | None = None
+    price: float | str | None = None
+    provider: str | None = None
+    gpus: int | None = None
+    faults: tuple[Fault, ...] = ()
+    configured: frozenset[str] = frozenset()
+
+    def stated(self, fields: Iterable[Field]) -> tuple[tuple[Field, ...], dict[str, Any]]:
+        """The options of the stated workload fields, without settings, spelt as they were stated, and their values by name."""
+        given = [
+            (field, field.field)
+            for field in fields
+            if field.field and field.field in self.fields and field.name not in self.configured
+        ]
+        spelt = tuple(field._replace(flags=(self.flags[path],)) for field, path in given)
+        return spelt, {field.name: self.fields[path] for field, path in given}
+
+
+_COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)\Z")
+
+
+def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[list[str], int | None, tuple[Fault, ...]]:
+    """GPU names without their count (`8xh100`), the count, and the faults of one that is stated twice or has no use."""
+    found = [match for name in names if (match := _COUNTED_GPUS.match(name))]
+    if not found:
+        return names, gpus, ()
+    text, count = found[0][0].strip(), int(found[0][1])
+    plain = [match[2].strip() if (match := _COUNTED_GPUS.match(name)) else name for name in names]
+    if "gpus" not in options:
+        allowed = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
+        fault = Fault(f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed)
+    elif len(names) > 1:
+        fault = Fault(
+            f"{text!r} counts GPUs of one type, and several are named", None, None, "--gpu", "one type, or --gpus N"
+        )
+    elif gpus is not None and gpus != count:
+        fault = Fault(f"{text!r} contradicts --gpus {gpus:,}", None, None, "--gpu", "one of them")
+    else:
+        return plain, count, ()
+    return plain, gpus, (fault,)
+
+
+def is_stated(field: Field, value: Any) -> bool:
+    """Whether an option was given: zero is, and the no of a switch; a flag that is not set is not."""
+    return value is not None and (field.type is not bool or bool(value))
+
+
+def read_value(field: Field, text: str) -> Any:
+    """The value of an option as its text says it. Raises ValueError for text that the option does not take."""
+    if field.type in (bool, SWITCH):
+        word = text.strip().lower()
+        if word not in YES | NO:
+            raise ValueError(f"{text!r} is neither yes nor no")
+        return word in YES
+    if field.type == WHOLE:
+        return _named(text, whole_number, "whole number")
+    if field.type == NUMBER or (field.type == PRICE and "=" not in text):
+        return _named(text, parse_number, "number")
+    return text
+
+
+def _named(text: str, read: Callable[[str], float], noun: str) -> float:
+    try:
+        return read(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no {noun}") from None
+
+
+def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
+    """Collect the stated `values` of some fields by parameter name; None means not stated.
+
+    A demand replaces the whole demand of a workload, so its fields come as one mapping.
+    """
+    of_workload = {field.field: field for field in fields if field.field}
+    stated: dict[str, Any] = {
+        path: values[field.name] for path, field in of_workload.items() if is_stated(field, values.get(field.name))
+    }
+    flags = {path: field.flags[0] for path, field in of_workload.items()}
+    by_path, twice = _by_path(values.get("set") or (), stated, flags)
+    stated |= by_path
+    flags |= {path: f"--set {path}" for path in by_path}
+    given = {path: value for path, value in stated.items() if not path.startswith("demand.")}
+    gpus, faults = values.get("gpus"), tuple[Fault, ...]()
+    if "gpu" in given:
+        named = given["gpu"]
+        names = comma_separated(named) if isinstance(named, str) else named
+        given["gpu"], gpus, faults = _counted(names, gpus, {field.name for field in fields})
+    demand = {path.removeprefix("demand."): value for path, value in stated.items() if path.startswith("demand.")}
+    flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
+    if set(demand) - OF_ITS_OWN:
+        given["demand"] = _demand(demand, given, flags)
+    else:  # of the workload's own requests in flight, or users
+        given |= {f"demand.{name}": value for name, value in demand.items()}
+    faults += twice
+    prices = values.get("price"), values.get("provider")
+    return Options(given, flags, values.get("precision"), *prices, gpus, faults, frozenset(values.get(CONFIGURED, ())))
+
+
+OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # what says more of a workload's demand, and is none by itself
+_PATH = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\s*=(.*)", re.DOTALL)
+_BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
+
+
+def _by_path(
+    texts: Sequence[str], stated: Mapping[str, Any], flags: Mapping[str, str]
+) -> tuple[dict[str, Any], tuple[Fault, ...]]:
+    """The fields that --set states by path, read as a workload's file reads them; and the faults of what is none."""
+    found: dict[str, Any] = {}
+    faults: list[Fault] = []
+    if texts:
+        from sizing.catalog.yaml import parse  # loaded where a field is set
+    for text in texts:
+        match = _PATH.fullmatch(text.strip())
+        if match is None:
+            faults.append(Fault(f"{text!r} sets no field", field="--set", allowed=_BY_PATH))
+            continue
+        path = match[1]
+        meant = _meant(path, flags)
+        if meant is not None:
+            faults.append(Fault("is no field", field=f"--set {path}", allowed=_BY_PATH, nearest=meant))
+            continue
+        if path in stated or path in found:
+            other = flags[path] if path in stated else "another --set"
+            faults.append(Fault(f"contradicts {other}", field=f"--set {path}", allowed="one of them"))
+            continue
+        try:
+            found[path] = parse(match[2].strip(), "--set")
+        except InputError as error:
+            faults += [Fault(fault.message, field=f"--set {path}", allowed=fault.allowed) for fault in error.faults]
+            continue
+        if found[path] is None:
+            faults.append(Fault("states no value", field=f"--set {path}", allowed=_BY_PATH))
+    return found, tuple(faults)
+
+
+def _meant(path: str, flags: Mapping[str, str]) -> str | None:
+    """The field that a path means whose last step is the name of an option: demand.requests_per_s of demand.rps."""
+    section, _, last = path.rpartition(".")
+    known = (field for field, flag in flags.items() if flag == f"--{last.replace('_', '-')}")
+    return next((field for field in known if field != path and section in ("", field.rpartition(".")[0])), None)
+
+
+THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.turns"
+
+
+def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]) -> dict[str, Any]:
+    """The fields of a demand; a think time of users goes there, and stays with the turns where there are any."""
+    sessions = {path.removeprefix(SESSION): value for path, value in demand.items() if path.startswith(SESSION)}
+    found = {path: value for path, value in demand.items() if not path.startswith(SESSION)}
+    if sessions:
+        flags["demand.sessions.concurrent_users"] = flags["demand.concurrent_users"]
+        users = found.pop("concurrent_users", None)
+        return {**found, "sessions": sessions if users is None else {"concurrent_users": users, **sessions}}
+    if "concurrent_users" in found and THINK_TIME in given:
+        flags["demand.think_time"] = flags[THINK_TIME]
+        found["think_time"] = given[THINK_TIME] if TURNS in given else given.pop(THINK_TIME)
+    return found
+
+
+def sets_demand(values: Mapping[str, Any]) -> bool:
+    """Whether --set states a part of a demand."""
+    return any(text.strip().startswith("demand.") for text in values.get("set") or ())
+
+
+def unpooled(command: str, field: str) -> Fault:
+    """The fault of separate pools for a command that has none."""
+    return Fault(f"{command} takes no separate pools", field=field, allowed=f"with {', '.join(POOLED)}")
