@@ -16,8 +16,18 @@ from sizing.model.attention import compressed, pick
 from sizing.model.attention.terms import Cache, Matrix
 from sizing.model.extras import NOTHING, Extras
 from sizing.model.precision import PrecisionPlan
-from sizing.specs.engine import EngineSettings, ExpertPadding, Sparse
-from sizing.specs.model import CompressedAttention, DenseMlp, LayerKind, MlaAttention, Mlp, Model, MoeMlp, Role
+from sizing.specs.engine import EngineSettings, ExpertPadding, Sparse, Windows
+from sizing.specs.model import (
+    CompressedAttention,
+    DenseMlp,
+    LayerKind,
+    MlaAttention,
+    Mlp,
+    Model,
+    MoeMlp,
+    Role,
+    SlidingWindowAttention,
+)
 
 GATE_AND_UP = 2
 NORMS_PER_BLOCK = 1
@@ -288,6 +298,18 @@ def sparse_class(model: Model) -> Sparse | None:
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         return "compressed"
     return "indexed" if any(isinstance(mixer, MlaAttention) and mixer.index_topk for mixer in mixers) else None
+
+
+def windows_class(model: Model) -> Windows | None:
+    """What the windowed layers beside layers that keep all tokens are; None where all layers are of one sort."""
+    held = [layer_cache(kind, Layout(), 1.0) for kind in model.kinds]
+    windowed = {one.bytes_per_token for one in held if one.window_tokens is not None}
+    full = {one.bytes_per_token for one in held if one.window_tokens is None and one.bytes_per_token}
+    if not windowed or not full:
+        return None
+    if any(isinstance(kind.mixer, SlidingWindowAttention) and kind.mixer.chunked for kind in model.kinds):
+        return "chunked"
+    return "alike" if windowed <= full else "unlike"
 
 
 def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:

@@ -21,7 +21,7 @@ from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
-from sizing.specs.model import Model
+from sizing.specs.model import Heads, Model
 from sizing.specs.units import GIB, GIGA, MIB
 from sizing.specs.workload import Serving
 
@@ -286,13 +286,27 @@ def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> M
 
 
 def graph_bytes(shard: Shard) -> float:
-    """Bytes of CUDA graphs on one GPU: the engine's usual, in proportion to the batch sizes that it captures."""
+    """Bytes of CUDA graphs on one GPU: the engine's usual, in proportion to the batch sizes that it captures.
+
+    What kernels of attention allocate when they are captured counts among them.
+    """
     settings, sizes = shard.settings, shard.settings.graph_sizes
-    usual = settings.cuda_graphs.gib * GIB
+    usual, beside = settings.cuda_graphs.gib * GIB, _workspace_bytes(shard)
     if sizes is None or sizes.per_sequence is None:
-        return usual
+        return usual + beside
     most = sizes.per_sequence * settings.max_num_seqs * shard.extras.verified
-    return usual * sizes.count(min(most, sizes.most, settings.max_num_batched_tokens)) / sizes.count(sizes.most)
+    share = sizes.count(min(most, sizes.most, settings.max_num_batched_tokens)) / sizes.count(sizes.most)
+    return usual * share + beside
+
+
+def _workspace_bytes(shard: Shard) -> float:
+    """Bytes of the workspace of attention kernels on one GPU, by the widest queries of a layer."""
+    rule = shard.settings.attention_workspace
+    widths = [kind.mixer.q_heads * kind.mixer.head_dim for kind in shard.model.kinds if isinstance(kind.mixer, Heads)]
+    if rule is None or (rule.caches and shard.plan.kv_format not in rule.caches) or shard.model.pooled:
+        return 0.0
+    values = shard.settings.max_num_batched_tokens * max(widths, default=0) / shard.layout.tp
+    return max(rule.mib * MIB, rule.per_query_value_bytes * values)
 
 
 class Needs(NamedTuple):

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
 from sizing.model.attention.terms import Cache
 from sizing.model.extras import drafts
-from sizing.specs.model import Model
 
 
 class Pages(NamedTuple):
@@ -59,8 +58,14 @@ def _state(shard: Shard, held: Cache) -> float:
 
 
 def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
-    """What one layer caches on one GPU of a stage, and the number of such layers, kind by kind."""
-    return tuple((shard.cache(index), count) for index, count in stage.layers)
+    """What one layer caches on one GPU of a stage, and the number of such layers, kind by kind.
+
+    A window that the engine does not cut layers to is none.
+    """
+    held = tuple((shard.cache(index), count) for index, count in stage.layers)
+    if shard.settings.mixed_windows == "cut":
+        return held
+    return tuple((replace(one, window_tokens=None), count) for one, count in held)
 
 
 def _layers_of_a_group(types: Collection[int], spread: float) -> int:
@@ -95,8 +100,6 @@ def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> di
     settings, block = shard.settings, shard.settings.block_tokens
     found: dict[int | None, float] = {held.window_tokens: whole for held, _ in caches(shard, stage)}
     windows = [window for window in found if window is not None]
-    if settings.unlike_windows == "full" and _unlike_windows(shard.model):
-        return found
     for window in windows:
         in_flight = min(window - 1 + settings.in_flight_tokens, slots)
         found[window] = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
@@ -106,15 +109,6 @@ def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> di
         return {window: both if window is None else share * both for window in found}
     filled_up = filled(shard, stage)
     return {window: filled_up.get(window, 1.0) * blocks for window, blocks in found.items()}
-
-
-@lru_cache(maxsize=256)
-def _unlike_windows(model: Model) -> bool:
-    """Whether the bytes per token of windowed layers differ from those of full layers."""
-    held = [architecture.layer_cache(kind, architecture.Layout(), 1.0) for kind in model.kinds]
-    windowed = {cache.bytes_per_token for cache in held if cache.window_tokens is not None}
-    full = {cache.bytes_per_token for cache in held if cache.window_tokens is None and cache.bytes_per_token}
-    return bool(full) and bool(windowed - full)
 
 
 @lru_cache(maxsize=4096)

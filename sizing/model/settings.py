@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sizing.model import architecture
 from sizing.model.extras import NOTHING, Extras
 from sizing.specs.bands import DrivingMode, LoadRegion, ModelKind, Situation, of_own
-from sizing.specs.engine import Engine, EngineSettings, Row, Sparse, When
+from sizing.specs.engine import Engine, EngineSettings, Row, Sparse, When, Windows
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import Gpu
 from sizing.specs.model import Model
@@ -40,6 +40,7 @@ class SettingsConditions:
     switched: bool = False
     states: bool = False
     sparse: Sparse | None = None
+    windows: Windows | None = None
     between_nodes: bool = False
 
 
@@ -164,6 +165,7 @@ def _holds(when: When, conditions: SettingsConditions) -> bool:
         and when.switched in (None, conditions.switched)
         and when.states in (None, conditions.states)
         and (not when.sparse or conditions.sparse in when.sparse)
+        and (not when.windows or conditions.windows in when.windows)
         and when.between_nodes in (None, conditions.between_nodes)
     )
 

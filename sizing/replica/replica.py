@@ -250,6 +250,7 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
         switched=gpu.datasheet.switched,
         states=architecture.has_states(service.model),
         sparse=architecture.sparse_class(service.model),
+        windows=architecture.windows_class(service.model),
         between_nodes=layout.stage_gpus > gpu.datasheet.island_gpus,
     )
 

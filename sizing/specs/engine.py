@@ -9,6 +9,7 @@ from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
 Sparse = Literal["indexed", "compressed"]
+Windows = Literal["alike", "unlike", "chunked"]
 
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -20,6 +21,7 @@ class When(Spec):
     Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica. `switched`: whether a
     switch joins the GPUs of a server (NVSwitch), in place of PCIe or bridges of two. `states`: whether the model has recurrent states.
     `sparse`: how a token of a sparse cache is held, as an index beside a latent (DeepSeek-V3.2) or compressed (DeepSeek-V4).
+    `windows`: what the windowed layers beside full ones are: of the same cache a token (`alike`) or of another, or chunks.
     `between_nodes`: whether the GPUs of a pipeline stage are of several nodes.
     """
 
@@ -36,6 +38,7 @@ class When(Spec):
     switched: Annotated[bool, Field(strict=True)] | None = None
     states: Annotated[bool, Field(strict=True)] | None = None
     sparse: tuple[Sparse, ...] = ()
+    windows: tuple[Windows, ...] = ()
     between_nodes: Annotated[bool, Field(strict=True)] | None = None
 
 
@@ -57,6 +60,17 @@ class GraphMemory(Spec):
     gib: NonNegative
     low_gib: NonNegative
     high_gib: NonNegative
+
+
+class AttentionWorkspace(Spec):
+    """Memory that kernels of attention keep besides: `mib`, or so many bytes for each query value of a token budget, if that is more.
+
+    It is kept where the cache is in one of `caches`, or in any format if they are empty.
+    """
+
+    mib: Positive
+    per_query_value_bytes: NonNegative = 0.0
+    caches: tuple[Text, ...] = ()
 
 
 class ForwardActivation(Spec):
@@ -288,8 +302,7 @@ class EngineSettings(Spec):
     `free_before_load` (SGLang: free after load less (1-fraction) of free before), `free_after_load`
     (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
     `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
-    running estimate. `unlike_windows`: whether windowed layers whose cache has another shape than the full layers' are
-    still cut to their window, or kept in full. `window_share`: tokens of a pool for windows for each of the pool beside it, None where layers share one. An `encoder` of images is split over TP, or whole on each GPU. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
+    running estimate. `mixed_windows`: whether windowed layers beside full ones are cut to their window, or kept whole. `window_share`: tokens of a pool for windows for each of the pool beside it, None where layers share one. An `encoder` of images is split over TP, or whole on each GPU. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
     `auto_cache` is the format of a cache that neither the user nor the checkpoint states, None for the activations'.
     Attention data parallelism of an engine has `attention_ranks` of any number, or one for each GPU of a stage; `expert_ranks` alike.
     `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
@@ -303,12 +316,13 @@ class EngineSettings(Spec):
     reserve_more: ReserveMore | None = None
     graphs_in_budget: Flag
     cuda_graphs: GraphMemory
+    attention_workspace: AttentionWorkspace | None = None
     sampler_bytes_per_logit: NonNegative
     forward_activation: ForwardActivation
     non_torch_gib: NonNegative
     block_tokens: PositiveInt
     blocks_lost: NonNegativeInt
-    unlike_windows: Literal["windowed", "full"]
+    mixed_windows: Literal["cut", "whole"]
     window_share: Fraction | None = None
     states: StateRule
     compressed: CompressedRule
@@ -381,7 +395,8 @@ class EngineSettings(Spec):
         launching = host.per_step_us + layers * LAYER_LAUNCHES * host.eager_launch_us
         slower = {"per_step_us": launching, "eager_launch_us": 0.0, "overlapped": True}
         nothing = GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0)
-        without = {"cuda_graphs": nothing, "full_decode_graph": False, "captured_prefill_tokens": 0}
+        graphs = {"cuda_graphs": nothing, "attention_workspace": None}
+        without = {**graphs, "full_decode_graph": False, "captured_prefill_tokens": 0}
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
 
     def waiting(self, seconds: float, *, beside: bool) -> Self:

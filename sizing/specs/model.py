@@ -46,9 +46,10 @@ class GqaAttention(Heads):
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowAttention(Heads):
-    """Attention that sees the last `window` tokens only (chunked attention counts as a window)."""
+    """Attention that sees the last `window` tokens only, or, where it is `chunked`, those of its own chunk of `window` tokens."""
 
     window: int = 0
+    chunked: bool = False
     kind: Literal["sliding_window"] = "sliding_window"
 
 

@@ -36,7 +36,8 @@ def test_a_checkpoint_has_a_profile_and_words_that_are_known(name: str) -> None:
     assert all(word in rules.kept or "*" in word for word in row.kept)
     found = load_model(name)
     assert (found.id, found.spec.name, found.matched_from) == (row.profile, name, None)
-    assert row.positions in (None, found.spec.max_position)
+    before = 2 if row.positions == 514 else 0  # of RoBERTa's table, which begins at the padding token
+    assert row.positions in (None, found.spec.max_position + before)
     assert (found.precision, bool(found.name_notes)) == (None, row.evidence == "memory")
 
 
@@ -114,6 +115,20 @@ def test_a_popular_name_is_itself_or_says_whose_sibling_it_is(
     found = load_model(name)
     assert found.spec.name == (name if sibling is None else f"{name} as {sibling}")
     assert (found.spec.max_position, found.task) == (positions, task)
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        ("BAAI/bge-m3", 8192),  # 8,194 rows, of which 0 and that of the padding token, 1, are no token's
+        ("intfloat/multilingual-e5-large-instruct", 512),
+        ("roberta-large", 512),
+        ("BAAI/bge-large-en-v1.5", 512),  # BERT counts from 0
+        ("jinaai/jina-embeddings-v3", 8194),  # rotary
+    ],
+)
+def test_positions_of_roberta_begin_after_the_padding_token(name: str, positions: int) -> None:
+    assert load_model(name).spec.max_position == positions
 
 
 def test_an_organisation_that_was_renamed_publishes_the_same_files() -> None:

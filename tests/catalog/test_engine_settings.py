@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from places import ROOT
 from sizing.catalog.profiles import load_engine
 from sizing.model.memory import static_fraction
 from sizing.model.settings import SettingsConditions, check_version, is_within, resolve, source_of
-from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve, Sparse
+from sizing.specs.engine import Engine, EngineSettings, GraphSizes, MemoryReserve, Sparse, Windows
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_version
 
@@ -63,6 +63,7 @@ DEPLOYMENTS = [
 ]
 DEPLOYMENTS += [on(gpu, 8, 1, "mla", sparse) for gpu in CARDS for sparse in ("indexed", "compressed")]
 DEPLOYMENTS += [replace(on("H100 SXM 80GB"), between_nodes=True)]
+DEPLOYMENTS += [replace(on("H100 SXM 80GB"), windows=windows) for windows in get_args(Windows)]
 
 
 def boundaries(engine: Engine) -> list[str]:

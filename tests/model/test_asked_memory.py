@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import data
 
 from sizing.answers.deployment import Resolved, deployment
+from sizing.model import memory
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
-from sizing.specs.units import GIB, parse_bytes
+from sizing.specs.units import GIB, MIB, parse_bytes
 
 
 def deployed(**options: object) -> Resolved:
@@ -80,6 +83,26 @@ def test_without_images_the_encoder_takes_nothing() -> None:
     seeing, reading = (deployed(model="qwen3-vl-8b", language_model_only=only).memory for only in (False, True))
     assert seeing.weights_gib - reading.weights_gib > 0.5
     assert seeing.activation_gib > reading.activation_gib
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "mib"),
+    [
+        ("vllm:0.24.0", {"gpu": "rtx-3090", "kv_precision": "fp8"}, 394),
+        ("vllm:0.24.0", {"gpu": "rtx-3090"}, 0),  # FlashAttention
+        ("vllm:0.24.0", {"gpu": "h100-sxm", "kv_precision": "fp8"}, 0),  # FlashAttention 3
+        ("vllm:0.19.0", {"gpu": "rtx-3090", "kv_precision": "fp8"}, 0),  # taken after the pool
+        # 8,192 tokens x 32 query heads x 128 x 16 B are 512 MiB.
+        ("vllm:0.33.0", {"gpu": "rtx-3090", "kv_precision": "fp8", "max_num_batched_tokens": 8192}, 512),
+        ("vllm:0.33.0", {"gpu": "b200", "max_num_batched_tokens": 8192}, 394),
+        ("vllm:0.33.0", {"gpu": "b200", "enforce_eager": True}, 0),
+    ],
+)
+def test_flashinfer_keeps_a_workspace_beside_the_graphs(engine: str, options: dict[str, object], mib: int) -> None:
+    """https://github.com/vllm-project/vllm/blob/v0.26.0/vllm/v1/attention/backends/flashinfer.py"""
+    shard = deployed(engine=engine, max_model_len=4096, max_num_seqs=16, **options).replica.shard
+    without = replace(shard, settings=shard.settings.model_copy(update={"attention_workspace": None}))
+    assert memory.graph_bytes(shard) - memory.graph_bytes(without) == pytest.approx(mib * MIB)
 
 
 def test_fewer_sequences_capture_fewer_graphs() -> None:

@@ -105,7 +105,7 @@ def test_drafting_layers_share_the_groups_of_attention() -> None:
         ("gemma-3-1b", "vllm:0.24.0", 4, 24),  # 22 fill six of four
         ("gemma-3-12b", "vllm:0.24.0", 8, 40),
         ("gemma-2-27b", "vllm:0.24.0", 23, 23),
-        ("gemma-3-27b", "vllm:0.9.2", 10, 52),  # no groups
+        ("gemma-3-27b", "vllm:0.9.1", 10, 60),
         ("gemma-3-27b", "tensorrt-llm", 10, 52),
     ],
 )
@@ -118,6 +118,28 @@ def test_groups_of_windowed_layers_are_filled_up(model: str, engine: str, full: 
     kept = min(8192, math.ceil((window - 1 + shard.settings.in_flight_tokens) / block) * block + block)
     expected = spec.bytes_per_token * (full * 8192 + windowed * kept)
     assert memory.sequence_bytes(shard, shard.stages[0], 8192) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "size"),
+    [
+        # 62 layers of 8,192 B a token, all of them whole; then 10 whole, and 52 filled up to 60 with 577 blocks of 16.
+        ("gemma-3-27b", "vllm:0.6.6", 62 * 65536 * 8192),
+        ("gemma-3-27b", "vllm:0.9.0", 62 * 65536 * 8192),
+        ("gemma-3-27b", "vllm:0.9.1", (10 * 65536 + 60 * 577 * 16) * 8192),
+        # 48 layers of 512 B a token on one of eight GPUs, 36 of them in chunks of 8,192.
+        ("llama-4-scout-17b-16e", "vllm:0.9.2", 48 * 65536 * 512),
+        ("llama-4-scout-17b-16e", "vllm:0.10.2", 48 * 65536 * 512),
+        ("llama-4-scout-17b-16e", "vllm:0.14.0", (12 * 65536 + 36 * 1025 * 16) * 512),
+        # No layer keeps everything, so all are cut: 32 layers, 4,095 + 8,192 tokens in 769 blocks.
+        ("mistralai/Mistral-7B-v0.1", "vllm:0.8.5", 32 * 769 * 16 * 4096),
+    ],
+)
+def test_windowed_layers_beside_full_ones_are_whole_in_older_engines(model: str, engine: str, size: int) -> None:
+    """unify_hybrid_kv_cache_specs of vLLM to 0.9.0; chunks are windows at 0.10.0 and from 0.13 on."""
+    tp, tokens = (8 if model.startswith("llama-4") else 1), 32768 if "Mistral" in model else 65536
+    found = deployed(model=model, gpu="h100-sxm", tp=tp, engine=engine, max_model_len=tokens)
+    assert found.memory.sequence_gib * GIB == pytest.approx(size, rel=1e-3)
 
 
 def test_windows_have_a_pool_of_their_own_in_sglang() -> None:

@@ -63,11 +63,12 @@ def read_mixer(fields: Fields, mixer: Mixer, index: int, layers: int) -> Attenti
     grouped = _grouped(fields, index, windowed=mixer != "full", reuses_cache=reuses)
     if window is None:
         return grouped
-    return _windowed(grouped, window)
+    return _windowed(grouped, window, chunked=mixer == "chunk")
 
 
-def _windowed(heads: Heads, window: int) -> SlidingWindowAttention:
-    return SlidingWindowAttention(window=window, **{name: getattr(heads, name) for name in Heads.__dataclass_fields__})
+def _windowed(heads: Heads, window: int, *, chunked: bool = False) -> SlidingWindowAttention:
+    shape = {name: getattr(heads, name) for name in Heads.__dataclass_fields__}
+    return SlidingWindowAttention(window=window, chunked=chunked, **shape)
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:

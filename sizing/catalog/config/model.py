@@ -107,6 +107,23 @@ def _hashed_routing(fields: Fields) -> int:
     return layers * fields.integer("VOCABULARY") * (fields.optional_integer("EXPERTS_PER_TOKEN") or 0) if layers else 0
 
 
+def _is_absolute(fields: Fields) -> bool:
+    """Whether an encoder has a table of learned positions."""
+    return bool(fields.stated(ENCODER)) and (fields.text("position_embedding_type") or ABSOLUTE) == ABSOLUTE
+
+
+def _longest(fields: Fields) -> int:
+    """The most tokens of a sequence. In the manner of RoBERTa the first token's position follows that of the padding token.
+
+    Source: vLLM 0.33.0, model_executor/models/roberta.py (position_ids + padding_idx + 1).
+    """
+    positions = fields.integer("MAX_POSITION")
+    if not _is_absolute(fields) or not fields.stated(PADDING):
+        return positions
+    padding = fields.optional_integer("pad_token_id", PADDING) or 0
+    return max(1, positions - padding - 1)
+
+
 def _learned_positions(fields: Fields) -> int:
     """A learned position table.
 
@@ -114,7 +131,7 @@ def _learned_positions(fields: Fields) -> int:
     """
     learned = fields.flag("learned_pos_emb") and not fields.flag("alibi")
     types = fields.optional_integer("type_vocab_size") or 0
-    if fields.stated(ENCODER) and (fields.text("position_embedding_type") or ABSOLUTE) == ABSOLUTE:
+    if _is_absolute(fields):
         learned = True
     width = fields.optional_integer("word_embed_proj_dim", least=1)
     if width is not None and width != fields.integer("HIDDEN"):
@@ -157,6 +174,8 @@ def _block_indexers(fields: Fields) -> int:
 SECTION, SOUND = "vision_config", "audio_config"
 # Said by a family: the frames of a video that an engine profiles (vLLM 0.24.0, qwen2_vl.py: _MAX_FRAMES_PER_VIDEO).
 PROFILED_FRAMES = "profiled_frames"
+# Said by a family: the number of the padding token, after which positions begin (RoBERTa and its kin).
+PADDING = "padding_token"
 COLOURS = 3
 PLAIN_MATRICES, GATED_MATRICES = 2, 3
 ATTENTION_MATRICES = 4  # query, key, value and output, each hidden x hidden
@@ -322,7 +341,7 @@ def read_model(
         hidden_size=fields.integer("HIDDEN"),
         vocab_size=fields.integer("VOCABULARY"),
         tied_embeddings=_tied(fields),
-        max_position=fields.integer("MAX_POSITION"),
+        max_position=_longest(fields),
         rotary_values=rotary_values(fields, kinds),
         activation_precision=activation,
         quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
