@@ -29,6 +29,7 @@ OneFileT = TypeVar("OneFileT", bound=OneFile)
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}\Z")
 _LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\[\]]+))""")
 _SEPARATORS = re.compile(r"[\s_:-]+")
+MOST_LISTED, MOST_LIKELY = 6, 3  # of names that fit, of names that are likely
 LEAST_BEGINNING = 3  # characters of a name that stand for all of it
 YAML_SUFFIXES = (".yaml", ".yml")
 
@@ -199,24 +200,26 @@ def beginning(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], s
 
 
 def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
-    """The only hit. Raises InputError for none or several."""
+    """The only hit. Raises InputError for none or several, of which it lists those with the most similar names."""
     if len(hits) == 1:
         return hits[0]
-    if hits:
-        listed = ", ".join(entry.id for entry in hits)
-        raise InputError(Fault(f"{shelf.label} {query!r} fits several", allowed=listed, nearest=closest(query, hits)))
-    raise InputError(unknown(query, known, shelf))
+    if not hits:
+        raise InputError(unknown(query, known, shelf))
+    ranked = sorted(hits, key=lambda entry: _likeness(query, entry), reverse=True)
+    best, second = (_likeness(query, entry) for entry in ranked[:2])
+    listed, more = ranked[:MOST_LISTED] if len(hits) > MOST_LISTED else hits, len(hits) - MOST_LISTED
+    rest = f" and {more} more (`{shelf.listing}`)" if more > 0 else ""
+    allowed = ", ".join(entry.id for entry in listed) + rest
+    nearest = ranked[0].id if best > second and not rest else None
+    raise InputError(Fault(f"{shelf.label} {query!r} fits several", allowed=allowed, nearest=nearest))
 
 
-def closest(query: str, hits: Sequence[CatalogEntry]) -> str | None:
-    """The id of the entry with the name most similar to the query; None where two are equally similar."""
+def _likeness(query: str, entry: CatalogEntry) -> tuple[bool, float]:
+    """How like a query the most similar name of an entry is; first those whose number ends there (llama-3 for llama3, not 3.1)."""
     word = hyphenated(query)
-
-    def likeness(entry: CatalogEntry) -> float:
-        return max(SequenceMatcher(None, word, hyphenated(name)).ratio() for name in entry.names)
-
-    best, second = sorted(((likeness(entry), entry.id) for entry in hits), reverse=True)[:2]
-    return best[1] if best[0] > second[0] else None
+    ends = re.compile("-?".join(map(re.escape, word.replace("-", ""))) + r"(?![\d.])")
+    names = [hyphenated(name) for name in entry.names]
+    return max((bool(ends.match(name)), SequenceMatcher(None, word, name).ratio()) for name in names)
 
 
 def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
@@ -237,7 +240,16 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
             f"{query!r} is no {shelf.label} known by name, and a file is named by its path", allowed=f"./{query}"
         )
     names = [name for entry in known for name in entry.names if _numbers(name) == _numbers(query)]
-    return Fault(f"unknown {shelf.label} {query!r}", allowed=allowed, nearest=nearest(query, names))
+    with_words = sorted((e for e in known if _has_words(query, e)), key=lambda e: _likeness(query, e), reverse=True)
+    likely = nearest(query, names) or " or ".join(entry.id for entry in with_words[:MOST_LIKELY]) or None
+    return Fault(f"unknown {shelf.label} {query!r}", allowed=allowed, nearest=likely)
+
+
+def _has_words(query: str, entry: CatalogEntry) -> bool:
+    """Whether a name of an entry has every word of a query of several, or a word that begins with it."""
+    words = hyphenated(query).split("-")
+    parts = (hyphenated(name).split("-") for name in entry.names)
+    return len(words) > 1 and any(all(any(part.startswith(word) for part in of) for word in words) for of in parts)
 
 
 def _numbers(name: str) -> list[str]:

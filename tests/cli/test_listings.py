@@ -146,3 +146,17 @@ def test_a_price_is_listed_once_whatever_its_products(capsys: pytest.CaptureFixt
     assert run(["prices", "h100-sxm", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["rows"]
     assert sum(row[1] == "AWS" for row in found) > 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [("llama3", "llama-3-8b, llama-3-70b"), ("qwen3", "qwen3-4b, qwen3-8b"), ("deepseek", "deepseek-r1, deepseek-v2")],
+)
+def test_of_many_names_the_most_similar_are_listed(asked: str, first: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = refused(capsys, "memory", "-m", asked, "-g", "h100-sxm")
+    assert f"fits several; allowed: {first}" in error and " more (`llmsize models`)" in error and len(error) < 300
+
+
+@pytest.mark.parametrize(("asked", "likely"), [("llama-70", "llama-3.1-70b"), ("deepseek-r1-70b", "llama-3.3-70b")])
+def test_a_name_of_the_right_words_is_likely(asked: str, likely: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert likely in refused(capsys, "memory", "-m", asked, "-g", "h100-sxm").partition("did you mean")[2]
