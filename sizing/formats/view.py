@@ -24,18 +24,16 @@ Shown = Literal["said", "always", "differs"]  # a column: where any row has a va
 
 
 class Quantity(NamedTuple):
-    """A figure: its key in JSON and CSV, its heading, how people read it, its unit and meaning.
+    """A figure: its key in JSON and CSV, its heading, and how people read it.
 
-    `of` takes it from a record, which may be a mapping, where no field of its key does; `nothing` stands for None. As a column it is `shown` where
-    it says something, right-aligned where it `is_number`.
+    `of` takes it from a record or a mapping where no field has its key. `nothing` stands for None. A column is `shown`
+    where it says something, and right-aligned where it `is_number`.
     """
 
     key: str
     heading: str = ""
     write: Callable[[Any], str] = number
     of: Callable[[Any], Any] | None = None
-    unit: str = ""
-    meaning: str = ""
     is_number: bool = True
     nothing: str = NOTHING
     shown: Shown = "said"

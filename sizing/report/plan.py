@@ -28,7 +28,7 @@ from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
-from sizing.report.parts import bands
+from sizing.report.parts import quantities
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import demand_line, replica_lines
@@ -221,12 +221,12 @@ def _count(count: int) -> str:
 
 WORKLOADS = (
     in_words("name", "workload alone"),
-    bands.GPU,
+    quantities.GPU,
     in_words("layout", "layout", layout),
     Quantity("peak_requests_per_s", "peak req/s"),
     Quantity("base_replicas", "replicas", _count),
     Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),
-    bands.GPUS._replace(write=_count),
+    quantities.GPUS._replace(write=_count),
 )
 
 
