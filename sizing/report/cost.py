@@ -1,4 +1,4 @@
-"""`llmsize cost`: options, break-even, energy, sources, and a picture. All money is US dollars."""
+"""`llmsize cost`: the ways to pay, their break-even, the energy, and a picture. All money is US dollars."""
 
 from __future__ import annotations
 

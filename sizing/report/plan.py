@@ -138,7 +138,7 @@ def _answer(record: PlanReport) -> Iterator[Line]:
 
 
 def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
-    """Yield how many GPUs, reserve in them, are sure to do; of a fleet, of which workloads it is not known."""
+    """Yield how many GPUs, the reserve included, are sure to do; of a fleet, also for which workloads that is not known."""
     first, gpus = record.workloads[0], record.gpus or 0
     found, by_rate = first.evidence, all(each.demand_unit == "requests/s" for each in record.workloads)
     if len(record.workloads) > 1 and found is not None:

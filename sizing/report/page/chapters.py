@@ -264,14 +264,13 @@ def _limit(c: CompareCandidate) -> str:
     return limit_words(c.limit) + (" limit" if f"{c.limit}_ms" in c.limited else "")
 
 
-def _month(heading: str = "$/month") -> Quantity:
-    return Quantity("usd_per_month", heading, rounded_usd, lambda one: a_month(one.usd_per_hour))
+MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(one.usd_per_hour))
 
 
 CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
     quantities.GPUS._replace(write="{:,}".format),
-    _month(),
+    MONTH,
     in_words("layout", "layout", _layout),
     quantities.USD_PER_HOUR,
     quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
@@ -306,7 +305,7 @@ GPU = in_words("gpu", "GPU", lambda one: f"{one.gpu}, {one.weight_precision.uppe
 ALTERNATIVES = (
     GPU,
     COUNTED,
-    _month(),
+    MONTH,
     in_words("layout", "layout", lambda one: f"{one.replicas} x {layout(one)}"),
     quantities.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
     quantities.TTFT,

@@ -194,7 +194,7 @@ def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
 
 
 def memory_bar(m: MemoryFigures) -> Whole:
-    """The memory of one GPU as a bar; where that is too little for the weights, what the engine takes of it."""
+    """The memory of one GPU as a bar of its parts. Where the parts do not fit, the bar is the share that the engine takes."""
     parts = (
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),
