@@ -11,7 +11,7 @@ with load. Below the lightest load the rate falls in proportion and latencies st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -157,9 +157,12 @@ def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float
         load = open_loop(curve, rate)
         return load is not None and all(load.latencies_s[name] <= limit for name, limit in within.items())
 
+    return most if keeps(most) else highest(keeps, most)
+
+
+def highest(keeps: Callable[[float], bool], most: float) -> float:
+    """The highest number below `most` that keeps a condition, which all below it keep; 0 where none does."""
     low, high = 0.0, most
-    if keeps(most):
-        return most
     for _ in range(TRIES):
         middle = (low + high) / 2
         low, high = (middle, high) if keeps(middle) else (low, middle)

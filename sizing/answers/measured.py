@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -69,7 +69,8 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
             [Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without]
         )
     if not closed:
-        raise InputError(f"holds no rows of mode {MODE} with a concurrency", file=file, field=option)
+        allowed = "runs that keep a number of requests in flight, as with --max-concurrency or --concurrency of benchmark tools"
+        raise InputError(f"holds no rows of mode {MODE} with a concurrency", file=file, field=option, allowed=allowed)
     taken = closed
     for name, asked, accepts in _conditions(wanted):
         kept = [row for row in taken if accepts(row)]
@@ -182,7 +183,7 @@ def _source(row: MeasuredRow, facts: NoteFacts) -> str | None:
 
 def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:
     """The figures of one replica of a row, which counts requests in flight and rates over all its GPUs."""
-    rate = row.req_per_s if row.req_per_s is not None else _per_request(row)
+    rate = next((known for known in _rates(row) if known is not None), None)
     tokens = row.output_tok_per_s if row.output_tok_per_s is not None else None if rate is None else rate * row.osl
     itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that one counts the first token in
     latencies_ms = {"ttft": row.ttft_ms, "itl": itl_ms, "e2e": row.e2e_ms}
@@ -202,5 +203,8 @@ def in_flight(concurrency: float, replicas: int) -> float:
     return int(each) if each == int(each) else each
 
 
-def _per_request(row: MeasuredRow) -> float | None:
-    return None if row.output_tok_per_s is None else row.output_tok_per_s / row.osl
+def _rates(row: MeasuredRow) -> Iterator[float | None]:
+    """Yield requests/s: as stated, by output tokens, and those of a closed loop by Little's law; the best known first."""
+    yield row.req_per_s
+    yield None if row.output_tok_per_s is None else row.output_tok_per_s / row.osl
+    yield None if row.concurrency is None or row.whole_ms is None else row.concurrency / (row.whole_ms * MILLI)

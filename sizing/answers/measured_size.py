@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from sizing.answers.lines import CurveLine
 from sizing.answers.load_curve import (
-    TRIES,
     LoadCurve,
     ReplicaLoad,
     Statistic,
     closed_loop,
     heaviest_measured,
+    highest,
     highest_rate,
     load_curve,
     open_loop,
@@ -172,27 +173,18 @@ def _rate(curve: LoadCurve, target: Target, headroom: float, replicas: int, most
     if target.concurrency is not None:
         return float(closed_loop(curve, min(target.concurrency / replicas, most.in_flight)).requests_per_s)
     assert target.population is not None
-    each, low, high = target.population / replicas, 0.0, most.requests_per_s
-    for _ in range(TRIES):
-        middle = (low + high) / 2
-        load = _load(curve, middle, closed=closed)
-        over = load is None or target.population_of(middle, load.latencies_s[E2E]) > each
-        low, high = (low, middle) if over else (middle, high)
-    return low
+    each = target.population / replicas
+
+    def serves(rate: float) -> bool:
+        load = _load(curve, rate, closed=closed)
+        return load is not None and target.population_of(rate, load.latencies_s[E2E]) <= each
+
+    return highest(serves, most.requests_per_s)
 
 
 def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> ReplicaLoad | None:
     if not closed:
         return open_loop(curve, requests_per_s)
-    # The lightest load at which the rate is reached.
-    rates = [0.0, *curve.requests_per_s]
-    at = next((k for k, rate in enumerate(rates) if rate >= requests_per_s), len(rates) - 1)
-    loads = [0.0, *curve.in_flight]
-    share = (
-        1.0
-        if math.isclose(rates[at], rates[at - 1])
-        else (requests_per_s - rates[at - 1]) / (rates[at] - rates[at - 1])
-    )
-    return closed_loop(curve, loads[at - 1] + share * (loads[at] - loads[at - 1]))._replace(
-        requests_per_s=requests_per_s
-    )
+    loads, rates = (np.concatenate(([0.0], values)) for values in (curve.in_flight, curve.requests_per_s))
+    lightest = float(np.interp(requests_per_s * (1 - 1e-15), rates, loads))  # at which the rate is reached
+    return closed_loop(curve, lightest)._replace(requests_per_s=requests_per_s)

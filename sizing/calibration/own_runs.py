@@ -208,12 +208,25 @@ def _covariance(slopes: Floats) -> Floats:
 
 
 def fit(runs: MeasuredRuns) -> FactorFit:
-    """The factors that explain runs best. Raises InputError where they tell none."""
+    """The factors that explain runs best. Raises InputError where they tell none.
+
+    What four factors cannot explain is taken for scatter: a metric counts the less, the further off it stays at the best factors.
+    """
     at = np.zeros(len(FACTORS))
-    base = predicted = runs.simulated(at)
-    known = told(runs.slopes(at) * runs.weight[:, np.newaxis], runs.rules)
-    if not known:
+    base = runs.simulated(at)
+    if not told(runs.slopes(at) * runs.weight[:, np.newaxis], runs.rules):
         raise InputError("tell none of the factors: nothing that they measured depends on one alone")
+    at, predicted = _best(runs, at, base)
+    runs = replace(runs, rules=_with_scatter(runs, predicted))
+    at, predicted = _best(runs, at, predicted)
+    slopes = runs.slopes(at)
+    weighted = slopes * _weight(runs, predicted)[:, np.newaxis]
+    known, sigma = told(weighted, runs.rules), np.sqrt(np.diag(_covariance(weighted)))
+    return FactorFit(at, known, base, predicted, _left_out(runs, at, predicted, slopes), sigma)
+
+
+def _best(runs: MeasuredRuns, at: Floats, predicted: Floats) -> tuple[Floats, Floats]:
+    """The place where the cost is least, from one on, and what is simulated there."""
     least, way = _cost(runs, at, predicted), 1.0
     for _ in range(runs.rules.rounds):
         tried = at + way * (_nearest(runs, at, predicted) - at)
@@ -226,12 +239,18 @@ def fit(runs: MeasuredRuns) -> FactorFit:
                 break
         else:
             way /= 3
-    slopes = runs.slopes(at)
-    weight = _weight(runs, predicted)
-    spare = max(1, len(runs.names) - len(known))
-    wide = max(1.0, float(np.sum((weight * (runs.measured - predicted)) ** 2)) / spare)
-    sigma = np.sqrt(wide * np.diag(_covariance(slopes * weight[:, np.newaxis])))
-    return FactorFit(at, known, base, predicted, _left_out(runs, at, predicted, slopes), sigma)
+    return at, predicted
+
+
+def _with_scatter(runs: MeasuredRuns, predicted: Floats) -> OwnRunRules:
+    """The rules with the error of each metric as large as what factors leave of it, and no smaller than a measurement's own."""
+    off = (_weight(runs, predicted) * (runs.measured - predicted)) ** 2
+    free = max(0.1, 1 - len(FACTORS) / len(off))  # the share of measurements that the factors have not used up
+    metrics = np.array([BAND_METRICS[name] for name in runs.names])
+    scatter = {name: float(np.sqrt(np.mean(off[metrics == name]) / free)) for name in set(metrics)}
+    return runs.rules.model_copy(
+        update={"error": {name: error * max(1.0, scatter.get(name, 1.0)) for name, error in runs.rules.error.items()}}
+    )
 
 
 def _cost(runs: MeasuredRuns, at: Floats, predicted: Floats) -> float:
@@ -327,10 +346,13 @@ class MetricErrors(NamedTuple):
 
 
 class CalibratedProfile(NamedTuple):
-    """What own runs say: the factors as a profile states them, those that they hardly tell, errors by column, rows not fitted."""
+    """What own runs say: the factors as a profile states them, those that they hardly tell, those that are rather of another
+    machine, errors by column, rows not fitted.
+    """
 
     own: OwnRuns
     untold: tuple[Factor, ...]
+    far: tuple[Factor, ...]
     errors: dict[str, MetricErrors]
     aside: tuple[LeftOut, ...]
 
@@ -369,7 +391,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
         date=today().isoformat(),
     )
     untold = tuple(name for number, name in enumerate(FACTORS) if number not in found.told)
-    return CalibratedProfile(own, untold, _of_metrics(runs, found), aside)
+    far = tuple(name for name, at in zip(FACTORS, found.at, strict=True) if abs(at) > runs.rules.far)
+    return CalibratedProfile(own, untold, far, _of_metrics(runs, found), aside)
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[LeftOut, ...]]:
@@ -400,7 +423,8 @@ def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[LeftOut])
     """Raise InputError: no row is left, or rows of several versions."""
     if not versions:
         reasons = dict.fromkeys(one.reason for one in aside)
-        raise InputError(f"no row can be fitted: {'; '.join(list(reasons)[:MOST_REASONS])}")
+        allowed = "runs of this GPU and a plain engine, of a model that llmsize knows, with means of TTFT, ITL or E2E"
+        raise InputError(f"no row can be fitted: {'; '.join(list(reasons)[:MOST_REASONS])}", allowed=allowed)
     names = [f"{name}:{version}" for name, version in versions]
     allowed = f"one of them, as {names[-1]}"
     raise InputError(f"the rows are of {', '.join(names)}", field="--engine", allowed=allowed)

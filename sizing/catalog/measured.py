@@ -124,11 +124,19 @@ class MeasuredRow(MeasuredSetting):
     cells: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
+    def parts_ms(self) -> float | None:
+        """The E2E that TTFT and ITL make; None where one of them is not stated."""
+        return None if self.ttft_ms is None or self.itl_ms is None else self.ttft_ms + self.itl_ms * (self.osl - 1)
+
+    @property
+    def whole_ms(self) -> float | None:
+        """The E2E, as stated or by its parts."""
+        return self.parts_ms if self.e2e_ms is None else self.e2e_ms
+
+    @property
     def in_flight(self) -> float | None:
         """Requests in flight on average by Little's law, over all GPUs; None where rate or latencies are not stated."""
-        gaps_ms = _product(self.itl_ms, self.osl - 1)
-        parts_ms = None if self.ttft_ms is None or gaps_ms is None else self.ttft_ms + gaps_ms
-        return _product(self.req_per_s, parts_ms if self.e2e_ms is None else self.e2e_ms, MILLI)
+        return _product(self.req_per_s, self.whole_ms, MILLI)
 
     def measured(self) -> dict[str, float]:
         """The metrics that the row states."""
@@ -242,8 +250,8 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
 
     `arrivals_per_s` is the rate that was sent, where there is one. A wrong unit is seen by it.
     """
-    ttft, e2e, rate, gaps = row.ttft_ms, row.e2e_ms, row.req_per_s, _product(row.itl_ms, row.osl - 1)
-    parts = None if ttft is None or gaps is None or (e2e is not None and e2e < ttft) else ttft + gaps
+    ttft, e2e, rate = row.ttft_ms, row.e2e_ms, row.req_per_s
+    parts = None if e2e is not None and e2e < (ttft or 0.0) else row.parts_ms
     clients = row.concurrency if row.mode == "closed_loop" else None
     checks: list[tuple[str, float | None, str, float | None, tuple[float, float]]] = [
         ("e2e_ms", e2e, "its part ttft_ms", ttft, NO_LESS),
@@ -288,6 +296,15 @@ def _filled(cells: dict[str, str]) -> dict[str, str]:
 
 def _wrong_head(names: Any, file: str) -> list[Fault]:
     known = [name for name in names if name]
+    if not set(NEEDED) & set(known):
+        return [
+            Fault(
+                "is no file of measured rows",
+                file,
+                1,
+                allowed=f"columns {', '.join(NEEDED)}, as llmsize import writes them",
+            )
+        ]
     faults = [
         Fault("the column is missing", file, 1, name, nearest=nearest(name, known))
         for name in NEEDED

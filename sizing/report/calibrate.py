@@ -23,7 +23,10 @@ MEANINGS: dict[Factor, tuple[str, str]] = {
 
 
 class FittedFactor(NamedTuple):
-    """A factor with the range of 8 in 10; `told` where the runs tell it from the others, else it is drawn to the base profile."""
+    """A factor with the range of 8 in 10; `told` where the runs tell it from the others, else it is drawn to the base profile.
+
+    `far` says that it is further from the base profile than machines of one GPU are.
+    """
 
     factor: Factor
     value: float
@@ -31,6 +34,7 @@ class FittedFactor(NamedTuple):
     high: float | None
     unit: str
     told: bool = True
+    far: bool = False
 
 
 class BandEnds(NamedTuple):
@@ -72,7 +76,12 @@ def record(
         gpu=gpu,
         factors=tuple(
             FittedFactor(
-                name, getattr(own, name), *_ends(known.get(name)), MEANINGS[name][1], told=name not in found.untold
+                name,
+                getattr(own, name),
+                *_ends(known.get(name)),
+                MEANINGS[name][1],
+                name not in found.untold,
+                name in found.far,
             )
             for name in FACTORS
         ),
@@ -146,7 +155,10 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
 
 
 def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
-    """Yield which factors the runs hardly tell."""
+    """Yield which factors the runs hardly tell, and which are far from the base profile."""
+    if far := [MEANINGS[one.factor][0] for one in factors if one.far]:
+        why = "further from the base profile than machines of one GPU are; look whether GPU, engine, layout, precision and lengths are those of the runs"
+        yield Line(f"{', '.join(far)}: {why}", "Mind")
     names = [MEANINGS[one.factor][0] for one in factors if not one.told]
     if names:
         yield Line(f"{', '.join(names)}: kept near the base profile, as other factors explain the same", "Hardly told")

@@ -223,12 +223,15 @@ def _latency(latencies_s: Mapping[Statistic, float]) -> dict[str, dict[str, floa
 
 
 def _limiting(short: Sequence[Short], measured: Measured) -> str:
+    if not any(point.requests_per_s for line in measured.lines for point in line.points):
+        return f"no row of {measured.file} states requests/s, output tokens/s or E2E; measure one of them"
     if not short:
-        return f"no row of {measured.file} states a rate, or arrivals leave the loads that were measured"
+        return f"random arrivals leave the loads of {measured.file} too often; measure heavier ones, or read it as --closed-loop"
     nearest = min(short, key=lambda each: each.reached_s / each.allowed_s)
     metric, statistic = nearest.limit
     reached, allowed = (milliseconds(value / MILLI) for value in (nearest.reached_s, nearest.allowed_s))
-    return f"{metric.upper()} {statistic} is {reached} at the lightest measured load of {nearest.line.gpu}, the limit {allowed}"
+    found = f"{metric.upper()} {statistic} is {reached} at the lightest measured load of {nearest.line.gpu}, the limit {allowed}"
+    return f"{found}; measure a lighter load, a faster GPU or a larger layout, or loosen the limit"
 
 
 def document(answer: MeasuredAnswer) -> Document[MeasuredAnswer]:
@@ -338,7 +341,5 @@ def _binds(binds: str, inputs: Mapping[str, Any]) -> str:
         return f"the limit on {binds.upper()}"
     if inputs["arrivals"] == "closed loop":
         return "the heaviest load that was measured"
-    beyond = (
-        f"at more, loads above the heaviest that was measured would be met over {percent(UNKNOWN_SHARE)} of the time"
-    )
+    beyond = f"at more, loads above the heaviest that was measured would be met over {percent(UNKNOWN_SHARE)} of the time: measure those"
     return f"random arrivals vary; {beyond}"

@@ -1,7 +1,6 @@
-"""How far predictions are off by published measurements: error bands by class, corrections of step times, and the runs.
+"""How far published measurements lie from what is predicted: bands of error by class of numbers, corrections, and the runs.
 
-For each published run the file of runs states how much slower or faster it was than predicted, where the prediction was corrected
-by the runs of others.
+Each published run says by how much it was slower or faster than predicted, as corrected by the runs of others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules by which constants of engines and kernels are refitted: the file hardware_profiles/_calibration.yaml."""
+"""How constants of time of engines and kernels are refitted: the file hardware_profiles/_calibration.yaml."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class OwnRunRules(Spec):
     """How factors are fitted to own runs.
 
     `spread` is how far from the base profile a factor is expected (compute and bandwidth as logarithms, times in us), `most`
-    the spreads that it may go; `error` that of one measurement, beyond `bend` of which it counts linearly, `elsewhere` what other
+    the spreads that it may go, `far` those beyond which a run is rather of another machine; `error` that of one measurement, beyond `bend` of which it counts linearly, `elsewhere` what other
     lengths, loads and layouts add to the bands. A factor counts as known where runs leave `most_left` of its spread at most.
     The simulator confirms so many `rounds` at most. Runs of one setting that are over `most_apart` errors apart contradict
     each other.
@@ -101,6 +101,7 @@ class OwnRunRules(Spec):
 
     spread: dict[Factor, Positive]
     most: Positive
+    far: Positive
     error: dict[BandMetric, Positive]
     elsewhere: dict[BandMetric, Positive]
     bend: Positive

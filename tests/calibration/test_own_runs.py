@@ -14,7 +14,7 @@ import yaml
 
 import sizing
 from sizing.answers.estimate import estimate
-from sizing.calibration.own_runs import FACTORS, CalibratedProfile, MeasuredRuns, calibrate, profile, told
+from sizing.calibration.own_runs import FACTORS, CalibratedProfile, MeasuredRuns, calibrate, fit, profile, told
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
@@ -161,6 +161,34 @@ def test_runs_like_the_base_profile_leave_it(found: CalibratedProfile) -> None:
     own = again.own
     assert (own.compute, own.bandwidth) == pytest.approx((1.0, 1.0), abs=1e-3)
     assert abs(own.step_us) < 1 and abs(own.sequence_us) < 0.1
+
+
+def test_what_no_factor_explains_is_scatter_and_bends_nothing_else() -> None:
+    """TTFT that is half as long again, or half as long, in turn: gaps of other lengths, loads and layouts stay as well known."""
+    rows = [
+        replace(row, ttft_ms=(row.ttft_ms or 0.0) * (1.5 if number % 2 else 0.5))
+        for number, row in enumerate(runs_of(*POINTS))
+    ]
+    cases = [resolve(row) for row in rows]
+    runs = MeasuredRuns(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
+    disturbed = fit(runs)
+    others = MeasuredRuns([resolve(row) for row in runs_of(*OTHERS)], runs.gpu, runs.rules)
+    gaps = np.array([name == "itl_ms" for name in others.names])
+    off = np.abs(np.expm1(others.simulated(disturbed.at) - others.measured))[gaps]
+    assert np.median(off) < 0.05
+    plain = fit(MeasuredRuns([resolve(row) for row in runs_of(*POINTS)], runs.gpu, runs.rules))
+    assert np.all(disturbed.sigma >= plain.sigma * (1 - 1e-6))  # and it is known less well
+
+
+def test_a_machine_far_from_the_base_profile_is_told(found: CalibratedProfile) -> None:
+    assert found.far == ()
+    slow = [
+        replace(
+            row, ttft_ms=3 * (row.ttft_ms or 0.0), itl_ms=3 * (row.itl_ms or 0.0), req_per_s=(row.req_per_s or 0.0) / 3
+        )
+        for row in runs_of(*POINTS)
+    ]
+    assert calibrate(slow, load_gpu("h100-sxm"), None, "x").far
 
 
 def test_factors_that_nothing_tells_are_held() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from sizing.catalog.imports.run import PERCENTS, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
 from sizing.specs.units import MILLI
 
@@ -198,16 +200,12 @@ def _spread(found: Scrape, names: Iterable[str]) -> LatencyFigures:
 
 def _percentiles(buckets: Mapping[float, float]) -> dict[float, float]:
     """Percentiles in ms, evenly spread within a bucket."""
-    bounds = sorted(buckets)
-    total = buckets[bounds[-1]] if bounds else 0.0
-    found: dict[float, float] = {}
-    for percent in PERCENTS if total > 0 else ():
-        wanted, low, below = percent / 100 * total, 0.0, 0.0
-        for bound in bounds:
-            if buckets[bound] >= wanted:
-                if math.isfinite(bound):
-                    within = (wanted - below) / max(buckets[bound] - below, 1e-12)
-                    found[percent] = (low + (bound - low) * min(1.0, max(0.0, within))) / MILLI
-                break
-            low, below = bound, buckets[bound]
-    return {percent: value for percent, value in found.items() if value > 0}
+    bounds = sorted(bound for bound in buckets if math.isfinite(bound))
+    counts = [0.0, *(buckets[bound] for bound in bounds)]
+    total = max(buckets.values(), default=0.0)
+    # Just below a share, so that it is met at the first of the bounds that have it.
+    wanted = {percent: percent / 100 * total * (1 - 1e-12) for percent in PERCENTS}
+    known = {
+        percent: np.interp(count, counts, [0.0, *bounds]) for percent, count in wanted.items() if count <= counts[-1]
+    }
+    return {percent: float(bound) / MILLI for percent, bound in known.items() if bound > 0}

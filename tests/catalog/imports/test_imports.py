@@ -430,3 +430,48 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(tmp_path: P
         stream.truncate(300 * 2**20)
     with pytest.raises(InputError, match="is larger than 256 MiB"):
         read_results(str(path))
+
+
+TABLE = (
+    "Metric,avg,min,max,p99,p95,p90,p75,p50,p25\n"
+    'Time To First Token (ms),"1,050.00",1,2,"1,060.00",1,1,1,1,1\n'
+    'Request Latency (ms),"1,360.00",1,2,"1,400.00",9,8,7,6,5\n'
+    "Output Sequence Length,32.00,1,2,3,4,5,6,7,8\nInput Sequence Length,128.00,1,2,3,4,5,6,7,8\n"
+    "\nMetric,Value\nRequest Throughput (per sec),10.00\n"
+)
+WRITTEN = [TABLE, *(json.dumps(form) for form in FORMS.values()), f"{json.dumps(VLLM)}\n{json.dumps(SGLANG)}\n"]
+SPLICED = [
+    "NaN",
+    "Infinity",
+    "-1",
+    "0",
+    "1e400",
+    "1e-320",
+    "null",
+    '"x"',
+    "[]",
+    "{}",
+    "\x00",
+    "\n",
+    ",",
+    "\ufeff",
+    "9" * 30,
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_torn_and_spliced_files_give_rows_that_read_back_or_faults(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    text = data.draw(st.sampled_from(WRITTEN))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start, end = sorted(data.draw(st.integers(0, len(text))) for _ in range(2))
+        text = (
+            text[:start] + data.draw(st.sampled_from(["", *SPLICED])) + text[data.draw(st.sampled_from([start, end])) :]
+        )
+    folder = tmp_path_factory.mktemp("torn")
+    rows, faults, _ = import_files([written(folder, text)], replace(STATED, concurrency=14))
+    assert rows or faults
+    if rows:
+        assert len(load_measured(written(folder, csv_text(rows), "rows.csv"))) == len(rows)
