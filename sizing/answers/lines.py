@@ -24,7 +24,7 @@ from sizing.model.architecture import Layout
 from sizing.model.extras import NOTHING
 from sizing.question.checked import Checks
 from sizing.question.question import Question, SeparatePools, situation_of
-from sizing.replica import batching
+from sizing.replica import batching, throughput
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate
 from sizing.replica.replica import Refusal, Replica, candidates
@@ -313,7 +313,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         decoding = _decoding_of(load, in_flight)
         if decoding is None:
             return None
-        rate = float(batching.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
+        rate = float(throughput.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
         return steady(traffic, rate, in_flight, load.batching.chunks)
 
     return [ReplicaJob(deployment_of(load), n, of(n)) for n in grid.in_flight]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,8 +32,6 @@ from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
 from sizing.specs.workload import LATENCIES, Limit, Limits, Tokens
 
-Tally = Callable[[int], None]  # called with the sizes tried so far
-
 
 def verify(
     outcome: Outcome,
@@ -42,7 +40,6 @@ def verify(
     seed: int = 0,
     tries: int = RULES.most_tries,
     order: Order = preference,
-    progress: Tally | None = None,
 ) -> Outcome:
     """The outcome with the best size that the simulator confirms, or the nearest one tried (`passed` False).
 
@@ -68,8 +65,6 @@ def verify(
         if not turn.sizes.judge(verdict):
             left.remove(turn)
         turn.rank = order(turn.sizes.bound, question)
-        if progress is not None:
-            progress(done)
     return _found(outcome, left, nearest, done, order)
 
 

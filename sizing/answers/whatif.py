@@ -1,8 +1,7 @@
-"""What would change an answer: each limit, each length and the demand, a share lower and higher, sized again.
+"""What would change an answer: each input a share lower and higher, and each optimisation alone and together.
 
-What each optimisation would change, alone and together: the same search again, with it on.
-
-Trials come as options (`specs.facts.OptimisationTrial`); how options become a question is the caller's.
+Every change is sized again by the same search. Optimisations come as options (`specs.facts.OptimisationTrial`); the caller turns
+options into a question.
 """
 
 from __future__ import annotations

@@ -113,14 +113,14 @@ class Reader(NamedTuple):
             return path
         return None
 
-    def picture(self, name: str = "plot", option: str = "--plot", *, long: bool = False) -> Path | None:
-        """The path of a picture to draw.
+    def picture(self, *, long: bool = False) -> Path | None:
+        """The path of the picture to draw; None without --plot.
 
-        Where matplotlib, which draws it, is missing, that is noted before work that takes `long`; else numbers come first.
+        Before work that takes `long`, a missing matplotlib is a fault. Other commands print their numbers first.
         """
         from sizing.formats.pictures import NO_MATPLOTLIB
 
-        path = self.target(name, option, PICTURES)
+        path = self.target("plot", "--plot", PICTURES)
         if path is not None and long and importlib.util.find_spec("matplotlib") is None:
             self.faults.append(NO_MATPLOTLIB)
         return path

@@ -9,7 +9,7 @@ import math
 from array import array
 from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,24 +35,15 @@ class Requests:
 
     @classmethod
     def of_rows(cls, rows: NDArray[np.float64]) -> Requests:
-        """All requests of a trace, a row of arrival, prompt and output tokens each.
+        """All requests of a trace or of a draw, a row of arrival, prompt and output tokens each.
 
-        Its columns are arrays, and arrivals stay in the rows, so that millions are small; there is no room for more.
+        Its columns are arrays, so that millions are small.
         """
-        arrival: Any = rows[:, 0]  # a buffer, though its type does not say so
+        arrival = array("d", rows[:, 0].tobytes())
         isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
         admitted, first_token, finished = (array("d", [NEVER]) * len(rows) for _ in range(3))
         generated, preemptions = (array("i", [0]) * len(rows) for _ in range(2))
-        return cls(
-            cast(MutableSequence[float], memoryview(arrival)),
-            isl,
-            osl,
-            admitted,
-            first_token,
-            finished,
-            generated,
-            preemptions,
-        )
+        return cls(arrival, isl, osl, admitted, first_token, finished, generated, preemptions)
 
     def add(self, arrival: float, isl: int, osl: int) -> int:
         """Add a request and return its number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from sizing.engine.scheduler import Scheduler
 from sizing.specs.model import Model
 from sizing.specs.workload import LATENCIES, Limits
 
-AT_ONCE = 2**16  # rows of a trace
 ROUNDS = 10  # of a closed loop without a number of requests: each place is filled so often, as benchmark tools do
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
@@ -166,19 +165,13 @@ def _joined(whole: Run, prefill: Run, decode: Run, taken_s: list[float]) -> Run:
 
 def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: float) -> tuple[Requests, int]:
     """The requests that come until a limit but for those that are too long, and how many these are; none of a closed loop."""
-    requests, turned_away, rows = Requests(), 0, traffic.trace
     if traffic.in_flight is not None:
-        return requests, 0
-    if rows is not None and rows[-1, 0] < limit_s and (rows[:, 1] + rows[:, 2]).max() <= longest:
-        return Requests.of_rows(rows), 0
-    for arrival, isl, osl in open_requests(traffic, longest, rng):
-        if arrival >= limit_s:
-            break
-        if isl + osl > longest:
-            turned_away += 1
-        else:
-            requests.add(arrival, isl, osl)
-    return requests, turned_away
+        return Requests(), 0
+    rows = _drawn_rows(traffic, longest, rng) if traffic.trace is None else traffic.trace
+    rows = rows[: np.searchsorted(rows[:, 0], limit_s)]
+    too_long = rows[:, 1] + rows[:, 2] > longest
+    kept = rows[~too_long] if too_long.any() else rows
+    return Requests.of_rows(kept), int(too_long.sum())
 
 
 def watched(traffic: Traffic) -> tuple[int, int] | None:
@@ -197,23 +190,17 @@ def longest_of(traffic: Traffic, model: Model) -> int:
     return model.max_position
 
 
-def open_requests(traffic: Traffic, longest: int, rng: np.random.Generator) -> Iterator[tuple[float, int, int]]:
-    """Yield (arrival in s, prompt tokens, output tokens) of each request that is not sent by the end of another."""
-    if traffic.trace is not None:
-        for start in range(0, len(traffic.trace), AT_ONCE):  # a list of all rows would be many times as large
-            for arrival, isl, osl in traffic.trace[start : start + AT_ONCE].tolist():
-                yield arrival, max(1, int(isl)), max(1, int(osl))
-        return
-    isl, osl = _drawn(traffic, traffic.count, longest, rng)
-    if traffic.rate_per_s is None:
-        arrivals = np.zeros(traffic.count)
-    else:
+def _drawn_rows(traffic: Traffic, longest: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the requests of a rate or of a batch, as rows of a trace: arrival in s, prompt and output tokens."""
+    isl, osl = _drawn(traffic, longest, rng)
+    arrivals = np.zeros(traffic.count)
+    if traffic.rate_per_s is not None:
         arrivals = arrival_times(
             traffic.count, traffic.rate_per_s, traffic.arrivals, rng, burstiness=traffic.burstiness
         )
         if traffic.exact_rate:
             arrivals = _at_rate(arrivals, traffic)
-    yield from zip(arrivals.tolist(), isl, osl, strict=True)
+    return np.column_stack([arrivals, isl, osl])
 
 
 def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.float64]:
@@ -225,11 +212,11 @@ def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.floa
     return np.interp(arrivals, at, ends / traffic.rate_per_s)
 
 
-def _drawn(traffic: Traffic, count: int, longest: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
+def _drawn(traffic: Traffic, longest: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draw prompt and output lengths, cut to `longest` tokens together."""
-    isl, osl = traffic.isl.draw(count, rng), traffic.osl.draw(count, rng)
+    isl, osl = traffic.isl.draw(traffic.count, rng), traffic.osl.draw(traffic.count, rng)
     osl = np.minimum(osl, longest - 1)
-    return np.minimum(isl, longest - osl).tolist(), osl.tolist()
+    return np.minimum(isl, longest - osl), osl
 
 
 def _closed(
@@ -244,8 +231,8 @@ def _closed(
 ) -> History:
     """A closed loop over several replicas: clients stay with theirs, and are spread as evenly as they go."""
     assert traffic.in_flight is not None
-    isl, osl = _drawn(traffic, traffic.count, longest, rng)
-    lengths = iter(zip(isl, osl, strict=True))
+    isl, osl = _drawn(traffic, longest, rng)
+    lengths = zip(isl.tolist(), osl.tolist(), strict=True)
     clients = [traffic.in_flight * n // len(replicas) for n in range(len(replicas) + 1)]
     sent = [traffic.count * n // traffic.in_flight for n in clients]  # requests in proportion to clients
     ended = [

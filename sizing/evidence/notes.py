@@ -1,6 +1,6 @@
-"""What a measured row says in its own words: version, formats and the facts that only its notes hold.
+"""What the words of a measured row say: engine version, formats, and the facts that only its notes hold.
 
-Rows that no run can have given: refused with the reason, for their prediction would say nothing.
+A row that no run can have given is refused with the reason: its prediction would say nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One prediction for each kind of run: simulate what the row states, and read off what its source measured.
+"""Predictions of measured rows: simulate what a row states, and read off what its source measured.
 
-Every row predicted, over several processes: neighbours share a GPU and a model, which each process reads once.
+Rows are spread over several processes. Neighbours share a GPU and a model, which each process reads once.
 """
 
 from __future__ import annotations

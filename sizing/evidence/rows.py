@@ -1,6 +1,6 @@
-"""Sizes that a row leaves unsaid: slots and token budget of its engine, requests of its setup.
+"""A measured row as a case to simulate: its deployment on the catalogue's GPU, model and engine, and the traffic of its run.
 
-What a measured row means: its deployment on the catalogue's GPU, model and engine, and the traffic of its setup.
+Where a row leaves its slots, its token budget or its number of requests unsaid, conventions of its source fill the gap.
 """
 
 from __future__ import annotations

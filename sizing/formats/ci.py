@@ -34,7 +34,7 @@ class Remark(NamedTuple):
 
 
 def github(remarks: Sequence[Remark], day: date) -> str:
-    """Annotations on the lines of what is not kept, and a line of the log for each suite."""
+    """An annotation for each rule that is not kept, at its file and line; then a line of the log for each suite."""
     lines = [_annotation(remark) for remark in remarks if remark.level != "ok"]
     for suite, found in _suites(remarks):
         failed = [remark.rule for remark in found if remark.level == "error"]

@@ -1,4 +1,4 @@
-"""All that a record says, as sections without a word of any command: figures by name, lists as tables, what it rests on.
+"""All that a record says, as sections that know no command: figures by name, lists as tables, what the record rests on.
 
 Names and units are those of JSON in words: `usd_per_hour` 61.55 reads `$61.6 per hour`, `weights_gib` 33.8 `weights 33.8 GiB`.
 """
@@ -90,7 +90,7 @@ def _records(value: object) -> tuple[object, ...]:
 
 
 def _listed(value: object) -> object:
-    """A mapping of records as a list of them with their names, whose units their figures have."""
+    """A mapping of records as a list of records with their names; figures are written in the unit of the name."""
     if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
         return tuple({"name": _named(name), **dict(_written_as(name, entry))} for name, entry in value.items())
     return value

@@ -24,18 +24,16 @@ Shown = Literal["said", "always", "differs"]  # a column: where any row has a va
 
 
 class Quantity(NamedTuple):
-    """A figure: its key in JSON and CSV, its heading, how people read it, its unit and meaning.
+    """A figure: its key in JSON and CSV, its heading, and how people read it.
 
-    `of` takes it from a record, which may be a mapping, where no field of its key does; `nothing` stands for None. As a column it is `shown` where
-    it says something, right-aligned where it `is_number`.
+    `of` takes it from a record or a mapping where no field has its key. `nothing` stands for None. A column is `shown`
+    where it says something, and right-aligned where it `is_number`.
     """
 
     key: str
     heading: str = ""
     write: Callable[[Any], str] = number
     of: Callable[[Any], Any] | None = None
-    unit: str = ""
-    meaning: str = ""
     is_number: bool = True
     nothing: str = NOTHING
     shown: Shown = "said"
@@ -62,10 +60,10 @@ def in_words(key: str, heading: str, of: Callable[[Any], str | None] | None = No
 
 
 class Line(NamedTuple):
-    """A line of a section: text that may fold, a label (a space continues the label above), a style.
+    """A line of a section: text that may fold, its label, and its style. A label of one space continues the label above.
 
-    Styles are `bold`, `dim`, `green` for what is kept, `red` for what is missed, and pairs of them. Lines that
-    are `spare` give way where a screen is too short for all, those with the lowest number above 0 first.
+    Styles are `bold`, `dim`, `green` for what is kept, `red` for what is missed, and pairs of them. On a screen that is too
+    short, lines with a `spare` number above 0 are left out, the lowest number first.
     """
 
     text: str
@@ -134,9 +132,9 @@ class Table(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of a series, above 0 on a logarithmic axis: its `label` is drawn next to it, its `text` explains it.
+    """A point of a series: its `label` is drawn next to it, its `text` explains it. On a logarithmic axis it is above 0.
 
-    It is the `chosen` one, or `ringed` as one of a set that matters.
+    It may be the `chosen` point, or `ringed` as one of a set that matters, such as a Pareto set.
     """
 
     x: float
@@ -162,9 +160,9 @@ class Series(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """The times at which rows of a figure are in one state: (start, width) of each for rows from the top.
+    """The times in which each row of a figure is in one state: for each row, from the top, (start, width) of every bar.
 
-    Where bars are few, each is `edged`, and told by a hatch too.
+    `edged` bars have an outline and a hatch, which suits few bars.
     """
 
     name: str
@@ -180,11 +178,12 @@ class Tick(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A picture of series over axes of which some are `logarithmic`; y begins at 0 on others, and ends at `top` if given.
+    """A picture of series over two axes. `logarithmic` names the axes that are; any other y axis runs from 0 to `top`, if given.
 
-    `guides` are black: what series are read against, such as a roof that none passes. `limit` is an x that matters, such as
-    the largest that is allowed. `chosen` and `ringed` say what marks of the kind are. The x axis shows `span`, by default
-    all points, with `x_ticks` or round numbers. `right` has its y axis on the right. `bars` are rows in place of a y axis.
+    `guides` are drawn in black: series are read against them, as against a roof that none passes. `limit` is a place on the x
+    axis, such as the largest allowed latency. `chosen` and `ringed` explain marks of these kinds. The x axis shows `span`, by
+    default all points, with `x_ticks` or round numbers. `right` is drawn over this figure, its y axis on the right. `bars` are
+    rows in place of a y axis.
     """
 
     x_name: str

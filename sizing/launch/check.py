@@ -149,7 +149,15 @@ def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
         counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
         allowed = "one of each in a file"
         raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
-    yield (pools["prefill"][0], pools["decode"][0])
+    prefill, decode = pools["prefill"][0], pools["decode"][0]
+    notes = (
+        f"{name} is that of the {role} pool" for name, role in OF_ONE_POOL.items() if _differ(prefill, decode, name)
+    )
+    yield (prefill._replace(assumed=(*prefill.assumed, *notes)), decode)
+
+
+def _differ(one: Existing, other: Existing, name: str) -> bool:
+    return bool(getattr(one.launched.serving, name) != getattr(other.launched.serving, name))
 
 
 def _over(stated: Policy, own: Policy) -> Policy:
@@ -186,7 +194,12 @@ def _checked(
 ) -> Checked:
     first = group[0]
     each = ((part, demanded.spec) for part in group)
-    before = [finding for args in each for of in (_of_file, _of_demand) for finding in of(*args)]
+    before = [
+        finding._replace(message=f"{part.launched.role}: {finding.message}") if len(group) > 1 else finding
+        for part, asked in each
+        for of in (_of_file, _of_demand)
+        for finding in of(part, asked)
+    ]
     checked = Checked(first.launched.name, group, None, None, tuple(before))
     if not checked.passed:
         return checked
@@ -202,6 +215,8 @@ def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: O
     served = parts[-1]  # of two pools the one that decodes: both have the same settings but for their layouts
     if len(parts) > 1:
         _check_alike(group)
+        budget = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens}
+        served = served.model_copy(update={"serving": served.serving.model_copy(update=budget)})
     found = load_model(served.model)
     asked = demanded.spec
     optimisations = asked.optimisations.model_copy(update={
@@ -242,7 +257,8 @@ def _pool(launched: Launched) -> PoolLayout:
 
 
 POOL_SIZES = ("tp", "pp", "ep", "dp")
-SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend"}
+OF_ONE_POOL = {"max_num_seqs": "decode", "max_num_batched_tokens": "prefill"}  # which of them such a setting bounds
+SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend", *OF_ONE_POOL}
 
 
 def _check_alike(group: Sequence[Existing]) -> None:
@@ -287,8 +303,8 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         words = f"a replica runs on {gpus} GPUs" + (f", and its containers reserve {reserved}" * (reserved != gpus))
         level: Literal["warning", "error"] = "error" if reserved < gpus else "warning"
         yield _finding(part, "gpus", reserved == gpus, words, "gpus", "tp", level=level)
-    elif part.unreserved:
-        words = f"a replica runs on {gpus} GPUs, and its containers reserve none"
+    if part.doubt is not None:
+        words = f"a replica runs on {gpus} GPUs, and {part.doubt}"
         yield _finding(part, "gpus", False, words, "tp", level="warning")
     node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
     if part.nodes is not None and gpus > part.nodes * node:

@@ -42,6 +42,8 @@ def _lines(part: Started) -> Iterator[str]:
         yield f"cat > {engine.file.name} <<'YAML'\n{part.args.file}YAML"
     if part.nodes > 1 and not part.launcher:
         yield 'HEAD="${HEAD:?the address of the first node}" # of each group'
+    if engine.side_channel is not None and launched.role != "whole":
+        yield f'export {engine.side_channel.host}="$(hostname -i)" # at which instances of the other pool reach this one'
     *before, serves = (folded(words, part.args.env) for words in part.commands())
     yield from (*before, f"# {' '.join(f'{ABOUT}{name}={value}' for name, value in said.items())}", serves)
     if part.nodes > 1 and not part.launcher:

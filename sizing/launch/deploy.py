@@ -29,6 +29,9 @@ BALANCED = "# Requests have to be spread over the replicas as they come"
 BY_SERVICE = f"{BALANCED}: the Service spreads connections, a gateway or router in front of it requests."
 BY_ROUTER = f"{BALANCED}: by a router in front of them (vLLM's, SGLang's, or any load balancer)."
 AFFINE = "# The estimate counts on a router that sends prompts of one beginning to one replica."
+OF_SERVERS = (
+    "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."
+)
 NOTHING = Checkpoints()
 
 
@@ -88,6 +91,8 @@ def deploy(
         raise InputError(what, field=f"--for {target}", allowed=own if widest.launcher else f"kubernetes or {own}")
     head = [f"# {line}" for line in _head(answer, question, parts)]
     head += (*_routed(answer, question, target), *_joined(widest))
+    if target == "compose" and any(service.profile for service in written.placed(parts)):
+        head.append(OF_SERVERS)
     return Written(
         target,
         "\n".join((*head, WRITERS[target](parts))),

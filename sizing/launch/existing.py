@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +20,7 @@ from sizing.catalog.yaml import documents
 from sizing.launch import shell
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
 from sizing.launch.flags import Dialect, Word, dialect_of, flags_of
-from sizing.launch.manifests import LEADER, WORKER, Container, containers
+from sizing.launch.manifests import LEADER, ONE_REPLICA, SERVICES, WORKER, Container, containers
 from sizing.launch.starts import engine_of, image_of, is_further_node, meant, names_engine, started
 from sizing.launch.terms import data_of, nodes_of
 from sizing.model import architecture, settings
@@ -56,8 +57,8 @@ class Existing(NamedTuple):
     """One deployment as it was read: its settings, the file and the lines of its fields, and what was assumed.
 
     Of flags that are stated `again` with other values the last holds. A replica is started on so many `nodes`; None where the
-    engine, or what starts it, spreads it by itself. Flags that the user says change nothing were `passed` over. A container that
-    is `unreserved` asks for no GPU where it had to.
+    engine, or what starts it, spreads it by itself. Flags that the user says change nothing were `passed` over. A `doubt` is
+    why its containers may not get the GPUs that they need.
     """
 
     launched: Launched
@@ -69,7 +70,7 @@ class Existing(NamedTuple):
     again: tuple[StatedTerm, ...] = ()
     nodes: int | None = None
     passed: frozenset[str] = frozenset()
-    unreserved: bool = False
+    doubt: str | None = None
 
     def line(self, *fields: str) -> int | None:
         """The line of the first of the fields that has one."""
@@ -186,6 +187,8 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
     parts = [Part(partial(_existing, container, asked)) for container in found]
     check(*parts)
     read_ = [part.value for part in parts]
+    if all(each.path[:1] == (SERVICES,) for each in found):
+        read_ = _as_replicas(read_)
     if {"prefill", "decode"} <= {each.launched.role for each in read_}:
         return read_
     # One that only its name puts into a pool, without a partner, does all of a request.
@@ -194,6 +197,28 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
         each if "role" in each.lines else each._replace(launched=each.launched.model_copy(update=whole))
         for each in read_
     ]
+
+
+def _as_replicas(found: Sequence[Existing]) -> list[Existing]:
+    """Services of Compose, of which those that start the same are replicas of one deployment."""
+    alike: dict[str, list[Existing]] = {}
+    for each in found:
+        key = each.launched.model_copy(update={"name": "", "replicas": None})
+        alike.setdefault(key.model_dump_json(), []).append(each)
+    return [_together(group) if len(group) > 1 else group[0] for group in alike.values()]
+
+
+def _together(group: Sequence[Existing]) -> Existing:
+    """Services that start the same as one deployment, with the name that theirs begin with."""
+    first, names = group[0], [each.launched.name for each in group]
+    shared = os.path.commonprefix(names)  # noqa: RUF071 - of names, no paths
+    name = shared.rstrip("-_.0123456789") or first.launched.name
+    replicas = sum(each.launched.replicas or 0 for each in group)
+    notes = [note for note in first.assumed if note != ONE_REPLICA]
+    launched = first.launched.model_copy(update={"name": name, "replicas": replicas})
+    return first._replace(
+        launched=launched, assumed=(*notes, f"{replicas} replicas: {len(group)} services start the same")
+    )
 
 
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
@@ -245,9 +270,7 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
-    return Existing(
-        launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, unreserved=container.unreserved
-    )
+    return Existing(launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt)
 
 
 def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: _Asked) -> ReadArgs:

@@ -43,6 +43,7 @@ ONE = (
     "ReplicaSet",
     LLM_SERVICE,
 )  # kinds that run one replica where nothing more is said
+ONE_REPLICA = "one replica: nothing says more"
 SERVICES = "services"  # of Compose
 DEVICES = ("deploy", "resources", "reservations", "devices")
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
@@ -75,7 +76,7 @@ class Container:
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     replicas: int | None = None
     gpus: int | None = None
-    unreserved: bool = False
+    doubt: str | None = None
     pods: int = 1
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
@@ -255,7 +256,10 @@ def _container(
     _replicas(found, node, scaled)
     _gpus(found, node, facts)
     claims = any(_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
-    found.unreserved = found.gpus is None and "apiVersion" in _mapping(node.document.data) and not claims
+    if found.gpus is None and "apiVersion" in _mapping(node.document.data) and not claims:
+        found.doubt = "its containers reserve none"
+    elif _list(_at(node.own, *DEVICES)) and (found.replicas or 1) > 1:
+        found.doubt = f"Docker gives all {found.replicas} replicas of a service the same ones"
     sizes = (each["size"] for each in holders if WORKER in each and "size" in each)
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
     found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
@@ -366,7 +370,7 @@ def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, 
         found.replicas = _count(found, "replicas", value, (node.file, line, path), text=not of_kubernetes)
     elif kind in ONE or (node.path[:1] == (SERVICES,) and kind is None):
         found.replicas = 1
-        found.notes.append("one replica: nothing says more")
+        found.notes.append(ONE_REPLICA)
 
 
 def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:

@@ -64,7 +64,7 @@ def terms_of(launched: Launched, dialect: Dialect) -> Terms:
     if launched.lora is not None:
         terms |= {"lora": True} if dialect.writes("lora") else {}
         terms |= {"lora_slots": launched.lora.slots, "lora_rank": launched.lora.rank}
-    return {**terms, **_drafts(launched, dialect), **_roles(launched)}
+    return {**terms, **_drafts(launched, dialect), **_roles(launched, dialect)}
 
 
 def _ranks(launched: Launched) -> int:
@@ -166,10 +166,12 @@ def _drafts(launched: Launched, dialect: Dialect) -> Terms:
     return {**terms, "spec_tokens": tokens, "spec_width": 1, "spec_verified": tokens + 1}
 
 
-def _roles(launched: Launched) -> Terms:
+def _roles(launched: Launched, dialect: Dialect) -> Terms:
     if launched.role == "whole":
         return {}
     found: Terms = {"role": launched.role}
+    if launched.role == "prefill" and dialect.writes("no_overlap"):
+        found["no_overlap"] = True
     return found if launched.connector is None else {"connector": launched.connector, **found}
 
 

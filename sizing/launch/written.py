@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -22,6 +24,32 @@ PLACE_OF = {
 }  # which a LeaderWorkerSet sets in each of its pods
 
 
+class ComposeService(NamedTuple):
+    """A replica in a file of Compose: its name, its GPUs by their numbers, and the profile of its server where there are several."""
+
+    part: Started
+    name: str
+    devices: tuple[str, ...]
+    profile: str | None
+
+
+def placed(parts: Sequence[Started]) -> list[ComposeService]:
+    """The replicas of all parts, each on GPUs of its own: Docker gives several containers that ask for a number the same first ones."""
+    found: list[tuple[Started, str, int, int]] = []
+    server, at = 1, 0
+    for part in parts:
+        for number in range(1, (part.launched.replicas or 1) + 1):
+            before = found[-1][0].gpu_type.id if found else part.gpu_type.id
+            if at + part.gpus > part.gpu_type.gpu.datasheet.node.gpus or before != part.gpu_type.id:
+                server, at = server + 1, 0
+            found.append((part, part.name if part.launched.replicas == 1 else f"{part.name}-{number}", server, at))
+            at += part.gpus
+    return [
+        ComposeService(part, name, tuple(map(str, range(at, at + part.gpus))), None if server == 1 else f"server-{on}")
+        for part, name, on, at in found
+    ]
+
+
 def manifest(parts: Sequence[Started], target: str) -> str:
     """The documents of all parts as one file: keys in the order of the template, nothing folded."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # loaded where a manifest is written
@@ -34,7 +62,7 @@ def manifest(parts: Sequence[Started], target: str) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "facts": only(LaunchFacts), "command_of": command_of, "gpu_label": GPU_LABEL, "settings_folder": SETTINGS,
+        "facts": only(LaunchFacts), "command_of": command_of, "placed": placed, "compose_command": compose_command, "gpu_label": GPU_LABEL, "settings_folder": SETTINGS,
     }  # fmt: skip
     text = environment.get_template(f"{target}.yaml.j2").render(parts=parts)
     found = (each for each in yaml.safe_load_all(text) if each is not None)
@@ -52,3 +80,12 @@ def command_of(part: Started, first: bool) -> tuple[list[str], list[str]]:
     words = [f"{SETTINGS}/{word}" if file is not None and word == file.name else word for word in words]
     begun = len(part.command)
     return words[:begun], words[begun:]
+
+
+def compose_command(part: Started) -> tuple[list[str], list[str]]:
+    """The command and the arguments of a service of Compose; a shell's where the container has to state its own address."""
+    command, arguments = command_of(part, first=True)
+    channel = part.dialect.engine.side_channel
+    if part.launched.role == "whole" or channel is None:
+        return command, arguments
+    return ["/bin/sh", "-c"], [f'{channel.host}="$$(hostname -i)" exec {shlex.join((*command, *arguments))}']

@@ -262,18 +262,6 @@ def parameters(model: Model) -> float:
     return sum(matrix.parameters * count for matrix, count in matrices) + model.extra_parameters
 
 
-def active_parameters(model: Model) -> float:
-    """Number of parameters that multiply one token, embedding and head included, as model cards count them."""
-    idle = 0.0
-    for index, count in _kind_counts(model.layers):
-        for mlp in model.kinds[index].mlps:
-            if isinstance(mlp, MoeMlp):
-                share = 1 - mlp.experts_per_token / mlp.experts
-                experts = expert_matrices(mlp, model.hidden_size, Layout())
-                idle += count * share * sum(matrix.parameters for matrix in experts)
-    return parameters(model) - idle
-
-
 def is_moe(model: Model) -> bool:
     """Whether any layer routes tokens to experts."""
     return any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps)

@@ -1,4 +1,4 @@
-"""The usage of a sized deployment, on which money depends: full use, and the load of a year."""
+"""What the money of a sized deployment depends on: its full use, and the load that a year is counted at."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Usage(NamedTuple):
         return self.replicas * self.per_replica_per_s
 
     def by_load(self, full_use: float, at_load: float) -> ByLoad:
-        """A figure at full use and at the load, which is the mean load where that is known."""
+        """A figure by load: at full use, and at the load of the report, which is also the mean load where the mean is known."""
         return ByLoad(full_use, at_load, at_load if self.load == "mean_load" else None)
 
     def busy(self, capacity_per_s: float) -> float:

@@ -102,7 +102,7 @@ def decodes(workload: Workload) -> Fault | None:
 
 
 def rated(workload: Workload) -> Fault | None:
-    """The fault of a workload without a request rate, by which pools are sized."""
+    """The fault of a workload that states no request rate: separate pools are sized by a rate."""
     demand = workload.demand
     if demand is not None and demand.kind in AT_ONCE:
         what = "pools are sized by a rate, and requests in flight or concurrent users state none"
@@ -234,9 +234,10 @@ def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
 
 
 def cautious(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
-    """The question sized for a confidence, 90 % where only `conservative` is said.
+    """The question sized for a confidence; `conservative` alone means 90 %.
 
-    Raises InputError for what is no share of 50 to 95 %, where nothing is sized, and where no published runs are like it.
+    Raises InputError for a confidence that is no share from 50 to 95 %, for a question that sizes nothing, and for one that no
+    published runs are like.
     """
     if confidence is None and not conservative:
         return question

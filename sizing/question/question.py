@@ -129,8 +129,6 @@ class Question:
     """The resolved question: the service of a replica, the target, the rules of the choice, and the space to search.
 
     Two questions with equal values are equal, whatever the origin of these values.
-
-    Questions are equal that ask the same, whatever the origin of their values.
     """
 
     service: Service

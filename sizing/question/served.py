@@ -69,7 +69,7 @@ def with_images(workload: Workload, extras: Extras) -> Workload:
 
 
 def extras_of(workload: Workload, model: Model) -> Extras:
-    """What a workload's optimisations put beside a model, by what is published of them.
+    """The extras that a workload's optimisations add to a model, with what is published of each.
 
     Raises InputError for an unknown method or draft model, and for what cannot be combined.
     """

@@ -24,161 +24,24 @@ approximations; a simulation has the last word.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.replica import throughput
 from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
+from sizing.replica.throughput import PACKING_ROUNDS, TINY, Rates, pace_of, prefill_rates, rates_of
 
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
 NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
-TINY = 1e-12  # keeps 0/0 away where nothing arrives
-PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
 HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
+ROUNDING = 1e-9  # of a rate
 WEIBULL_SHAPE = (
     -0.543
 )  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """The quantities of an open loop, for arrays of decoding sequences.
-
-    `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
-    decode step, `another_s` what one more prompt adds to such a step,
-    `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
-    the share of the prefill capacity that full budgets would have.
-    """
-
-    step_s: Array
-    decode_s: Array
-    chunk_s: Array
-    prompt_s: Array
-    hit_s: Array
-    another_s: Array
-    hits: Array
-    requests_per_s: Array
-    in_prefill: Array
-    busy: Array
-
-
-class _Pace(NamedTuple):
-    """How fast an open loop goes: seconds of steps, prompts that share one, what a prompt adds to it, throughput."""
-
-    step_s: Array
-    decode_s: Array
-    chunk_s: Array
-    together: Array
-    hit_s: Array
-    requests_per_s: Array
-
-
-def _beside(flow: Batching, decoding: Array) -> Array:
-    """Sequences that decode in a step which carries prefill."""
-    return np.zeros_like(decoding) if flow.prefill_only else decoding
-
-
-def _pace(curves: Curves, flow: Batching, decoding: Array, queued: bool = False) -> _Pace:
-    decode_s = np.asarray(decode_step_s(curves, flow, decoding))
-    # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
-    # ranks those are in prefill together that came within all the steps that one takes.
-    within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
-    together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
-    pace = _paced(curves, flow, decoding, decode_s, together)
-    if flow.flat and not queued:
-        for _ in range(PACKING_ROUNDS):
-            together = _packed(flow, pace)
-            pace = _paced(curves, flow, decoding, decode_s, together)
-    return pace
-
-
-def _paced(curves: Curves, flow: Batching, decoding: Array, decode_s: Array, together: Array) -> _Pace:
-    chunk_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), together))
-    hit_s = chunk_s if flow.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
-    delay_s = flow.chunks * hit_s / together / flow.stages
-    step_s = decode_s + decoding * delay_s / flow.decode_steps
-    return _Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (flow.decode_steps * step_s))
-
-
-def _packed(flow: Batching, pace: _Pace) -> Array:
-    """Prompts that share a step where prefill goes first: those that came within the step before, a decode step or another.
-
-    Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
-    first of them takes what came within a decode step, where anything did.
-    """
-    per_s = pace.requests_per_s * flow.chunks / flow.stages
-    within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
-    first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
-    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, flow.most_together)
-    return together
-
-
-def _rates(curves: Curves, flow: Batching, decoding: Array) -> _Rates:
-    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, flow, decoding)
-    full_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), flow.most_together))
-    # Launches that no graph holds cover the first prompts of a step: one more adds less to few than to many.
-    more = np.minimum(together + 1.0, flow.most_together)
-    more_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), more))
-    steps_per_s = requests_per_s * flow.chunks / flow.stages
-    return _Rates(
-        step_s=step_s,
-        decode_s=decode_s,
-        chunk_s=chunk_s,
-        prompt_s=flow.passes * chunk_s,
-        hit_s=hit_s,
-        another_s=more_s - chunk_s,
-        hits=steps_per_s / together * flow.decode_steps * step_s,
-        requests_per_s=requests_per_s,
-        in_prefill=steps_per_s * chunk_s / together,
-        busy=steps_per_s * full_s / flow.most_together,
-    )
-
-
-def _prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> _Rates:
-    """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
-    nothing = np.zeros_like(utilisation)
-    full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
-    requests_per_s = utilisation * flow.most_together * flow.stages / (flow.chunks * full_s)
-    per_stage = requests_per_s * flow.chunks / flow.stages
-    together = np.ones_like(utilisation)
-    chunk_s = full_s
-    for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
-        chunk_s = np.asarray(prefill_step_s(curves, flow, nothing, together))
-        together = np.clip(per_stage * chunk_s, 1.0, flow.most_together)
-    return _Rates(
-        step_s=nothing,
-        decode_s=nothing,
-        chunk_s=chunk_s,
-        prompt_s=flow.passes * chunk_s,
-        hit_s=chunk_s,
-        another_s=chunk_s,
-        hits=nothing,
-        requests_per_s=requests_per_s,
-        in_prefill=np.minimum(1.0, per_stage * chunk_s / together),
-        busy=utilisation,
-    )
-
-
-def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
-    """Requests/s of so many sequences decoding while others always wait for a slot: no arrivals bring more.
-
-    What ends within a decode step is replaced at once, in one step where prefill goes first: b/(o-1) prompts share it, which
-    Poisson arrivals that find a slot free do not.
-    """
-    if flow.osl <= 1:
-        return _prefill_rates(curves, flow, decoding).requests_per_s
-    pace = _pace(curves, flow, decoding, queued=True)
-    share = pace.requests_per_s * flow.chunks / flow.stages * pace.chunk_s / pace.together
-    return pace.requests_per_s / np.maximum(1.0, share)
-
-
-def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
-    """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
-    return (_pace if flow.osl > 1 else _prefill_rates)(curves, flow, decoding).requests_per_s
 
 
 def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Points:
@@ -186,30 +49,63 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     if flow.prefill_pool:
         return _prefill_pool(curves, flow, decoding, quantiles)
     decodes = flow.osl > 1
-    rates = (_rates if decodes else _prefill_rates)(curves, flow, decoding)
+    rates = (rates_of if decodes else prefill_rates)(curves, flow, decoding)
     of_thread = rates.requests_per_s * curves.serial_s  # share of time that the front end is busy, an M/D/1 queue
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & (of_thread < 1)
     wait = _waits(flow, rates, decoding, stable)
     own_s = curves.front_end_s + curves.serial_s * of_thread / (2 * np.maximum(1 - of_thread, TINY)) + rates.prompt_s
-    ttft_s = {"mean": own_s + wait.shared_s + wait.queue_s}
+    mean_ttft_s = own_s + wait.shared_s + wait.queue_s
+    ttft_s = {"mean": mean_ttft_s}
     reaction = _reaction(curves, flow, rates, decoding) if decodes else (decoding, decoding)
     per_step = flow.tokens_per_step
-    itl_s = {"mean": _seen_step_s(curves, flow, rates, decoding, *reaction) / per_step}
+    mean_itl_s = _seen_step_s(curves, flow, rates, decoding, *reaction) / per_step
+    itl_s = {"mean": mean_itl_s}
     spread_s = _itl_spread_s(curves, flow, rates, decoding) / per_step
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
-        itl_s[name] = np.maximum(rates.decode_s / per_step, itl_s["mean"] + NormalDist().inv_cdf(q) * spread_s)
+        itl_s[name] = np.maximum(rates.decode_s / per_step, mean_itl_s + NormalDist().inv_cdf(q) * spread_s)
     after_first = flow.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Points(
         requests_per_s=rates.requests_per_s,
         decoding=decoding if decodes else np.zeros_like(decoding),
-        running=rates.requests_per_s * e2e_s["mean"],
+        running=rates.requests_per_s * (mean_ttft_s + after_first * mean_itl_s),
         ttft_s=ttft_s,
         itl_s=itl_s,
         e2e_s=e2e_s,
         prefill_share=rates.in_prefill,
         stable=stable,
+    )
+
+
+def full_slots(
+    curves: Curves,
+    flow: Batching,
+    decoding: Array,
+    slots: int,
+    requests_per_s: Array,
+    quantiles: Quantiles = PERCENTILES,
+) -> Points:
+    """Operating points with all `slots` taken, where arrivals hold decoding up so often that they fill (`highest_per_s`).
+
+    Little's law gives E2E = slots/X, and ITL what TTFT leaves of it; what no decode step takes is prefill's. How long others
+    wait for a slot hangs on how evenly requests end, so TTFT is that of who finds one: a simulation has the last word.
+    """
+    at_full = open_loop(curves, flow, decoding, quantiles)
+    e2e_s, after_first = slots / requests_per_s, flow.osl - 1
+    ttft_s = {name: np.minimum(seconds, e2e_s) for name, seconds in at_full.ttft_s.items()}
+    longer = (e2e_s - ttft_s["mean"]) / after_first / at_full.itl_s["mean"]
+    itl_s = {name: seconds * longer for name, seconds in at_full.itl_s.items()}
+    decode_s = np.asarray(decode_step_s(curves, flow, decoding))
+    return replace(
+        at_full,
+        requests_per_s=requests_per_s,
+        running=np.full_like(e2e_s, slots),
+        ttft_s=ttft_s,
+        itl_s=itl_s,
+        e2e_s={name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s},
+        prefill_share=np.clip(1 - requests_per_s * flow.decode_steps / decoding * decode_s, 0.0, 1.0),
+        stable=requests_per_s <= throughput.highest_per_s(curves, flow, decoding) * (1 + ROUNDING),
     )
 
 
@@ -223,7 +119,7 @@ def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles:
     step that is M/D/1, as DistServe models a prefill instance. How much longer than the mean some wait is M/D/1's too:
     those who wait at all (a share of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, as a Weibull has.
     """
-    rates, nothing = _prefill_rates(curves, flow, utilisation), np.zeros_like(utilisation)
+    rates, nothing = prefill_rates(curves, flow, utilisation), np.zeros_like(utilisation)
     one_s = np.asarray(prefill_step_s(curves, flow, nothing, 1.0))
     full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
     more = np.asarray(flow.most_together - 1)
@@ -277,7 +173,7 @@ class _Waits:
     busy: Array
 
 
-def _waits(flow: Batching, rates: _Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
+def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
     """Waits of an arrival at a random time.
 
     It meets a step that is longer than the mean (a random instant falls into long steps: E[L^2]/E[L]), waits for half of
@@ -330,7 +226,7 @@ def _queue_s(wait: _Waits, q: float) -> Array:
 
 
 def _seen_step_s(
-    curves: Curves, flow: Batching, rates: _Rates, decoding: Array, feedback: Array, delay_s: Array
+    curves: Curves, flow: Batching, rates: Rates, decoding: Array, feedback: Array, delay_s: Array
 ) -> Array:
     """Mean step that a request sees, longer than the mean over time: it decodes beside itself and the clump it came with.
 
@@ -345,18 +241,18 @@ def _seen_step_s(
     return np.maximum(rates.step_s, seen_s + rates.step_s - rates.decode_s + (company - 1) / 2 * delay_s)
 
 
-def _reaction(curves: Curves, flow: Batching, rates: _Rates, decoding: Array) -> tuple[Array, Array]:
+def _reaction(curves: Curves, flow: Batching, rates: Rates, decoding: Array) -> tuple[Array, Array]:
     """How the load reacts to one more request: (final increase in requests, prefill seconds that it adds to a step).
 
     As X = b/((o-1)*S), 1 % more requests/s are 1/(1 - dlnS/dlnb) % more sequences.
     """
-    more = _pace(curves, flow, decoding * (1 + NUDGE))
+    more = pace_of(curves, flow, decoding * (1 + NUDGE))
     growth = (more.step_s / rates.step_s - 1) / NUDGE
     delay_s = (more.step_s - more.decode_s - rates.step_s + rates.decode_s) / np.maximum(decoding * NUDGE, TINY)
     return 1 / np.maximum(1 - growth, 1 / MOST_FEEDBACK), delay_s
 
 
-def _itl_spread_s(curves: Curves, flow: Batching, rates: _Rates, decoding: Array) -> Array:
+def _itl_spread_s(curves: Curves, flow: Batching, rates: Rates, decoding: Array) -> Array:
     """Standard deviation over requests of a request's mean step, taken as normal.
 
     Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
@@ -412,17 +308,3 @@ def _prompts_step_s(curves: Curves, flow: Batching, prompts: Array) -> Array:
 
 def _per_token(seconds: Array, after_first: float) -> Array:
     return seconds / after_first if after_first else np.zeros_like(seconds)
-
-
-def decoding_limit(flow: Batching, running: float) -> float:
-    """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
-
-    A full budget finishes most_together/chunks prompts a step on each stage, and sequences leave after osl-1
-    steps. With OSL 1 the limit is the utilisation 1.
-    """
-    if flow.osl <= 1:
-        return 1.0
-    if flow.prefilled:
-        return float(running)
-    replenished = flow.most_together / flow.chunks * flow.decode_steps * flow.stages
-    return float(running) if flow.prefill_only else float(min(running, replenished))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.model.attention.terms import Numeric
-from sizing.replica import batching
+from sizing.replica import batching, throughput
 from sizing.replica.curves import Curves
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.timing import Timed
@@ -23,6 +23,7 @@ LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried again between the last that meets the limits and the next
 SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold a round; the last is interpolated
 AT_ONCE = 64  # layouts whose loads are tried together: arrays that a core's cache holds
+ROUNDING = 1e-6  # of a rate that a load is solved for
 LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
 
 Solved = TypeVar("Solved")
@@ -87,7 +88,7 @@ def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
         return [_most_in_flight(timed, target.limits) for timed in found]
     if target.offline:
         return _together(found, lambda some, rows: _full(some))
-    mosts = _together(found, lambda some, rows: _most_rates(some, target.limits, target.max_utilisation))
+    mosts = _together(found, lambda some, rows: _most_rates(some, target))
     if target.population is None:
         return mosts
     return [
@@ -126,11 +127,10 @@ class _Around(NamedTuple):
     last: int
 
 
-def _most_rates(found: Sequence[Timed], limits: Limits, max_utilisation: float) -> list[Capacity | None]:
+def _most_rates(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
+    limits, full = target.limits, not bounded(target.limits) and target.population is None
     ceiling = np.array([timed.most_decoding for timed in found])
-    full = batching.open_loop(*_stacked(found), ceiling[:, np.newaxis], {})
-    # The highest stable rate is that of full slots, or that at which prefill alone fills the time.
-    stable_per_s = max_utilisation * (full.requests_per_s / np.maximum(1.0, full.prefill_share))
+    stable_per_s = target.max_utilisation * throughput.highest_per_s(*_stacked(found), ceiling[:, np.newaxis])
     grid = _geometric(ceiling)
     around = _heaviest(found, grid, limits, stable_per_s)
     between = [index for index, bracket in enumerate(around) if 0 <= bracket.last < LOAD_POINTS - 1]
@@ -141,8 +141,10 @@ def _most_rates(found: Sequence[Timed], limits: Limits, max_utilisation: float) 
         for index, bracket in zip(between, refined, strict=True):
             around[index] = bracket
     return [
-        _most_around(timed, bracket, limits) if bracket.last >= 0 else None
-        for timed, bracket in zip(found, around, strict=True)
+        _most_around(timed, bracket, limits, float(most_per_s) if full and fills(timed) else 0.0)
+        if bracket.last >= 0
+        else None
+        for timed, bracket, (most_per_s,) in zip(found, around, stable_per_s, strict=True)
     ]
 
 
@@ -150,11 +152,16 @@ def _geometric(ceiling: Array) -> Array:
     return np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
 
 
-def _most_around(timed: Timed, loads: _Around, limits: Limits) -> Capacity:
-    """What the heaviest allowed load serves, and what the next one breaks: a limit, the slots, or stable utilisation."""
+def _most_around(timed: Timed, loads: _Around, limits: Limits, filled_per_s: float) -> Capacity:
+    """What the heaviest allowed load serves, and what the next one breaks: a limit, the slots, or stable utilisation.
+
+    Where slots may be full, it is at least `filled_per_s`.
+    """
     points, refused = loads.points, loads.last + 1
     rate, binding = float(points.requests_per_s[loads.last]), "utilisation"
-    if refused < points.requests_per_s.size:
+    if rate < filled_per_s:
+        rate = filled_per_s
+    elif refused < points.requests_per_s.size:
         slots = timed.slots_bound if points.running[refused] > timed.slots else "utilisation"
         binding = violated(points, limits, refused) or slots
     return Capacity(rate, rate, float(loads.decoding[loads.last]), binding)
@@ -177,7 +184,7 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
     decoding = np.array(
         [np.interp(timed.slots, held, tried) for timed, held, tried in zip(found, running, grid, strict=True)]
     )
-    rates = batching.queued_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
+    rates = throughput.queued_per_s(*stacked, decoding[:, np.newaxis])[:, 0]
     return [
         Capacity(float(rate), float(rate), float(at), timed.slots_bound)
         for timed, rate, at in zip(found, rates, decoding, strict=True)
@@ -222,10 +229,38 @@ def points_of(
         ]
     heaviest = np.array([most.decoding for most in mosts])
     if target.amount is None:
-        return _together(found, lambda some, rows: _points(some, heaviest[rows]))
-    loads = target.amount / np.array(replicas)
-    measure = batching.requests_per_s if target.population is None else _population(target)
-    return _together(found, lambda some, rows: _points(some, _loads_at(some, loads[rows], heaviest[rows], measure)))
+        rates = np.array([most.requests_per_s for most in mosts])
+        points = _together(found, lambda some, rows: _points(some, heaviest[rows]))
+    else:
+        rates = target.amount / np.array(replicas, dtype=float)
+        measure = throughput.requests_per_s if target.population is None else _population(target)
+        points = _together(
+            found, lambda some, rows: _points(some, _loads_at(some, rates[rows], heaviest[rows], measure))
+        )
+    if target.population is not None:
+        return points
+    return [_filled(*each, backlog=target.offline) for each in zip(found, points, rates, strict=True)]
+
+
+def fills(timed: Timed) -> bool:
+    """Whether arrivals can fill the slots at less than what is served with others waiting (`throughput.highest_per_s`)."""
+    return timed.batching.flat and timed.batching.osl > 1
+
+
+def _filled(timed: Timed, point: Point, requests_per_s: float, *, backlog: bool = False) -> Point:
+    """The point at a rate that Poisson arrivals do not bring: with all slots taken. Where they do, `point` as it is.
+
+    A `backlog` keeps slots taken wherever arrivals of the most that decodes at once would bring less.
+    """
+    is_short, is_over = point.requests_per_s < requests_per_s * (1 - ROUNDING), point.running > timed.slots
+    if not fills(timed) or not (is_short or is_over):
+        return point
+    ceiling = np.array([timed.most_decoding])
+    brought = throughput.requests_per_s(timed.curves, timed.batching, ceiling)[0]
+    if not (is_over or backlog) and brought >= requests_per_s:
+        return point  # what limits allow is less
+    at = np.array([requests_per_s])
+    return batching.full_slots(timed.curves, timed.batching, ceiling, timed.slots, at).at(0)
 
 
 def _population(target: Target) -> Measure:
@@ -246,11 +281,12 @@ def point_at_rate(timed: Timed, requests_per_s: float, most: Capacity) -> Point:
 def points_at_rates(timed: Timed, requests_per_s: Array, most: Capacity) -> list[Point]:
     """The operating point of a replica at each of several rates."""
     alike = [timed] * requests_per_s.size
-    return _points(alike, _loads_at(alike, requests_per_s, np.full(requests_per_s.size, most.decoding)))
+    points = _points(alike, _loads_at(alike, requests_per_s, np.full(requests_per_s.size, most.decoding)))
+    return [_filled(timed, *each) for each in zip(points, requests_per_s, strict=True)]
 
 
 def _loads_at(
-    found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = batching.requests_per_s
+    found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = throughput.requests_per_s
 ) -> Array:
     """Solve for the loads whose `measure`, throughput or what else grows with the load, is `wanted`, by narrowing a bracket."""
     stacked, rows = _stacked(found), np.arange(len(found))

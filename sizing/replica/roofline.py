@@ -1,12 +1,10 @@
-"""Formulas for one collective: message bytes in, seconds out.
+"""Formulas of time for one operation and for one collective, on numbers or arrays, in seconds.
 
-A message is the full tensor: what every rank holds after an all-reduce or an all-gather. Ring traffic per GPU is
-2(n-1)/n of it for all-reduce and (n-1)/n for the others.
+An operation takes t = t0 + ((flops/(P*ec))^p + (bytes/(W*em))^p)^(1/p). This is a roofline whose corner is rounded by p; with p
+large it is max(compute, memory). t0 is what remains at zero work (launch, tail, synchronisation).
 
-Formulas for one operation on one GPU: numbers or arrays in, seconds out.
-
-The combined form t = t0 + ((flops/(P*ec))^p + (bytes/(W*em))^p)^(1/p) is a roofline whose corner is rounded by p;
-with p large it is max(compute, memory). t0 is what remains at zero work (launch, tail, synchronisation).
+A message of a collective is the full tensor: what every rank holds after an all-reduce or an all-gather. In a ring each GPU sends
+2(n-1)/n of it for an all-reduce, and (n-1)/n for the others.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from sizing.specs.kernels import Surface
 KILO, NANO = 1e3, 1e-3  # tokens of a thousand; microseconds of a nanosecond
 SPLIT_TOKENS = 256.0  # over which the start of a split cache grows
 CHUNK_TOKENS = 64.0  # of a scan
-CHUNK_VALUES = 16384  # of a state, 128 x 128, that a chunk of a head works on
 INDEX_BYTES = 132  # of an index key with its scale
 INDEX_VALUES = 128
 TILES = ((16, ""), (32, "g32"), (64, "g64"))  # query heads of a tile

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sizing.model.extras import cached_tokens
-from sizing.replica import batching
 from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
+from sizing.replica import throughput
 from sizing.replica.curves import Curves
 from sizing.replica.kernels import Kernels
 from sizing.replica.points import Batching
@@ -57,13 +57,12 @@ class Timed:
     @property
     def most_decoding(self) -> float:
         """The most sequences that decode at once, whatever the latencies."""
-        return batching.decoding_limit(self.batching, self.slots)
+        return throughput.decoding_limit(self.batching, self.slots)
 
     @property
     def highest_per_s(self) -> float:
         """Requests/s of one replica with every slot full, or with nothing but prefill in its time; no limit asked."""
-        full = batching.open_loop(self.curves, self.batching, np.array([self.most_decoding]), {})
-        return float(full.requests_per_s[0] / max(1.0, float(full.prefill_share[0])))
+        return float(throughput.highest_per_s(self.curves, self.batching, np.array([self.most_decoding]))[0])
 
 
 Tables = dict[Hashable, tuple[Kernels, Curves]]

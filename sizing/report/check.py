@@ -107,7 +107,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         gpus_sure=None if sure is None else sure.gpus,
         chance=None if sure is None else sure.chance,
         simulated=None if held is None else held.verified,
-        assumed=tuple(note for part in checked.parts for note in part.assumed),
+        assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),
         findings=tuple(findings),
     )
 

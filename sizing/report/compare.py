@@ -25,7 +25,7 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
-from sizing.report.parts import assumptions, bands, pools
+from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import figures_by_name, layout
@@ -374,15 +374,15 @@ def _shape(c: CompareCandidate) -> str | None:
 
 
 SCREEN = (
-    bands.GPUS,
+    quantities.GPUS,
     Quantity("gpus_sure", "sure"),
     Quantity("gpus_per_replaced_gpu", "for each"),
-    bands.GPU,
-    bands.WEIGHTS._replace(write=str.upper, shown="differs"),
+    quantities.GPU,
+    quantities.WEIGHTS._replace(write=str.upper, shown="differs"),
     in_words("layout", "layout", _shape),
-    bands.USD_PER_HOUR._replace(nothing="no price", shown="always"),
-    *bands.LATENCY_QUANTITIES,
-    bands.USD_PER_MILLION_OUTPUT_TOKENS,
+    quantities.USD_PER_HOUR._replace(nothing="no price", shown="always"),
+    *quantities.LATENCY_QUANTITIES,
+    quantities.USD_PER_MILLION_OUTPUT_TOKENS,
     Quantity("headroom", "used", percent, lambda c: None if c.headroom is None else 1 / (1 + c.headroom)),
     in_words("limit", "binds", lambda c: limit_words(c.limit)),
 )

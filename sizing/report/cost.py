@@ -1,4 +1,4 @@
-"""`llmsize cost`: options, break-even, energy, sources, and a picture. All money is US dollars."""
+"""`llmsize cost`: the ways to pay, their break-even, the energy, and a picture. All money is US dollars."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, is_own
 from sizing.report.parts.layouts import SizedLayout, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet
@@ -328,7 +328,7 @@ def _years(record: CostReport) -> Table:
     columns = (
         in_words("name", f"at {_at(record)}"),
         Quantity("gpus", "GPUs", str, _count),
-        bands.USD_PER_HOUR._replace(write=rounded_usd),
+        quantities.USD_PER_HOUR._replace(write=rounded_usd),
         _usd("usd_per_month", "$/month"),
         _usd("usd_per_year", "$/year"),
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),

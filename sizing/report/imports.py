@@ -9,7 +9,7 @@ from sizing.answers.logged import Logged
 from sizing.catalog.imports.rows import HEAD
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words
 from sizing.formats.words import number, plural
-from sizing.report.parts.bands import LATENCY_QUANTITIES
+from sizing.report.parts.quantities import LATENCY_QUANTITIES
 
 Cell = str | float | None
 

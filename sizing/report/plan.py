@@ -28,7 +28,7 @@ from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
-from sizing.report.parts import bands
+from sizing.report.parts import quantities
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import demand_line, replica_lines
@@ -138,7 +138,7 @@ def _answer(record: PlanReport) -> Iterator[Line]:
 
 
 def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
-    """Yield how many GPUs, reserve in them, are sure to do; of a fleet, of which workloads it is not known."""
+    """Yield how many GPUs, the reserve included, are sure to do; of a fleet, also for which workloads that is not known."""
     first, gpus = record.workloads[0], record.gpus or 0
     found, by_rate = first.evidence, all(each.demand_unit == "requests/s" for each in record.workloads)
     if len(record.workloads) > 1 and found is not None:
@@ -221,12 +221,12 @@ def _count(count: int) -> str:
 
 WORKLOADS = (
     in_words("name", "workload alone"),
-    bands.GPU,
+    quantities.GPU,
     in_words("layout", "layout", layout),
     Quantity("peak_requests_per_s", "peak req/s"),
     Quantity("base_replicas", "replicas", _count),
     Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),
-    bands.GPUS._replace(write=_count),
+    quantities.GPUS._replace(write=_count),
 )
 
 

@@ -82,7 +82,7 @@ class _AsWritten(GenerateJsonSchema):
     """The schema of values as people write them: `90%`, `p95:1s` and names in place of what they are read as."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> Json:
-        """What a value is read as, or text that says it; a word of several stays one of these."""
+        """The schema of what a value is read as, or text that says it. A choice of words stays that choice."""
         found, read = super().function_before_schema(schema), schema["function"]["function"]
         if isinstance(read, types.MethodType) or "enum" in found:  # of a whole mapping; a word in any case
             return found

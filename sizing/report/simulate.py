@@ -27,7 +27,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.question.question import situation_of
-from sizing.report.parts import assumptions, bands, pools, traffic
+from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures
@@ -295,7 +295,7 @@ def _flat(run: SimulatedRun) -> dict[str, Any]:
 COMPARED = (
     in_words("policy", "policy"),
     Quantity("requests_per_s", "requests/s"),
-    *(Quantity(f"{q.key}_mean", q.heading, q.write) for q in bands.LATENCY_QUANTITIES),
+    *(Quantity(f"{q.key}_mean", q.heading, q.write) for q in quantities.LATENCY_QUANTITIES),
     Quantity("gpu_utilisation", "GPU busy", percent),
     Quantity("wasted_slot_share", "wasted", percent),
     Quantity("batch_mean", "running"),

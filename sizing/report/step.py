@@ -22,7 +22,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, percent
 from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
-from sizing.report.parts import assumptions, bands, pools
+from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
 from sizing.report.parts.question import inputs_of_layout, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
@@ -213,8 +213,8 @@ def rows_of_pools(record: StepPools) -> Rows:
 OPERATIONS = (
     in_words("name", "operation"),
     Quantity("count", "times"),
-    bands.US_IN_ALL,
-    bands.SHARE,
+    quantities.US_IN_ALL,
+    quantities.SHARE,
     Quantity("flops", "GFLOP", lambda flops: number(flops / GIGA)),
     Quantity("bytes", "MB", lambda size: number(size / MEGA)),
     Quantity("message_bytes", "MB sent", lambda size: number(size / MEGA) if size else "", nothing="", shown="always"),

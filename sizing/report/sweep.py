@@ -23,7 +23,7 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import plural, stated
 from sizing.question.question import Question
-from sizing.report.parts import assumptions, bands
+from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
@@ -198,17 +198,17 @@ def _shape(row: dict[str, Any]) -> str | None:
 
 
 ANSWER = (
-    bands.GPUS._replace(shown="always"),
-    bands.GPU._replace(shown="differs"),
-    bands.WEIGHTS._replace(shown="differs"),
+    quantities.GPUS._replace(shown="always"),
+    quantities.GPU._replace(shown="differs"),
+    quantities.WEIGHTS._replace(shown="differs"),
     in_words("layout", "layout", _shape, shown="always"),
     *(
         quantity._replace(shown="always")
         for quantity in (
-            bands.TTFT,
-            bands.ITL,
-            bands.REQUESTS_PER_S_PER_GPU._replace(heading="req/s per GPU"),
-            bands.USD_PER_HOUR,
+            quantities.TTFT,
+            quantities.ITL,
+            quantities.REQUESTS_PER_S_PER_GPU._replace(heading="req/s per GPU"),
+            quantities.USD_PER_HOUR,
         )
     ),
     in_words("limit", "limit", lambda row: f"{'' if row['feasible'] else 'no: '}{limit_words(row['limit'])}"),

@@ -105,10 +105,7 @@ COLUMNS = (
     in_words("policy", "policy"),
     Quantity("completed", "done", "{:,}".format),
     Quantity("end_tick", "end", lambda tick: stated(tick, 12)),
-    *(
-        Quantity(f"mean_{name}", name.upper(), "{:,.2f}".format, unit="ticks", shown="always")
-        for name in ("ttft", "e2e", "itl")
-    ),
+    *(Quantity(f"mean_{name}", name.upper(), "{:,.2f}".format, shown="always") for name in ("ttft", "e2e", "itl")),
     Quantity("requests_per_1k_ticks", "requests/1k", "{:,.1f}".format),
     Quantity("queue_end", "queued at end", "{:,}".format),
     Quantity("gpu_utilisation", "busy", percent),

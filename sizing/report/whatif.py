@@ -24,8 +24,8 @@ from sizing.formats.view import (
 from sizing.formats.words import money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
-from sizing.report.parts.bands import ITL, TTFT
 from sizing.report.parts.layouts import figures_by_name
+from sizing.report.parts.quantities import ITL, TTFT
 from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 

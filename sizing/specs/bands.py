@@ -1,6 +1,7 @@
-"""How far published measurements lie from what is predicted: bands of error by class of numbers, corrections, and the runs.
+"""How far predictions are off by published measurements: error bands by class, corrections of step times, and the runs.
 
-Each published run says by how much it was slower or faster than predicted, as corrected by the runs of others.
+For each published run the file of runs states how much slower or faster it was than predicted, where the prediction was corrected
+by the runs of others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How constants of time of engines and kernels are refitted: the file hardware_profiles/_calibration.yaml."""
+"""The rules by which constants of engines and kernels are refitted: the file hardware_profiles/_calibration.yaml."""
 
 from __future__ import annotations
 

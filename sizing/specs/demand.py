@@ -1,4 +1,4 @@
-"""Demand: the kinds of which a workload states one, its rate, its spread over a day or a week, and how a cloud follows it.
+"""The demand of a workload: exactly one kind of it, its spread over a day or a week, and how a cloud follows it.
 
 A profile has 24 weights (hours of a day) or 168 (hours of a week).
 """

@@ -30,7 +30,7 @@ Term = Literal[
     "precision", "prefix_caching", "no_prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers", "limit_mm_per_prompt",
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
     "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
-    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts",
+    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts", "no_overlap",
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
@@ -99,6 +99,13 @@ class Cluster(Spec):
     further: tuple[Text, ...]
 
 
+class SideChannel(Spec):
+    """The variables that state the address and the port at which an instance hands its caches over."""
+
+    host: Text
+    port: Text
+
+
 class IgnoredFlags(Spec):
     """Flags, and keys of files and JSON values, that change nothing that is predicted: with a value, a JSON object, or none.
 
@@ -123,6 +130,7 @@ class EngineFlags(Sourced):
     `adapters` are the engine's own slots and rank where only that there are some is said. One that `holds_longest` starts only where
     its cache holds the longest sequence. Nodes of an instance meet at the first one's `head_port`, where the address states one, or
     in a `cluster`; or one `launcher`, which takes {nodes}, {node_gpus} and all {gpus}, starts a process for each GPU of all nodes.
+    Instances of separate pools find each other by their `side_channel`.
     """
 
     name: Text
@@ -140,6 +148,7 @@ class EngineFlags(Sourced):
     head_port: PositiveInt | None = None
     cluster: Cluster | None = None
     launcher: tuple[Text, ...] = ()
+    side_channel: SideChannel | None = None
     adapters: Lora
     holds_longest: Flag = False
     file: EngineSettingsFile | None = None
@@ -177,6 +186,8 @@ class LaunchFacts(OneFile, Sourced):
     instance_label_keys: tuple[Text, ...]
     resources: dict[str, Text]
     visible_devices: tuple[Text, ...]
+    device_files: dict[str, tuple[Text, ...]]
+    chosen_devices: dict[str, Text]
     closed_images: dict[str, Text]
     start_period_s: PositiveInt
     start_failures: PositiveInt

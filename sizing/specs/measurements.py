@@ -1,4 +1,4 @@
-"""How published benchmarks were run where their rows leave it unsaid: the file workloads/_benchmarks.yaml."""
+"""How published benchmarks were run where their rows do not say it: the file workloads/_benchmarks.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimisations as a user asks for them, each off where absent, separate pools for prefill and decode among them.
+"""Optimisations as a user asks for them, separate pools for prefill and decode included; one that is absent is off.
 
 What they change in weights, cache and operations is in `sizing.model.extras`.
 """

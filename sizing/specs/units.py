@@ -180,7 +180,7 @@ _VERSION = re.compile(
 def parse_version(text: str) -> tuple[int, ...]:
     """Read a version into comparable numbers: `0.4.6.post5` is (0, 4, 6, 5), `1.2.0rc5` is (1, 2, 0).
 
-    A pre-release or development build orders as its release, whose code it has. Raises ValueError.
+    A pre-release or development build orders as its release, because it has that code. Raises ValueError.
     """
     match = _VERSION.fullmatch(text.strip())
     if match is None:

@@ -1,10 +1,10 @@
-"""Values that specs share: checked numbers with their units, the strict base of all specs, ranges for numbers.
+"""Types that specs share: checked numbers with their units, the strict base of all specs, and ranges of numbers.
 
-Bounds of a datasheet's numbers show when a number is in another unit. A range in a workload, `2..5`, becomes its
-middle; the range itself is kept for draws.
+A datasheet's number outside its bounds is in another unit. A range in a workload, `2..5`, is read as its middle; the range
+itself is kept for draws.
 
-Modules of specs evaluate annotations as they stand: pydantic would evaluate the text of each, which takes as long as making
-the class.
+Modules of specs do not postpone their annotations: pydantic would evaluate the text of each, which takes as long as making the
+class.
 """
 
 import copy
@@ -176,7 +176,7 @@ def _split(data: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[float
 
 
 def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Range]) -> None:
-    """Raise RangeError for a range of no number of these sections, that does not ascend, or whose end its field refuses."""
+    """Raise RangeError for a range that does not ascend, that is of no number in `sections`, or with an end that its field refuses."""
     for field, span in uncertain.items():
         section, *steps = field.split(".")
         path, text = (section, *steps), f"{span.low:g}..{span.high:g}"

@@ -68,7 +68,7 @@ def closed_form_line() -> str:
     points = 0
     for candidate in fitting:
         load = timed(candidate, data())
-        decoding = np.geomspace(1e-3, 1.0, LAYOUT_POINTS) * batching.decoding_limit(load.batching, load.slots)
+        decoding = np.geomspace(1e-3, 1.0, LAYOUT_POINTS) * load.most_decoding
         points += batching.open_loop(load.curves, load.batching, decoding).requests_per_s.size
     rate = points / (time.process_time() - started)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from builders import active_parameters
 from places import ROOT, SHARED
 
 from sizing.catalog.config.model import read_model
-from sizing.model.architecture import active_parameters, parameters
+from sizing.model.architecture import parameters
 from sizing.specs.errors import InputError
 from sizing.specs.model import (
     DenseMlp,

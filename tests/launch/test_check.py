@@ -207,6 +207,28 @@ def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
     assert found.passed and found.gpus == 2 and len(found.parts) == 2
 
 
+def test_each_pool_may_bound_what_is_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "pools.sh"
+    start = "# llmsize/replicas=2 llmsize/gpu=h100-sxm\nsglang serve --model-path llama-3.1-8b --disaggregation-mode {} --context-length 8192 {}\n"
+    path.write_text(
+        start.format("prefill", "--chunked-prefill-size 4096") + start.format("decode", "--max-running-requests 64"),
+        encoding="utf-8",
+    )
+    demand = tmp_path / "demand.yaml"
+    demand.write_text(
+        "model: llama-3.1-8b\ntokens: {isl: 1155, osl: 211}\ndemand: {requests_per_s: 2}\n", encoding="utf-8"
+    )
+    (found,) = check(str(path), demand=str(demand), simulated=False)
+    assert found.held is not None and found.held.answer is not None
+    serving = found.held.answer.pools[-1].replica.settings
+    assert (serving.max_num_seqs, serving.max_num_batched_tokens) == (64, 4096)
+    assert found.parts[0].assumed[-2:] == (
+        "max_num_seqs is that of the decode pool",
+        "max_num_batched_tokens is that of the prefill pool",
+    )
+    assert found.findings[0].message.startswith("prefill: ")
+
+
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 

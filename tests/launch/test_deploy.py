@@ -172,6 +172,42 @@ def test_a_replica_of_a_rack_takes_its_trays() -> None:
     assert "counts on nodes of a replica that NVLink" in text
 
 
+def test_services_of_compose_have_gpus_of_their_own() -> None:
+    """Docker gives each container that asks for two GPUs the first two of the server."""
+    text = deploy(estimated(), "compose").text
+    services = yaml.safe_load(text)["services"]
+    (asked,) = {len(each["deploy"]["resources"]["reservations"]["devices"]) for each in services.values()}
+    held = [each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for each in services.values()]
+    assert asked == 1 and list(services) == ["chat-1", "chat-2", "chat-3", "chat-4"] and "profile" not in text
+    assert [int(gpu) for gpus in held for gpu in gpus] == list(range(8))
+    many = deploy(estimated(rps=40), "compose").text
+    profiles = [each["profiles"] for each in yaml.safe_load(many)["services"].values()]
+    assert (
+        profiles == [[f"server-{1 + number // 4}"] for number in range(len(profiles))]
+        and "docker compose --profile" in many
+    )
+    amd = sizing.estimate(sizing.ask("chat", gpu="mi300x"), simulated=False, relaxed=False)
+    services = yaml.safe_load(deploy(amd, "compose").text)["services"].values()
+    assert all("/dev/kfd" in each["devices"] and "deploy" not in each for each in services)
+    assert len({each["environment"]["HIP_VISIBLE_DEVICES"] for each in services}) == min(8, len(services))
+
+
+def test_instances_of_pools_state_their_address() -> None:
+    question = sizing.ask(
+        model="llama-3.1-8b", gpu="h100-sxm", isl=1000, osl=200, rps=5, disaggregate="prefill=1xtp1,decode=1xtp1"
+    )
+    outcome = sizing.estimate(question, simulated=False, relaxed=False)
+    for target, words in (
+        ("vllm", '="$(hostname -i)"'),
+        ("compose", '="$$(hostname -i)" exec vllm serve'),
+        ("kubernetes", "podIP"),
+    ):
+        assert (
+            deploy(outcome, target).text.count("VLLM_NIXL_SIDE_CHANNEL_HOST") == 2
+            and words in deploy(outcome, target).text
+        )
+
+
 def test_one_launcher_starts_an_instance_of_tensorrt_llm_on_all_its_nodes() -> None:
     script = " ".join(deploy(deepseek("tensorrt-llm", tp=1, dp=16, ep=16), "trtllm").text.replace("\\\n", " ").split())
     assert (

@@ -614,9 +614,32 @@ items:
         ("one", 2, 4),
         ("two", 5, 5),
     ]
-    assert not any(each.unreserved for each in found)
+    assert not any(each.doubt for each in found)
     bare = text.replace("{limits: {nvidia.com/gpu: 1}}", "{}")
-    assert all(each.unreserved for each in existing(written(tmp_path, bare), Filled(gpu="h100-sxm")))
+    assert all(each.doubt for each in existing(written(tmp_path, bare), Filled(gpu="h100-sxm")))
+
+
+def test_services_of_compose_that_start_the_same_are_replicas(tmp_path: Path) -> None:
+    text = "services:\n" + "".join(
+        f"  llm-{n}: {{image: '{IMAGE}', command: --model {MODEL} -tp 4 --max-num-seqs {seqs}, deploy: {{resources: {{reservations: {{devices: [{{capabilities: [gpu], device_ids: {ids}}}]}}}}}}}}\n"
+        for n, seqs, ids in ((1, 64, [0, 1, 2, 3]), (2, 64, [4, 5, 6, 7]), ("b", 128, [0, 1, 2, 3]))
+    )
+    found = existing(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    assert [(each.launched.name, each.launched.replicas, each.launched.reserved_gpus) for each in found] == [
+        ("llm", 2, 4),
+        ("llm-b", 1, 4),
+    ]
+    assert found[0].assumed == ("2 replicas: 2 services start the same",) and found[0].doubt is None
+    scaled = text.replace("deploy: {resources", "deploy: {replicas: 2, resources")
+    assert "Docker gives all 2 replicas" in str(existing(written(tmp_path, scaled), Filled(gpu="h100-sxm"))[0].doubt)
+
+
+def test_pools_whose_connector_says_no_role_are_told_by_their_names(tmp_path: Path) -> None:
+    pool = '{{replicas: {}, containers: [{{modelCommand: vllmServe, args: ["--model", "{}", "--kv-transfer-config", \'{{"kv_connector":"NixlConnector","kv_role":"kv_both"}}\', "--max-num-seqs", "{}"]}}]}}'
+    both = f"decode: {pool.format(3, MODEL, 64)}\nprefill: {pool.format(1, MODEL, 8)}\n"
+    found = existing(written(tmp_path, both), Filled(gpu="h100-sxm"))
+    assert {(each.launched.role, each.launched.replicas) for each in found} == {("decode", 3), ("prefill", 1)}
+    assert only(existing(written(tmp_path, both.splitlines()[0]), Filled(gpu="h100-sxm"))).launched.role == "whole"
 
 
 LLM_SERVICE = """\

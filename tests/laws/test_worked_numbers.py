@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from builders import ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
+from builders import active_parameters, ask, data, engine_of, memory_of, option, real_gpu, real_model, sequence_bytes
 
 from sizing.answers import search
 from sizing.catalog import shelf, workloads
@@ -50,7 +50,7 @@ def test_model_bandwidth_utilisation_of_a_7b() -> None:
 )
 def test_parameters_are_those_of_the_checkpoint(name: str, billions: float, active_billions: float) -> None:
     assert architecture.parameters(real_model(name)) / 1e9 == pytest.approx(billions, rel=0.001)
-    assert architecture.active_parameters(real_model(name)) / 1e9 == pytest.approx(active_billions, rel=0.002)
+    assert active_parameters(real_model(name)) / 1e9 == pytest.approx(active_billions, rel=0.002)
 
 
 def test_a_70b_in_bf16_is_141_gb() -> None:

@@ -17,7 +17,6 @@ from sizing.cli.main import run
 from sizing.engine import deployment
 from sizing.engine.requests import arrival_times
 from sizing.model.extras import NOTHING, cached_tokens
-from sizing.replica import batching
 from sizing.replica.capacity import most_of, point_at_rate, points_of
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.units import GIB, GIGA
@@ -513,7 +512,7 @@ def test_with_one_token_out_nothing_decodes_and_drafts_gain_nothing() -> None:
         _, load = load_of(request)
         most = most_of([load], request.target)[0]
         assert most is not None
-        assert batching.decoding_limit(load.batching, load.slots) == 1.0
+        assert load.most_decoding == 1.0
         assert load.solo_itl_s == 0
         point = points_of([load], request.target, [most], [1])[0]
         assert point.decoding == 0

@@ -159,7 +159,7 @@ def test_closed_form_and_simulator_agree_under_load(engine: str, isl: int) -> No
     count, osl = 2500, 300
     candidate, load = candidate_of(engine, isl, osl)
     most = load.highest_per_s
-    ceiling = batching.decoding_limit(load.batching, load.slots)
+    ceiling = load.most_decoding
     for share, (ttft_parts, itl_parts) in PARTS.items():
         rate = share * most
         grid = np.geomspace(1e-3, ceiling, 4000)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout, Shard
 from sizing.model.attention.terms import KEY_AND_VALUE, Matrix, Numeric
-from sizing.model.extras import Draft, Speculation, expected_tokens
+from sizing.model.extras import Draft, Speculation
 from sizing.model.operations import Operation, gemm
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.errors import Fault, InputError
@@ -32,14 +32,6 @@ from sizing.specs.optimisations import Speculative
 
 if TYPE_CHECKING:
     from sizing.specs.facts import DraftHead, Method
-
-
-def speed_up(acceptance: float, tokens: int, cost: float) -> float:
-    """Steps saved over time added where verification is free: E/(g*c + 1), c = draft over target step (the same, theorem 3.8).
-
-    An upper bound for any model whose verification is not free; the step model says how much of it is left.
-    """
-    return expected_tokens(acceptance, tokens) / (tokens * cost + 1)
 
 
 def speculation(

@@ -23,7 +23,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, number, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
 from sizing.report.parts import screen
-from sizing.report.parts.bands import REQUESTS_PER_S
+from sizing.report.parts.quantities import REQUESTS_PER_S
 from sizing.report.parts.question import lengths
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand

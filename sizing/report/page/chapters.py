@@ -31,7 +31,7 @@ from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
 from sizing.report.page.record import ChangedInput, Report, a_month
-from sizing.report.parts import bands
+from sizing.report.parts import quantities
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout
@@ -145,7 +145,7 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     yield Facts(tuple(_asked(estimate)))
     if estimate.latency is None:
         return
-    rows = tuple(_latency(report, quantity) for quantity in bands.LATENCY_QUANTITIES)
+    rows = tuple(_latency(report, quantity) for quantity in quantities.LATENCY_QUANTITIES)
     title = f"Latency under load, with the range of 8 in 10 {_runs(report)}"
     yield PageTable(title, tuple(Column(name, name != "latency") for name in LATENCY_HEADS), rows)
     shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
@@ -264,20 +264,19 @@ def _limit(c: CompareCandidate) -> str:
     return limit_words(c.limit) + (" limit" if f"{c.limit}_ms" in c.limited else "")
 
 
-def _month(heading: str = "$/month") -> Quantity:
-    return Quantity("usd_per_month", heading, rounded_usd, lambda one: a_month(one.usd_per_hour))
+MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(one.usd_per_hour))
 
 
 CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
-    bands.GPUS._replace(write="{:,}".format),
-    _month(),
+    quantities.GPUS._replace(write="{:,}".format),
+    MONTH,
     in_words("layout", "layout", _layout),
-    bands.USD_PER_HOUR,
-    bands.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
-    *bands.LATENCY_QUANTITIES,
-    bands.HEADROOM,
-    bands.POWER_W._replace(heading="W"),
+    quantities.USD_PER_HOUR,
+    quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
+    *quantities.LATENCY_QUANTITIES,
+    quantities.HEADROOM,
+    quantities.POWER_W._replace(heading="W"),
     in_words("limit", "what limits it", _limit),
 )
 
@@ -290,7 +289,7 @@ def _then(one: ChangedInput) -> str | None:
     return f"{one.gpu}, {(one.weight_precision or '').upper()}, {one.layout}" if one.feasible else one.reason
 
 
-COUNTED = bands.GPUS._replace(write="{:,}".format)
+COUNTED = quantities.GPUS._replace(write="{:,}".format)
 CHANGES = (
     in_words("what", "input"),
     Quantity("share", "change", lambda share: f"{share * 100:+.0f} %"),
@@ -298,7 +297,7 @@ CHANGES = (
     Quantity("usd_per_month", "$/month", rounded_usd),
     Quantity("extra_gpus", "more GPUs", "{:+,}".format),
     Quantity("value", "to", str, _changed),
-    bands.REQUESTS_PER_S,
+    quantities.REQUESTS_PER_S,
     in_words("layout", "then", _then),
 )
 MEETING = "Other layouts that meet the demand (closed form, means)"
@@ -306,13 +305,13 @@ GPU = in_words("gpu", "GPU", lambda one: f"{one.gpu}, {one.weight_precision.uppe
 ALTERNATIVES = (
     GPU,
     COUNTED,
-    _month(),
+    MONTH,
     in_words("layout", "layout", lambda one: f"{one.replicas} x {layout(one)}"),
-    bands.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
-    bands.TTFT,
-    bands.ITL,
-    bands.USD_PER_HOUR,
-    bands.POWER_W._replace(heading="W"),
+    quantities.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
+    quantities.TTFT,
+    quantities.ITL,
+    quantities.USD_PER_HOUR,
+    quantities.POWER_W._replace(heading="W"),
 )
 REJECTED = (GPU, in_words("layout", "layout", layout), in_words("reason", "reason"), in_words("detail", "detail"))
 

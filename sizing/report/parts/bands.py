@@ -1,9 +1,4 @@
-"""Every figure that several commands show: its key in JSON and CSV, heading, writer, unit and meaning.
-
-A command's own column is one of these with another heading (`_replace(heading=...)`), or a `Quantity` in its own file.
-
-Error bands of a report's numbers: the predictions among them, the class of each, and bounds in its own unit.
-"""
+"""Error bands of a report's numbers: which of them are predictions, the class of each, and its band in the number's own unit."""
 
 from __future__ import annotations
 
@@ -13,46 +8,14 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
 from sizing.catalog.measured import METRICS
-from sizing.formats.view import Explanation, Quantity, in_words
-from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
+from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
 from sizing.replica.replica import Replica
+from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, Situation, find, region
-from sizing.specs.units import MICRO
 from sizing.specs.workload import LATENCIES
-
-
-def _gib(value: float) -> str:
-    return f"{gib(value)} GiB"
-
-
-def _us(seconds: float) -> str:
-    return number(seconds / MICRO)
-
-
-GPUS = Quantity("gpus", "GPUs", unit="GPUs", meaning="GPUs in all")
-GPU = in_words("gpu", "GPU", meaning="GPU type")
-WEIGHTS = in_words("weight_precision", "weights", meaning="format of the weights")
-USD_PER_HOUR = Quantity("usd_per_hour", "$/h", money, unit="$/h", meaning="price of all GPUs")
-HEADROOM = Quantity("headroom", "headroom", percent, meaning="growth that the limits leave")
-LIMIT = in_words("limit", "limit", meaning="what ends a replica's load")
-TTFT = Quantity("ttft_ms", "TTFT", milliseconds, unit="ms", meaning="time to first token, mean")
-ITL = Quantity("itl_ms", "ITL", milliseconds, unit="ms", meaning="time between tokens, mean")
-E2E = Quantity("e2e_ms", "E2E", milliseconds, unit="ms", meaning="time to last token, mean")
-LATENCY_QUANTITIES = (TTFT, ITL, E2E)
-REQUESTS_PER_S = Quantity("requests_per_s", "requests/s", unit="1/s", meaning="requests served")
-REQUESTS_PER_S_PER_GPU = Quantity("requests_per_s_per_gpu", "per GPU", unit="1/s", meaning="requests served, of a GPU")
-USD_PER_MILLION_OUTPUT_TOKENS = Quantity(
-    "usd_per_million_output_tokens", "$/M output tokens", rounded_usd, unit="$", meaning="around the clock at this load"
-)
-POWER_W = Quantity("power_w", "W (TDP)", number, unit="W", meaning="thermal design power of all GPUs")
-US_IN_ALL = Quantity("seconds", "us in all", _us, unit="s", meaning="of all executions")
-SHARE = Quantity("share", "share", percent, meaning="of the time on the GPU")
-WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib, unit="GiB", meaning="weights of one GPU")
-KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib, unit="GiB", meaning="cache pool of one GPU")
-
 
 TITLES: dict[BandMetric, str] = {
     "ttft": "TTFT",
@@ -74,7 +37,7 @@ STATISTICS = (
 
 
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
-MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (WEIGHTS_GIB, KV_CACHE_GIB))
+MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GIB, quantities.KV_CACHE_GIB))
 
 
 class Predicted(NamedTuple):

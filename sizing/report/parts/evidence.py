@@ -1,4 +1,4 @@
-"""What published runs say of an answer: how many of its GPUs are sure to do, the chance that the expected ones do, what centres it."""
+"""What published runs say of an answer: how many GPUs are sure to do, and how likely the expected GPUs are to do."""
 
 from __future__ import annotations
 

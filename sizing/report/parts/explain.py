@@ -20,6 +20,7 @@ POOL_FORMULAS = {
     "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
     "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
 }
+MOST_OPERATIONS = 4  # of a step, the longest
 STEP = "sum of operations, then the host's share"
 CLOSED, SIMULATED = "closed form of in-flight batching", "simulation of one replica"
 
@@ -167,8 +168,8 @@ def _prompt_delay_s(pool: Pool) -> float:
     return (step_s - decode_s) * service.decode_steps / decoding
 
 
-def _largest(step: Step, most: int = 4) -> str:
-    ordered = sorted(step.operations, key=lambda o: -o.seconds)[:most]
+def _largest(step: Step) -> str:
+    ordered = sorted(step.operations, key=lambda o: -o.seconds)[:MOST_OPERATIONS]
     parts = [f"{o.operation.name} {o.seconds / MILLI:.3g}" for o in ordered]
     return f"largest, in ms: {', '.join(parts)}; host {step.host_s / MILLI:.3g}; MFU {step.mfu:.3f}, MBU {step.mbu:.3f}"
 

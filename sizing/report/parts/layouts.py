@@ -1,6 +1,6 @@
 """Layouts of replicas in records and in words: the answer, alternatives that meet the demand, and rejected layouts.
 
-Figures and names of any answer, of replicas that serve as one or of separate pools.
+Also the figures of any answer by the names that records have, whether its replicas serve as one or from separate pools.
 """
 
 from __future__ import annotations
@@ -201,10 +201,10 @@ def shape(found: Answer) -> str:
 
 
 def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
-    """The figures of an answer, of one pool or two, by the names that records have; those of one layout are null of two.
+    """The figures of an answer by the names that records have. What only one layout has is null for two pools.
 
-    GPU types and formats are each named once; latencies are means at the answer's load, money and energy around the clock.
-    Without a price, or without output tokens, what is of them is null.
+    GPU types and formats are each named once. Latencies are means at the answer's load; money and energy are around the clock.
+    Costs are null without a price, figures by output token without output tokens.
     """
     replicas = [pool.replica for pool in found.pools]
     whole = None if found.separate else found.pool

@@ -33,7 +33,7 @@ class LayoutMemory(NamedTuple):
 
 
 def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
-    """The memory of one GPU under a layout that is to hold so many of the longest sequences."""
+    """The memory of one GPU under a layout that is to hold `sequences` sequences of the longest length."""
     replica, used = resolved.replica, resolved.memory
     figures = memory_figures(used, replica.longest_that_fits(), replica.least_fraction(sequences))
     fits = used.fits and used.starts and resolved.refused is None

@@ -117,7 +117,7 @@ def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterat
 
 
 def _lengths(question: Question) -> dict[str, float | None]:
-    """The options of the lengths; the longest where lengths are spread, and room for it where that is stated elsewhere."""
+    """The options of the lengths: means, for spread lengths also the longest, and the context length where it is another."""
     workload, encoder = question.origin.workload, question.service.extras.encoder
     tokens = workload.tokens
     of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds

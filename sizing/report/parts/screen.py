@@ -11,8 +11,8 @@ from typing import NamedTuple
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
-from sizing.report.parts.bands import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.figures import MemoryFigures
+from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ErrorBand, Sure, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
@@ -194,7 +194,7 @@ def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
 
 
 def memory_bar(m: MemoryFigures) -> Whole:
-    """The memory of one GPU as a bar; where that is too little for the weights, what the engine takes of it."""
+    """The memory of one GPU as a bar of its parts. Where the parts do not fit, the bar is the share that the engine takes."""
     parts = (
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),

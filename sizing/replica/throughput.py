@@ -1,0 +1,181 @@
+"""How fast a layout batches at any load: its steps, the prompts that share one, and the requests/s that follow.
+
+The derivation stands in `batching`, which makes latencies of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
+from sizing.replica.points import Array, Batching
+
+TINY = 1e-12  # keeps 0/0 away where nothing arrives
+PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The quantities of an open loop, for arrays of decoding sequences.
+
+    `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
+    decode step, `another_s` what one more prompt adds to such a step,
+    `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
+    the share of the prefill capacity that full budgets would have.
+    """
+
+    step_s: Array
+    decode_s: Array
+    chunk_s: Array
+    prompt_s: Array
+    hit_s: Array
+    another_s: Array
+    hits: Array
+    requests_per_s: Array
+    in_prefill: Array
+    busy: Array
+
+
+class Pace(NamedTuple):
+    """How fast an open loop goes: seconds of steps, prompts that share one, what a prompt adds to it, throughput."""
+
+    step_s: Array
+    decode_s: Array
+    chunk_s: Array
+    together: Array
+    hit_s: Array
+    requests_per_s: Array
+
+
+def _beside(flow: Batching, decoding: Array) -> Array:
+    """Sequences that decode in a step which carries prefill."""
+    return np.zeros_like(decoding) if flow.prefill_only else decoding
+
+
+def pace_of(curves: Curves, flow: Batching, decoding: Array, queued: bool = False) -> Pace:
+    """The pace of Poisson arrivals that keep `decoding` sequences decoding; `queued`, of as many with others waiting for a slot."""
+    decode_s = np.asarray(decode_step_s(curves, flow, decoding))
+    # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
+    # ranks those are in prefill together that came within all the steps that one takes.
+    within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
+    together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
+    pace = _paced(curves, flow, decoding, decode_s, together)
+    if flow.flat and not queued:
+        for _ in range(PACKING_ROUNDS):
+            together = _packed(flow, pace)
+            pace = _paced(curves, flow, decoding, decode_s, together)
+    return pace
+
+
+def _paced(curves: Curves, flow: Batching, decoding: Array, decode_s: Array, together: Array) -> Pace:
+    chunk_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), together))
+    hit_s = chunk_s if flow.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
+    delay_s = flow.chunks * hit_s / together / flow.stages
+    step_s = decode_s + decoding * delay_s / flow.decode_steps
+    return Pace(step_s, decode_s, chunk_s, together, hit_s, decoding / (flow.decode_steps * step_s))
+
+
+def _packed(flow: Batching, pace: Pace) -> Array:
+    """Prompts that share a step where prefill goes first: those that came within the step before, a decode step or another.
+
+    Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
+    first of them takes what came within a decode step, where anything did.
+    """
+    per_s = pace.requests_per_s * flow.chunks / flow.stages
+    within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
+    first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
+    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, flow.most_together)
+    return together
+
+
+def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
+    """The quantities of Poisson arrivals that keep `decoding` sequences decoding."""
+    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = pace_of(curves, flow, decoding)
+    full_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), flow.most_together))
+    # Launches that no graph holds cover the first prompts of a step: one more adds less to few than to many.
+    more = np.minimum(together + 1.0, flow.most_together)
+    more_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), more))
+    steps_per_s = requests_per_s * flow.chunks / flow.stages
+    return Rates(
+        step_s=step_s,
+        decode_s=decode_s,
+        chunk_s=chunk_s,
+        prompt_s=flow.passes * chunk_s,
+        hit_s=hit_s,
+        another_s=more_s - chunk_s,
+        hits=steps_per_s / together * flow.decode_steps * step_s,
+        requests_per_s=requests_per_s,
+        in_prefill=steps_per_s * chunk_s / together,
+        busy=steps_per_s * full_s / flow.most_together,
+    )
+
+
+def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
+    """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
+    nothing = np.zeros_like(utilisation)
+    full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
+    requests_per_s = utilisation * flow.most_together * flow.stages / (flow.chunks * full_s)
+    per_stage = requests_per_s * flow.chunks / flow.stages
+    together = np.ones_like(utilisation)
+    chunk_s = full_s
+    for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
+        chunk_s = np.asarray(prefill_step_s(curves, flow, nothing, together))
+        together = np.clip(per_stage * chunk_s, 1.0, flow.most_together)
+    return Rates(
+        step_s=nothing,
+        decode_s=nothing,
+        chunk_s=chunk_s,
+        prompt_s=flow.passes * chunk_s,
+        hit_s=chunk_s,
+        another_s=chunk_s,
+        hits=nothing,
+        requests_per_s=requests_per_s,
+        in_prefill=np.minimum(1.0, per_stage * chunk_s / together),
+        busy=utilisation,
+    )
+
+
+def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
+    """Requests/s of so many sequences decoding while others always wait for a slot: no arrivals bring more.
+
+    What ends within a decode step is replaced at once, in one step where prefill goes first: b/(o-1) prompts share it, which
+    Poisson arrivals that find a slot free do not.
+    """
+    if flow.osl <= 1:
+        return prefill_rates(curves, flow, decoding).requests_per_s
+    pace = pace_of(curves, flow, decoding, queued=True)
+    share = pace.requests_per_s * flow.chunks / flow.stages * pace.chunk_s / pace.together
+    return pace.requests_per_s / np.maximum(1.0, share)
+
+
+def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
+    """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
+    return (pace_of if flow.osl > 1 else prefill_rates)(curves, flow, decoding).requests_per_s
+
+
+def highest_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
+    """The most requests/s that keep up to `decoding` sequences decoding, whatever the latencies.
+
+    It is what Poisson arrivals bring, or what prefill has time for; or what is served with others waiting, where that is
+    more: arrivals that hold decoding up fill the slots, and then what ends is replaced at once.
+    """
+    rates = (rates_of if flow.osl > 1 else prefill_rates)(curves, flow, decoding)
+    brought: Array = rates.requests_per_s / np.maximum(1.0, rates.in_prefill)
+    return np.maximum(brought, queued_per_s(curves, flow, decoding))
+
+
+def decoding_limit(flow: Batching, running: float) -> float:
+    """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
+
+    A full budget finishes most_together/chunks prompts a step on each stage, and sequences leave after osl-1
+    steps. With OSL 1 the limit is the utilisation 1.
+    """
+    if flow.osl <= 1:
+        return 1.0
+    if flow.prefilled:
+        return float(running)
+    replenished = flow.most_together / flow.chunks * flow.decode_steps * flow.stages
+    return float(running) if flow.prefill_only else float(min(running, replenished))

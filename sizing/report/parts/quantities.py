@@ -1,0 +1,37 @@
+"""Every figure that several commands show: its key in JSON and CSV, its heading, and how people read it.
+
+A command's own column is one of these with another heading (`_replace(heading=...)`), or a `Quantity` in its own file.
+"""
+
+from __future__ import annotations
+
+from sizing.formats.view import Quantity, in_words
+from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
+from sizing.specs.units import MICRO
+
+
+def _gib(value: float) -> str:
+    return f"{gib(value)} GiB"
+
+
+def _us(seconds: float) -> str:
+    return number(seconds / MICRO)
+
+
+GPUS = Quantity("gpus", "GPUs")
+GPU = in_words("gpu", "GPU")
+WEIGHTS = in_words("weight_precision", "weights")
+USD_PER_HOUR = Quantity("usd_per_hour", "$/h", money)
+HEADROOM = Quantity("headroom", "headroom", percent)
+TTFT = Quantity("ttft_ms", "TTFT", milliseconds)
+ITL = Quantity("itl_ms", "ITL", milliseconds)
+E2E = Quantity("e2e_ms", "E2E", milliseconds)
+LATENCY_QUANTITIES = (TTFT, ITL, E2E)
+REQUESTS_PER_S = Quantity("requests_per_s", "requests/s")
+REQUESTS_PER_S_PER_GPU = Quantity("requests_per_s_per_gpu", "per GPU")
+USD_PER_MILLION_OUTPUT_TOKENS = Quantity("usd_per_million_output_tokens", "$/M output tokens", rounded_usd)
+POWER_W = Quantity("power_w", "W (TDP)", number)
+US_IN_ALL = Quantity("seconds", "us in all", _us)
+SHARE = Quantity("share", "share", percent)
+WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib)
+KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib)
