@@ -29,7 +29,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import plural
-from sizing.report.parts.bands import COLUMN_TITLES
+from sizing.report.parts.quantities import COLUMN_TITLES
 from sizing.report.parts.screen import reasons
 from sizing.specs.bands import Bands
 

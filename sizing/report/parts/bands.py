@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
-from sizing.catalog.measured import METRICS
 from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
@@ -25,8 +24,6 @@ TITLES: dict[BandMetric, str] = {
     "weights": "weights",
     "kv_cache": "KV cache",
 }
-# By the columns of measured rows.
-COLUMN_TITLES = dict(zip(METRICS, ("TTFT", "ITL", "E2E", "requests/s", "output tokens/s"), strict=True))
 STATISTICS = (
     "mean",
     "p50",

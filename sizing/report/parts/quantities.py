@@ -35,3 +35,10 @@ US_IN_ALL = Quantity("seconds", "us in all", _us)
 SHARE = Quantity("share", "share", percent)
 WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib)
 KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib)
+
+# Titles of what measured rows state, by their columns.
+COLUMN_TITLES = {
+    **{quantity.key: quantity.heading for quantity in LATENCY_QUANTITIES},
+    "req_per_s": "requests/s",
+    "output_tok_per_s": "output tokens/s",
+}
