@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.calibration.own_runs import CalibratedProfile, MetricErrors
@@ -95,11 +96,6 @@ def _ends(known: FactorRange | None) -> tuple[float | None, float | None]:
     return (None, None) if known is None else (known.low, known.high)
 
 
-def document(record: CalibrationReport) -> Document[CalibrationReport]:
-    """The document of a calibration."""
-    return Document(record, sections, rows)
-
-
 FACTOR = in_words("factor", "factor")
 VALUE = Quantity("value", "value", lambda value: number(value, 3))
 UNIT = in_words("unit", "unit")
@@ -172,3 +168,6 @@ def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:
             f"{', '.join(worse)}: other runs predict each run no better than the base profile does; measure more loads and lengths",
             "Mind",
         )
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.formats.ci import Remark
@@ -166,11 +167,6 @@ def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
     )
 
 
-def document(record: CheckReport) -> Document[CheckReport]:
-    """The document of a check."""
-    return Document(record, sections, rows)
-
-
 def rows(record: CheckReport) -> Rows:
     """A row for each finding; what changed where an earlier check is given."""
     if record.changes is not None:
@@ -224,3 +220,6 @@ def _notes(each: CheckedRecord) -> Iterator[str]:
     yield from (f"Assumed: {note}" for note in each.assumed)
     files = dict.fromkeys(found.file for found in each.findings)
     yield f"Lines are of {', '.join(files)}"
+
+
+document = partial(Document, sections=sections, rows=rows)

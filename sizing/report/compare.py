@@ -6,6 +6,7 @@ Every figure is that of `estimate`. Where prefill and decode have pools of their
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -322,11 +323,6 @@ def _shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
 MOST_SHOWN = 10  # candidates on a screen
 
 
-def document(record: Compare) -> Document[Compare]:
-    """The document of a comparison."""
-    return Document(record, sections, rows)
-
-
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence")  # of CSV, made below
 FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN_COLUMNS)
 
@@ -464,3 +460,6 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
 def _failure(c: CompareCandidate) -> str:
     reason = str(c.reason)  # of a layout, it names the GPU itself
     return reason if reason.startswith(c.gpu) else f"{called(c)}: {reason}"
+
+
+document = partial(Document, sections=sections, rows=rows)

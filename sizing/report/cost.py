@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -227,11 +228,6 @@ def _of_server(server: CompleteServer) -> Iterator[Assumption]:
         yield Assumption(f"server, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)
 
 
-def document(record: CostReport) -> Document[CostReport]:
-    """The document of a cost report."""
-    return Document(record, sections, rows)
-
-
 CSV = (
     "option", "kind", "provider", "contract", "gpu", "sku", "units", "gpus", "load", "requests_per_s", "usd_per_year",
     "usd_per_1k_requests", "usd_per_million_input_tokens", "usd_per_million_output_tokens", "usd_per_million_tokens",
@@ -405,3 +401,6 @@ def figure(record: CostReport) -> Figure:
         f"{i['engine_title']} {i['engine_version']}",
         span=span,
     )
+
+
+document = partial(Document, sections=sections, rows=rows)

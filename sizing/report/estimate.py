@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -249,11 +250,6 @@ def shortest(record: Estimate) -> str:
     return f"{record.deployment.gpus} {record.deployment.gpu_id}" if several else str(record.deployment.gpus)
 
 
-def document(record: Estimate) -> Document[Estimate]:
-    """The document of an estimate."""
-    return Document(record, sections, rows)
-
-
 COLUMNS = (
     "status", "gpu", "weight_precision", "gpus", "replicas", "tp", "pp", "ep", "dp", "cp", "dcp", "requests_per_s_per_gpu",
     "concurrency_per_replica", "ttft_ms", "itl_ms", "e2e_ms", "usd_per_hour", "power_w", "limit", "detail",
@@ -461,3 +457,6 @@ def _binds(record: Estimate) -> str:
     other = "" if limit.relaxed_gpu == d.gpu else f" ({limit.relaxed_gpu})"
     saved = f"takes {limit.relaxed_gpus}{other}" if other else f"saves {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
     return f"{each}; a limit of {milliseconds(limit.relaxed_limit_ms)} {saved}"
+
+
+document = partial(Document, sections=sections, rows=rows)

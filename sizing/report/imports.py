@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sizing.answers.logged import Logged
@@ -57,11 +58,6 @@ def _logged(found: Logged) -> LoggedMemory:
     use = found.predicted
     predicted = None if use is None else {name: float(getattr(use, IN_PREDICTIONS.get(name, name))) for name in MEMORY}
     return LoggedMemory(file, engine, {name: value or None for name, value in stated.items()}, predicted, found.why_not)
-
-
-def document(record: Imported) -> Document[Imported]:
-    """The document of imported rows."""
-    return Document(record, sections, rows)
 
 
 def rows(record: Imported) -> Rows:
@@ -140,3 +136,6 @@ def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
 def _in_short(notes: Sequence[str]) -> str:
     """The note where all rows have the same, else the first as an example."""
     return notes[0] if len(set(notes)) == 1 else f"{notes[0]} (the first row; others differ)"
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.load_curve import UNKNOWN_SHARE, Statistic
@@ -234,11 +235,6 @@ def _limiting(short: Sequence[Short], measured: Measured) -> str:
     return f"{found}; measure a lighter load, a faster GPU or a larger layout, or loosen the limit"
 
 
-def document(answer: MeasuredAnswer) -> Document[MeasuredAnswer]:
-    """The document of an answer by measurements."""
-    return Document(answer, sections, rows)
-
-
 COLUMNS = (
     Quantity("gpus", "GPUs", number),
     in_words("gpu", "GPU"),
@@ -343,3 +339,6 @@ def _binds(binds: str, inputs: Mapping[str, Any]) -> str:
         return "the heaviest load that was measured"
     beyond = f"at more, loads above the heaviest that was measured would be met over {percent(UNKNOWN_SHARE)} of the time: measure those"
     return f"random arrivals vary; {beyond}"
+
+
+document = partial(Document, sections=sections, rows=rows)

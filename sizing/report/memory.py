@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.deployment import Resolved
@@ -60,11 +61,6 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
         explanations=found,
         model_max_len=resolved.question.service.model.max_position,
     )
-
-
-def document(record: MemoryReport) -> Document[MemoryReport]:
-    """The document of one GPU's memory."""
-    return Document(record, sections, rows)
 
 
 def shared(records: Sequence[MemoryReport]) -> Document[SharedReport]:
@@ -132,3 +128,6 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
     spans = [(q.heading, record.bands.get(q.key), q.write) for q in bands.MEMORY]
     said = [f"{name} {between(band.low, band.high, write)}" for name, band, write in spans if band is not None]
     yield Line(f"{', '.join(said)} in 8 of 10 engine logs like this" if said else screen.UNKNOWN, "Range")
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Literal
 
@@ -41,11 +42,6 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LEAST_WHOLE = 0.1  # of a whole, that is written without decimals
 TICK_HOURS = 3  # of the picture
 LEAST_MISSING = 1e-7  # per cent, of a probability: what is beyond is lost in sums and in what nodes are known to do
-
-
-def document(record: PlanReport) -> Document[PlanReport]:
-    """The document of a plan."""
-    return Document(record, sections, rows)
 
 
 CSV = (
@@ -399,3 +395,6 @@ def _flat(record: PlanReport) -> tuple[Hour, ...]:
     served = workload.replicas * workload.most_per_replica if known else None
     hour = Hour(0, record.peak_requests_per_s, record.replicas or 0, record.gpus or 0, served)
     return tuple(hour._replace(hour=index) for index in range(HOURS_OF_DAY))
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -295,11 +296,6 @@ def _bound(group: Iterable[TimedOperation], done: StepWork, seconds: float) -> s
     return step_model.bound(done.compute_s, done.memory_s, seconds)
 
 
-def document(record: RooflineReport) -> Document[RooflineReport]:
-    """The document of a roofline."""
-    return Document(record, sections, rows)
-
-
 LABELS = ("model", "gpu", "engine", "engine_version", "weight_precision", "kv_precision", "layout", "context_tokens")
 
 
@@ -452,3 +448,6 @@ def _plot(record: RooflineReport) -> Iterator[Figure]:
         intensities = np.geomspace(min(xs), max(xs), ROOF_POINTS).tolist()
         over = _roof_line(roof, intensities, f"roof ({roof.precision.upper()})")
         yield drawn._replace(x_name="FLOP per byte of device memory", y_name="TFLOP/s per GPU", guides=(over,))
+
+
+document = partial(Document, sections=sections, rows=rows)

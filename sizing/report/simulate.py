@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.simulate import Runs, Scenario
@@ -272,11 +273,6 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
         yield NO_ITL
 
 
-def document(record: SimulationReport) -> Document[SimulationReport]:
-    """The document of a simulation."""
-    return Document(record, sections, rows)
-
-
 def rows(record: SimulationReport) -> Rows:
     """One row for each policy. A figure with parts (a latency, the queue) has one column for each part."""
     shared = {**labels(record.inputs), "tp": record.inputs["tp"]}
@@ -428,3 +424,6 @@ def figures(served: Mapping[str, Run]) -> Iterator[Figure]:
         cache_figure = Figure("", "cache held (%)", (cache,), logarithmic="", span=(0, end), top=100)
         yield Figure("", "requests on a replica", state, logarithmic="", title=title, span=(0, end), right=cache_figure)
         yield Figure("s", "TTFT, E2E (s)", measured, logarithmic="y", span=(0, end))
+
+
+document = partial(Document, sections=sections, rows=rows)

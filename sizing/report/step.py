@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.answers.deployment import Resolved
@@ -182,11 +183,6 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
     )
 
 
-def document(record: StepReport) -> Document[StepReport]:
-    """The document of a step."""
-    return Document(record, sections, rows)
-
-
 def document_of_pools(record: StepPools) -> Document[StepPools]:
     """The document of the steps of two pools."""
     return Document(record, sections_of_pools, rows_of_pools)
@@ -260,3 +256,6 @@ def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
     most = MOST_SHOWN // 2 if pool else MOST_SHOWN
     longest = sorted(record.operations, key=lambda operation: -operation.seconds)
     yield Table(OPERATIONS, longest, "/operations").cut(most, "shorter operation", "--verbose")
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -181,11 +182,6 @@ def cells(row: SweepRow) -> tuple[Any, ...]:
     return tuple(plain([*row.varied.values(), *row[1:]]))
 
 
-def document(record: Sweep) -> Document[Sweep]:
-    """The document of a sweep."""
-    return Document(record, sections, rows)
-
-
 def rows(record: Sweep) -> Rows:
     """A row for each combination, in order."""
     return Rows(columns(record.varied), [tuple(plain(list(row.values()))) for row in record.rows])
@@ -240,3 +236,6 @@ def _asked(record: Sweep) -> Iterator[Line]:
     shared = [str(record.inputs[name]) for name in names if record.inputs.get(name) is not None]
     if shared:
         yield Line(", ".join(shared), "For all")
+
+
+document = partial(Document, sections=sections, rows=rows)

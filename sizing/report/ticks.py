@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -88,11 +89,6 @@ def _ticks(policy: str, result: TickResult) -> TickFigures:
         wasted_slot_share=result.wasted,
         timeline=slot_rows(result.timeline),
     )
-
-
-def document(record: TickReport) -> Document[TickReport]:
-    """The document of runs in ticks."""
-    return Document(record, sections, rows)
 
 
 def rows(record: TickReport) -> Rows:
@@ -197,3 +193,6 @@ def _spans(timeline: Sequence[TickStep], slot: int, state: str, *, apart: bool) 
         steps = list(found)
         if steps[0].states[slot] == state:
             yield steps[0].start, steps[-1].end - steps[0].start
+
+
+document = partial(Document, sections=sections, rows=rows)

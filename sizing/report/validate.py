@@ -6,6 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.catalog import shelf
@@ -101,11 +102,6 @@ def per_row(compared: Sequence[Comparison]) -> str:
     return out.getvalue()
 
 
-def document(record: ValidationReport) -> Document[ValidationReport]:
-    """The document of a validation."""
-    return Document(record, sections, rows)
-
-
 def rows(record: ValidationReport) -> Rows:
     """A row for each group and metric, those of all rows last; a metric that rows are grouped by has one column."""
     by = record.inputs["by"]
@@ -179,3 +175,6 @@ def figures(compared: Sequence[Comparison]) -> tuple[Figure, ...]:
         return Figure(f"measured {metric}", f"predicted {metric}", tuple(series), guides=(exact,), logarithmic="xy")
 
     return tuple(panel(metric) for metric in METRICS if any(each.metric == metric for each in shown))
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -219,11 +220,6 @@ def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivit
     )
 
 
-def document(record: WhatIfReport) -> Document[WhatIfReport]:
-    """The document of optimisations tried."""
-    return Document(record, sections, rows)
-
-
 FIGURES = ("layout", *AnswerSummary._fields[AnswerSummary._fields.index("requests_per_s_per_gpu") : -1])
 
 
@@ -316,3 +312,6 @@ def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | Option
     yield from ((option.name, option) for option in record.options if option.helps)
     if record.best is not None:
         yield TOGETHER, record.best_closed_form or record.best.answer
+
+
+document = partial(Document, sections=sections, rows=rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -28,12 +29,6 @@ from sizing.report.parts.question import lengths
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
-
-
-def document(record: CurveRecord) -> Document[CurveRecord]:
-    """The document of a curve."""
-    return Document(record, sections, rows)
-
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
 
@@ -274,3 +269,6 @@ def _between(record: CurveRecord) -> Iterator[Line]:
             f"{point.concurrency:,} in flight are kept, {above.concurrency:,} are not, and none between was tried: --concurrency {loads}",
             "Not tried",
         )
+
+
+document = partial(Document, sections=sections, rows=rows)
