@@ -40,7 +40,7 @@ from typing import NamedTuple
 from sizing.formats.view import Document, Facts, Line, Quantity, Section, rows_of
 from sizing.specs.gpu import Gpu
 
-MEMORY = Quantity("memory_gb", "Memory", unit="GB")
+MEMORY = Quantity("memory_gb", "Memory")
 
 
 class Weight(NamedTuple):
