@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from sizing.answers.answer import Answer, Pool
+from sizing.catalog.faults import faults_of
 from sizing.catalog.files import expanded
 from sizing.catalog.models import load_model
 from sizing.catalog.shelf import is_path, only
@@ -102,25 +105,39 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
     extras = replica.service.extras.speculation
     if spoken is not None and extras is not None:
         spoken = spoken.model_copy(update={"tokens": extras.tokens})
-    launched = Launched(
-        name=as_label(question.origin.workload_name or service.model.name.rpartition("/")[2]),
-        model=model,
-        gpu=replica.gpu_type.id,
-        replicas=pool.count,
-        precision=precision,
-        kv_precision=question.service.kv_precision,
-        serving=_serving(pool, question, dialect),
-        speculative=spoken,
-        lora=question.service.optimisations.lora,
-        role=replica.service.phase,
-        connector=only(LaunchFacts).connector if separate else None,
-        draft_checkpoint=checkpoints.draft,
-    )
+    stated = {
+        "name": as_label(question.origin.workload_name or service.model.name.rpartition("/")[2]),
+        "model": model,
+        "gpu": replica.gpu_type.id,
+        "replicas": pool.count,
+        "precision": precision,
+        "kv_precision": question.service.kv_precision,
+        "serving": _serving(pool, question, dialect),
+        "speculative": spoken,
+        "lora": question.service.optimisations.lora,
+        "role": replica.service.phase,
+        "connector": only(LaunchFacts).connector if separate else None,
+        "draft_checkpoint": checkpoints.draft,
+    }
+    launched = _launched(stated)
     nodes = _nodes(replica)
     terms, beside = terms_of(launched, dialect), of_nodes(replica.layout, nodes, dialect)
     further = None if beside.further is None else write(dialect, {**terms, **beside.further})
     args = write(dialect, {**terms, **beside.first})
     return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further)
+
+
+OPTION_OF = {"model": "--checkpoint", "draft_checkpoint": "--draft-model"}
+
+
+def _launched(data: dict[str, object]) -> Launched:
+    """What is launched. Raises InputError for more replicas than are counted, and for a checkpoint without a name."""
+    try:
+        return Launched.model_validate(data)
+    except ValidationError as error:
+        names = {path: OPTION_OF.get(path, path) for path in data}
+        faults = faults_of(error, Launched, data, lambda path: (None, None, names[str(path[0])], None))
+        raise InputError(faults) from None
 
 
 def _nodes(replica: Replica) -> int:

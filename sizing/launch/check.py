@@ -229,7 +229,18 @@ def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: O
         "kv_precision": served.kv_precision, "serving": _serving(served, asked.serving, architecture.is_moe(found.spec)),
         "optimisations": optimisations if optimisations.asked() else Optimisations(),
     })  # fmt: skip
-    return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
+    try:
+        return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
+    except InputError as error:
+        raise InputError(_placed(fault, group[-1]) for fault in error.faults) from None
+
+
+def _placed(fault: Fault, part: Existing) -> Fault:
+    """A fault of what the deployment states at its own line, and not at one of the demand."""
+    field = fault.field or ""
+    if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
+        return fault
+    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"))
 
 
 def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
@@ -295,9 +306,12 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     yield _finding(part, "model", same, words, "model")
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
-        enough = longest <= most
+        enough, positions = longest <= most, served.spec.max_position
         says = "hold the longest request" if enough else "are fewer than the longest request has"
-        yield _finding(part, "max_model_len", enough, f"{most:,} tokens {says}, {longest:,}", "max_model_len")
+        words = f"{most:,} tokens {says}, {longest:,}"
+        if most > positions:  # engines do not start with it
+            words = f"{most:,} tokens are more than the {positions:,} positions of {served.spec.name}"
+        yield _finding(part, "max_model_len", enough and most <= positions, words, "max_model_len")
     gpus, reserved = layout_of(launched).gpus, launched.reserved_gpus
     if reserved is not None:
         words = f"a replica runs on {gpus} GPUs" + (f", and its containers reserve {reserved}" * (reserved != gpus))

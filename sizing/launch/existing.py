@@ -100,6 +100,8 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     Raises InputError with what is wrong in it, and with what it does not say: each by the option that says it.
     """
     facts = only(LaunchFacts)
+    if not path.strip():
+        raise InputError("an argument names no file", allowed="a file, or a command line in quotes")
     if " " in path.strip() and not is_file(expanded(path)):
         return _of_script(path, _Asked(COMMAND, filled, facts, Path()))
     text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, facts)

@@ -207,6 +207,14 @@ def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
     assert found.passed and found.gpus == 2 and len(found.parts) == 2
 
 
+def test_a_length_beyond_the_model_s_is_a_finding_at_its_flag(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("vllm serve llama-3.1-8b \\\n  --max-model-len 200k\n", encoding="utf-8")
+    (found,) = check(str(path), demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    (length,) = [each for each in found.findings if each.rule == "max_model_len"]
+    assert (length.level, length.line) == ("error", 2) and "more than the 131,072 positions of" in length.message
+
+
 def test_each_pool_may_bound_what_is_its_own(tmp_path: Path) -> None:
     path = tmp_path / "pools.sh"
     start = "# llmsize/replicas=2 llmsize/gpu=h100-sxm\nsglang serve --model-path llama-3.1-8b --disaggregation-mode {} --context-length 8192 {}\n"

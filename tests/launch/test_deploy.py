@@ -253,6 +253,20 @@ def test_what_spreads_requests_over_replicas_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--rps", "1000000"), "replicas: must be a whole number above 0 and at most 4,096"),
+        (("--checkpoint", ""), "--checkpoint: must not be empty"),
+    ],
+)
+def test_what_no_deployment_may_have_is_one_line(
+    options: tuple[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = written(capsys, "chat", *SIZE, *options)
+    assert (code, out) == (2, "") and err.startswith(f"llmsize: {told}") and err.count("\n") == 1
+
+
 def test_what_is_written_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.yaml"
     assert written(capsys, "chat", *SIZE) == (0, text := deploy(estimated()).text + "\n", "") and text
