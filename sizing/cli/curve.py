@@ -290,14 +290,15 @@ def _question(names: Names, read: Data) -> Question:
     """The question without its demand: the loads of a curve are those of one replica or pair."""
     from sizing.question.ask import resolved
 
-    prefix = names.workload.value.optimisations.prefix
+    workload = names.workload.value.model_copy(update={"demand": None})
+    prefix = workload.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
         raise InputError(
             "a curve's loads each leave other room between turns; it takes every history as kept",
             field="optimisations.prefix.think_time_s",
             allowed="estimate, simulate",
         )
-    return resolved(names, read, gpu_budget=1, demanded=False).with_(gpu_budget=None)
+    return resolved(names, workload, read, gpu_budget=1).with_(gpu_budget=None)
 
 
 def _pools(names: Names) -> SeparatePools | None:

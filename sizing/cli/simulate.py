@@ -358,26 +358,18 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
 
 def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
     """The question; the longest sequence of a trace must fit where nothing else is stated."""
-    from sizing.question.ask import with_cache_of
-    from sizing.question.question import resolve, service_of
-    from sizing.question.served import as_served, check_asked, check_served, extras_of
+    from sizing.question.ask import resolved
 
-    model, asked = names.model.value, names.workload.value
-    serving = asked.serving
-    _check_turns(asked, driving, traced=trace is not None)
-    if trace is not None and serving.max_model_len is None:
-        longest = min(int((trace[:, 1] + trace[:, 2]).max()), model.spec.max_position)
-        serving = serving.model_copy(update={"max_model_len": longest})
-    check_asked(asked, model.spec)
+    asked, traced = names.workload.value, trace is not None
+    _check_turns(asked, driving, traced=traced)
     if asked.pooled and driving.osl_std is not None:
         raise InputError(f"{asked.task} gives no tokens", field="--osl-std", allowed="none")
-    extras = extras_of(asked, model.spec).over(driving.replicas * layout.dp)
-    whole = as_served(asked, extras)
-    if trace is None:
-        check_served(whole, extras, model.spec)
-    whole = with_cache_of(whole, model).model_copy(update={"serving": serving})
-    service = service_of(whole, model.spec, names.engine.value, extras)
-    return resolve(whole, service, data.defaults, gpu_budget=layout.gpus * driving.replicas)
+    if trace is not None and asked.serving.max_model_len is None:
+        longest = min(int((trace[:, 1] + trace[:, 2]).max()), names.model.value.spec.max_position)
+        serving = asked.serving.model_copy(update={"max_model_len": longest})
+        asked = asked.model_copy(update={"serving": serving})
+    caches, gpus = driving.replicas * layout.dp, driving.replicas * layout.gpus
+    return resolved(names, asked, data, gpu_budget=gpus, caches=caches, traced=traced)
 
 
 def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:

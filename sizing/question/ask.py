@@ -45,7 +45,6 @@ from sizing.question.served import (
     check_prefix,
     check_served,
     extras_of,
-    served,
     with_images,
 )
 from sizing.question.values import Part, check, positive
@@ -173,7 +172,7 @@ def question_of(
     names, data = look_up(workload, options, catalog=catalog), data or load_data()
     budget = Part(lambda: positive(options.gpus, "--gpus"))
     growth = Part(lambda: _check_headroom(names.workload.value, options))
-    question = Part(lambda: resolved(names, data, gpu_budget=budget.value), names.layers.by_field)
+    question = Part(lambda: resolved(names, names.workload.value, data, gpu_budget=budget.value), names.layers.by_field)
     checks = (decodes, rated) if pooled else (_unpooled,)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
     idle = Part(lambda: check_rules(of_question(question.value), *options.stated(WORKLOAD_OPTIONS)))
@@ -181,13 +180,20 @@ def question_of(
     return with_origin(question.value, names, data, pools.value)
 
 
-def resolved(names: Names, data: Data, *, gpu_budget: int | None, demanded: bool = True) -> Question:
-    """The question of names and options; without a demand unless `demanded`."""
-    model, stated = names.model.value, names.workload.value
-    if not demanded:
-        stated = stated.model_copy(update={"demand": None})
-    whole, extras = served(stated, model.spec)
-    check_served(whole, extras, model.spec)
+def resolved(
+    names: Names, workload: Workload, data: Data, *, gpu_budget: int | None, caches: int = 1, traced: bool = False
+) -> Question:
+    """The question of a workload under the model and the engine of `names`.
+
+    Where replicas are given, `caches` counts their prefix caches. The lengths of a `traced` load are not the workload's, and
+    are checked where the trace is read. Raises InputError for options that the task or model does not have.
+    """
+    model = names.model.value
+    check_asked(workload, model.spec)
+    extras = extras_of(workload, model.spec).over(caches)
+    whole = as_served(workload, extras)
+    if not traced:
+        check_served(whole, extras, model.spec)
     whole = with_cache_of(whole, model)
     return resolve(
         whole, service_of(whole, model.spec, names.engine.value, extras), data.defaults, gpu_budget=gpu_budget

@@ -24,13 +24,6 @@ OF_EXPERTS = ("all2all_backend", "expert_imbalance", "redundant_experts")
 OF_IMAGES = ("language_model_only", "limit_mm_per_prompt")
 
 
-def served(workload: Workload, model: Model) -> tuple[Workload, Extras]:
-    """The workload as served, and its extras. Raises InputError for options that the task or model does not have."""
-    check_asked(workload, model)
-    extras = extras_of(workload, model)
-    return as_served(workload, extras), extras
-
-
 def check_served(workload: Workload, extras: Extras, model: Model) -> None:
     """Raise InputError where images make a workload too long, or shared tokens exceed those found in cache."""
     check_images(workload, extras, model)
