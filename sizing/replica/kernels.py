@@ -115,7 +115,8 @@ class Kernels:
     @cached_property
     def links(self) -> Links:
         """What GPUs send each other, timed by the rows of the engine."""
-        return Links(self.gpu, self.assumptions, self._rows, self.settings.collectives == "nccl")
+        plain, fused = self.settings.collectives == "nccl", self.settings.fused_all_reduce
+        return Links(self.gpu, self.assumptions, self._rows, plain, fused)
 
     @cached_property
     def draft(self) -> Kernels:
@@ -263,7 +264,12 @@ class Kernels:
 
     def _gemm(self, operation: Operation) -> Numeric:
         weight_format = self.plan.format_of(operation.role)
-        return self._product(operation, "gemm", self.compute_precision(operation), weight_format)
+        alone_s = self._product(operation, "gemm", self.compute_precision(operation), weight_format)
+        if not operation.name.startswith("shared_expert"):
+            return alone_s
+        # Beside the routed experts it takes what it moves, of the bandwidth that both share.
+        beside_s = np.minimum(operation.bytes / self._bytes_per_s, alone_s)
+        return np.where(np.asarray(operation.rows) <= self.settings.shared_expert_tokens, beside_s, alone_s)
 
     def _moe(self, operation: Operation) -> Numeric:
         routed = operation.routed

@@ -10,19 +10,24 @@ from sizing.model.attention.terms import Numeric
 from sizing.model.operations import Operation
 from sizing.replica import roofline
 from sizing.replica.rows import KernelRows
+from sizing.specs.engine import FusedAllReduce
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.gpu import Assumptions, DispatchWay, Gpu
-from sizing.specs.units import BITS_PER_BYTE, GIGA, MICRO
+from sizing.specs.units import BITS_PER_BYTE, GIGA, MIB, MICRO
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a GPU, with the rows of its collectives; those of the `plain` library alone, where an engine uses no others."""
+    """The links of a GPU, with the rows of its collectives; those of the `plain` library alone, where an engine uses no others.
+
+    `fused` says which sums have the residual's norm in them.
+    """
 
     gpu: Gpu
     assumptions: Assumptions
     rows: KernelRows
     plain: bool
+    fused: FusedAllReduce | None = None
 
     def link(self, gpus: int) -> tuple[str, float, float]:
         """(kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus` GPUs."""
@@ -109,11 +114,22 @@ class Links:
         extent = operation.gpus * operation.apart
         row = self.rows.collective(operation.rule, operation.gpus, self.plain)
         if link is not None and extent <= link.domain_gpus and row is not None:
-            return roofline.measured_s(operation.message_bytes, row.kib, row.us)
+            return self._fused_s(operation, roofline.measured_s(operation.message_bytes, row.kib, row.us))
         _, bytes_per_s, alpha_s = self.link(extent)
         return roofline.ring_s(
             operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
         )
+
+    def _fused_s(self, operation: Operation, alone_s: Numeric) -> Numeric:
+        """Seconds of a sum that takes `alone_s` by itself, where small messages have a kernel that norms them, too."""
+        fused = self.fused if operation.rule == "all_reduce" else None
+        if fused is None:
+            return alone_s
+        row = self.rows.collective(operation.rule, operation.gpus, plain=False, engine=fused.rows_of)
+        if row is None:
+            return alone_s
+        message, most = np.asarray(operation.message_bytes), fused.holds(operation.gpus) * MIB
+        return np.where(message <= most, roofline.measured_s(message, row.kib, row.us), alone_s)
 
     def send(self, operation: Operation) -> Numeric:
         """Seconds to hand a message to the next stage of a pipeline."""

@@ -186,11 +186,11 @@ class KernelRows:
         found: ExpertKernel = self.picked[key].row
         return found
 
-    def collective(self, operation: str, gpus: int, plain: bool) -> CollectiveRow | None:
-        """The row of a collective over at least so many GPUs, of NCCL's own, `any`, where it is to be `plain`."""
+    def collective(self, operation: str, gpus: int, plain: bool, engine: str | None = None) -> CollectiveRow | None:
+        """The row of a collective over at least so many GPUs, of NCCL's own, `any`, where it is to be `plain`; of an `engine` if stated."""
 
         def fits(row: Any) -> bool:
-            return row.gpus >= gpus and (row.engine == "any" or not plain)
+            return row.gpus >= gpus and (row.engine == "any" or not plain) and engine in (None, row.engine)
 
         if not any(row.operation == operation and fits(row) for row in self.gpu.efficiency):
             return None
@@ -199,6 +199,6 @@ class KernelRows:
             ("any",),
             distance=lambda row: (row.gpus, row.engine == "any" and not plain),
             accept=fits,
-            key=(gpus,),
+            key=(gpus, engine),
         ).row
         return found

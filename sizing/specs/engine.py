@@ -295,6 +295,21 @@ class NormKernels(Spec):
     over_heads: NonNegativeInt
 
 
+class FusedAllReduce(Spec):
+    """Sums over GPUs that add the residual and norm it in the same kernel: up to `most_mib` of a message, by the `gpus` of a group.
+
+    The kernel's time is that of the measured rows of the engine `rows_of`, whose library it is from.
+    """
+
+    gpus: tuple[PositiveInt, ...]
+    most_mib: tuple[Positive, ...]
+    rows_of: Text
+
+    def holds(self, gpus: int) -> float:
+        """The largest message of so many GPUs in MiB; 0 where it is not used."""
+        return dict(zip(self.gpus, self.most_mib, strict=True)).get(gpus, 0.0)
+
+
 class EngineSettings(Spec):
     """Every setting the model needs, resolved for one engine version, GPU and layout.
 
@@ -307,7 +322,8 @@ class EngineSettings(Spec):
     Attention data parallelism of an engine has `attention_ranks` of any number, or one for each GPU of a stage; `expert_ranks` alike.
     `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
     CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
-    is longer. `older_experts`: kernels of experts are older than the measured ones. Inputs of products in formats that are `quantised_apart` have a kernel of their own for it, even where others' have not.
+    is longer. `shared_expert_tokens`: in steps of up to so many tokens the shared expert runs beside the routed ones, on a second stream or as
+    one more of them. `older_experts`: kernels of experts are older than the measured ones. Inputs of products in formats that are `quantised_apart` have a kernel of their own for it, even where others' have not.
     """
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
@@ -348,6 +364,7 @@ class EngineSettings(Spec):
     full_decode_graph: Flag
     captured_prefill_tokens: NonNegativeInt
     collectives: Literal["custom", "nccl"]
+    fused_all_reduce: FusedAllReduce | None = None
     context_parallel: Flag = False
     decode_context_parallel: Flag = False
     attention_ranks: Literal["any", "one_or_all"]
@@ -358,6 +375,7 @@ class EngineSettings(Spec):
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
     older_experts: Flag = False
+    shared_expert_tokens: NonNegativeInt = 0
     qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
     fp8_attention: Flag

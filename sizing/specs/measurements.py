@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sizing.specs.engine import FusedAllReduce
 from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -83,10 +84,11 @@ class Script(OfEngine):
     memory_fraction: Fraction | None = None
     max_num_batched_tokens: PositiveInt | None = None
     fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
+    fused_all_reduce: FusedAllReduce | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that it states."""
-        settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation")
+        settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation", "fused_all_reduce")
         return {name: value for name in settings if (value := getattr(self, name)) is not None}
 
 

@@ -75,7 +75,7 @@ def row_of(gpus: int = 8) -> CollectiveRow:
 
 
 def test_a_row_is_timed_as_a_step_times_it() -> None:
-    links = kernels_for(toy_model(), real_gpu(GPU))
+    links = kernels_for(toy_model(), real_gpu(GPU), engine="vllm:0.12.0")  # which sums and norms apart
     for power in (10, 18, 24, 29):
         one = Operation("x", "all_reduce", 1, message_bytes=2.0**power, gpus=8)
         expected_s = float(links.seconds(one))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sizing.engine.batch import DecodeBatch, Piece
 from sizing.model import operations
 from sizing.model.architecture import Layout, Shard
-from sizing.model.operations import busiest
+from sizing.model.operations import Operation, busiest
 from sizing.replica import step
 from sizing.replica.step import Batch as StepBatch
 from sizing.specs.engine import EngineSettings, HostTime
@@ -62,6 +62,35 @@ def test_the_simulator_s_clock_bounds_them_alike() -> None:
     taken_s, _ = of.clock.step([Piece(0, 16.0, 0.0)], DecodeBatch(), False)
     assert taken_s == pytest.approx(launching_s)
     assert of.clock.step([Piece(0, 16_000.0, 0.0)], DecodeBatch(), False)[0] > launching_s
+
+
+def test_small_sums_that_norm_too_take_the_time_of_the_library_they_are_of() -> None:
+    """Up to 512 KiB over eight H100, as TensorRT-LLM's own; beyond, and before vLLM 0.14, as vLLM's."""
+
+    def sum_s(engine: str, kib: float, rule: str = "all_reduce") -> float:
+        message = Operation("sum", rule, 1, message_bytes=kib * 1024, gpus=8)
+        return float(kernels_for(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine=engine).seconds(message))
+
+    for kib in (8, 512):
+        assert sum_s("vllm:0.19.0", kib) == sum_s("tensorrt-llm:1.1", kib) != sum_s("vllm:0.12.0", kib)
+    assert sum_s("vllm:0.19.0", 513) == sum_s("vllm:0.12.0", 513) != sum_s("tensorrt-llm:1.1", 513)
+    assert sum_s("vllm:0.19.0", 8, "all_gather") == sum_s("vllm:0.12.0", 8, "all_gather")
+
+
+def test_a_shared_expert_beside_the_routed_ones_takes_what_it_moves() -> None:
+    """SGLang on Hopper up to 1,024 tokens; on Blackwell, and of more tokens, it takes its turn."""
+    model = real_model("deepseek-v3")
+
+    def shared_s(gpu: str, tokens: float) -> tuple[float, float]:
+        by = kernels_for(model, real_gpu(gpu), Layout(tp=8), engine="sglang:0.5.9")
+        found = [one for one in operations.split_body(by.shard, tokens) if one.name.startswith("shared_expert")]
+        assert len(found) == 2
+        return sum(float(by.seconds(one)) for one in found), sum(float(one.bytes) for one in found) / 4.8e12
+
+    beside_s, moved_s = shared_s("h200-sxm", 1024.0)
+    assert beside_s == pytest.approx(moved_s)
+    assert shared_s("h200-sxm", 1025.0)[0] > 2 * beside_s
+    assert shared_s("b200", 16.0)[0] > 5 * shared_s("b200", 16.0)[1]
 
 
 def test_tokens_sent_back_by_the_loop_slow_servers_and_no_batch() -> None:

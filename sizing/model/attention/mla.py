@@ -46,17 +46,20 @@ def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ..
     q_width = heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim)
     value_width = heads * mixer.v_head_dim
     found = [
-        Matrix("kv_a_proj", "attention", hidden_size, _latent_width(mixer)),
         Matrix("kv_b_proj", "attention", mixer.kv_lora_rank, heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)),
         Matrix("o_proj", "attention", value_width, hidden_size),
     ]
     if mixer.q_lora_rank:
+        # Engines join both down-projections in one product.
         found += [
-            Matrix("q_a_proj", "attention", hidden_size, mixer.q_lora_rank),
+            Matrix("q_kv_a_proj", "attention", hidden_size, mixer.q_lora_rank + _latent_width(mixer)),
             Matrix("q_b_proj", "attention", mixer.q_lora_rank, q_width),
         ]
     else:
-        found.append(Matrix("q_proj", "attention", hidden_size, q_width))
+        found += [
+            Matrix("kv_a_proj", "attention", hidden_size, _latent_width(mixer)),
+            Matrix("q_proj", "attention", hidden_size, q_width),
+        ]
     if mixer.output_gate:
         found.append(Matrix("g_proj", "attention", hidden_size, value_width))
     if mixer.index_heads:
