@@ -1,12 +1,11 @@
-"""Paths as users write them: inspection never fails, and opening never blocks forever.
+"""Files as users name them: paths that are safe to inspect and to open, and data files that are read into specs.
 
-`pathlib` raises for a name that is too long, a home that nobody has, a folder that may not be searched; to a lookup all
-of these mean the same: there is no such file. Opening looks at what a path is first: a file is read, a pipe that
-someone writes to as well (`<(command)`, `command | llmsize estimate /dev/stdin`), a folder or a device never.
+Inspection never fails. `pathlib` raises for a name that is too long, for a home that nobody has, and for a folder that may not be
+searched; for a look-up all of these mean that there is no such file. Opening never blocks forever. A file is read, and so is a
+pipe that someone writes to (`<(command)`, `command | llmsize estimate /dev/stdin`); a folder or a device is refused.
 
-Data files: a file becomes a `DataFile` of plain data, a `DataFile` becomes a spec.
-
-Any user file results in a spec, or in an InputError with one fault for each mistake.
+A file becomes a `DataFile` of plain data, and a `DataFile` becomes a spec. Any user file gives a spec, or an InputError with one
+fault for each mistake.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""One operation on one GPU: products, experts and small kernels with their FLOPs and bytes; what a rank of experts gets to do.
+"""The operations of one step on one GPU of a layout: what runs, how often, with which FLOPs, bytes and messages.
 
-What GPUs of a replica send each other in a step: sums and parts of tensors, tokens to experts, parts of caches.
-
-The operations of one step: what runs, how often, with which FLOPs, bytes and messages, on one GPU of a layout.
-
-Four builders, so that closed form, simulator and the `step` command share them: `body` (all that depends on the
-number of tokens alone), `head` (rows that get logits), `decode_attention` and `prefill_attention`.
+Operations are products, experts and small kernels, and what the GPUs of a replica send each other: sums and parts of tensors, tokens
+to their experts, parts of caches. Four builders make them, which closed form, simulator and the `step` command share: `body` (all
+that depends on the number of tokens alone), `head` (rows that get logits), `decode_attention` and `prefill_attention`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Latent, sparse and recurrent attention as measured: forms with the physics of the kernels, in microseconds, FLOP and bytes.
 
-What the tables found in the GPU's cache is left out, as in a model every layer finds it cold. Of tables that hold a whole block of
-a layer the products are left out, which are timed by themselves.
+The fit leaves out what a table gained from the GPU's cache, because in a model every layer finds the cache cold. From a table that
+holds a whole block of a layer the fit leaves out the products, which are timed by themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`llmsize estimate --from`: an answer by measurements alone."""
+"""Answers by measurements alone: `--from` of `llmsize estimate`, `compare`, `plan`, `cost` and `report`."""
 
 from __future__ import annotations
 

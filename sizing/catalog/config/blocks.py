@@ -1,14 +1,11 @@
-"""The mixer of one layer, read by field: grouped-query, windowed, latent, linear or state-space.
+"""The parts of one layer, read by field: its mixer, its MLPs, and the modules for multi-token prediction.
 
-The MLPs of one layer, read by field: dense or routed, gated or not, and how wide.
-
-Whether an MLP is gated (three projections) or not (two) is decided by the first of these that a config has:
-`ffn_type` (gated where it names a GLU); `hidden_activation`, a key that only gated families write; the
-activation itself (SiLU, SwiGLU and their kin gate, ReLU, squared ReLU and GELU don't); else a stated
+A mixer is grouped-query, windowed, latent, linear or state-space. An MLP is dense or routed. It is gated (three projections) or
+not (two) by the first of these fields that a config has: `ffn_type` (gated where it names a GLU); `hidden_activation`, a key that
+only gated families write; the activation itself (SiLU, SwiGLU and their kin gate; ReLU, squared ReLU and GELU don't); a stated
 `intermediate_size`, which families without gates leave to a multiple of the hidden size.
 
-Modules of multi-token prediction: a config states their number, and of their layers nothing (they are as the last
-layer) or a pattern.
+Of modules for multi-token prediction a config states the number. Their layers are as the last layer, or follow a pattern.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which mixer and which MLP each layer has, read from the fields that lay a model out.
+"""Which mixer and which MLP each layer has, and the tables of rotary embeddings.
 
-A layout is stated in one of a dozen ways: a pattern string, a list of layer types, an interval, a count of
-leading dense layers. Where a config states none of them, every layer is alike. With the layers stand the tables of rotary
-embeddings, which engines hold beside the weights: a cosine and a sine for every position.
+A config states the order of layers in one of a dozen ways: a pattern string, a list of layer types, an interval, a count of
+leading dense layers. Where it states none of them, every layer is alike. Engines hold the tables of rotary embeddings beside the
+weights: a cosine and a sine for every position.
 """
 
 from __future__ import annotations

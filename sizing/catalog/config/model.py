@@ -1,11 +1,11 @@
 """A published config.json, read by field into a model: never by class name, model type or model name.
 
-Fields that a family leaves to its code are inferred from others that only such families write; each inference
-is documented where it is made and, where it could matter, stated in the model's notes.
+Fields that a family leaves to its code are inferred from others that only such families write. Each inference is documented where
+it is made and, where it could matter, stated in the model's notes.
 
-Also here: layers of an architecture search, each stated in `block_configs`; parameters outside the text layers
-(learned positions, per-layer embeddings, sparse-attention indexers), which are counted and not modelled, as no text
-token is multiplied by them; vision towers, and the field that says how an image becomes tokens.
+This file also reads layers of an architecture search, each stated in `block_configs`; vision towers, and the field that says how
+an image becomes tokens; and parameters outside the text layers (learned positions, per-layer embeddings, indexers of sparse
+attention). These parameters are counted and not modelled, because no text token is multiplied by them.
 """
 
 from __future__ import annotations
