@@ -283,10 +283,12 @@ def _change(slopes: Floats, error: Floats, weight: Floats, at: Floats) -> Floats
 
 
 def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats) -> Floats:
-    """Logarithms of each run's metrics by the factors that the other runs give, from the slopes at the best."""
+    """Logarithms of each run's metrics by the factors that runs of other settings give, from the slopes at the best."""
     found, error, weight = predicted.copy(), runs.measured - predicted, _weight(runs, predicted)
-    for number in range(len(runs.cases)):
-        others, own = runs.run != number, runs.run == number
+    ran = [_setting(case) for case in runs.cases]  # a run that was repeated, or read twice, says nothing new of itself
+    setting = np.array([ran.index(one) for one in ran])[runs.run]
+    for number in set(setting):
+        others, own = setting != number, setting == number
         change = _change(slopes[others], error[others], weight[others], at)
         found[own] += slopes[own] @ change
     return found
@@ -447,14 +449,9 @@ def _refuse_contradictions(runs: MeasuredRuns) -> None:
 
 
 def _setting(case: Case) -> Hashable:
-    traffic = case.traffic
-    return (
-        case.model,
-        case.replica.layout,
-        case.row.isl,
-        case.row.osl,
-        traffic.in_flight or traffic.rate_per_s or traffic.count,
-    )
+    row, traffic = case.row, case.traffic
+    load = traffic.in_flight or traffic.rate_per_s or traffic.count
+    return case.model, case.replica.precision, case.replica.layout, row.isl, row.osl, load
 
 
 def _settings(cases: Sequence[Case]) -> str:

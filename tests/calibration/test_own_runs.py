@@ -180,6 +180,17 @@ def test_what_no_factor_explains_is_scatter_and_bends_nothing_else() -> None:
     assert np.all(disturbed.sigma >= plain.sigma * (1 - 1e-6))  # and it is known less well
 
 
+def test_a_repeated_run_is_left_out_with_its_twin() -> None:
+    rows = list(runs_of(*POINTS))
+    once, twice = (
+        fit(MeasuredRuns([resolve(row) for row in of], load_gpu("h100-sxm").spec, only(Calibration).own_runs))
+        for of in (rows, [*rows, replace(rows[2], id="again")])
+    )
+    left = 3 * 2  # the first metric of the third run, of three a run
+    errors = [abs(each.left_out[left] - np.log(rows[2].ttft_ms or 1.0)) for each in (once, twice)]
+    assert errors[1] == pytest.approx(errors[0], rel=0.2)
+
+
 def test_a_machine_far_from_the_base_profile_is_told(found: CalibratedProfile) -> None:
     assert found.far == ()
     slow = [

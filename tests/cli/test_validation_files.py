@@ -42,7 +42,7 @@ def test_a_good_row_is_typed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", ":1: id: the column is missing"),
+        ("", ":1: is no file of measured rows; allowed: columns id, engine, model"),
         (HEAD, ": holds no rows"),
         (HEAD.replace("gpu", "gpus") + "\n", ":1: gpu: the column is missing; did you mean gpus?"),
         (HEAD.removesuffix(",itl_ms") + "\n", ":1: no column holds a result"),

@@ -82,7 +82,7 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
     the start of the engine.
     """
     readings: list[tuple[str, Reading]] = []
-    for file in files:
+    for file in dict.fromkeys(files):
         try:
             readings.append((file, read_results(file)))
         except InputError as error:

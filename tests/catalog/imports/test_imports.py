@@ -144,6 +144,11 @@ def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
     assert ([row["concurrency"] for row in rows], faults) == ([4, 8, 16], [])
 
 
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    file = written(tmp_path, VLLM)
+    assert len(import_files([file, file], STATED).rows) == 1
+
+
 def test_lists_of_single_requests_give_percentiles(tmp_path: Path) -> None:
     # Gaps 3 x 10, 7 x 20 and 4 x 12 ms: 14 ms a request in the mean, 15.57 ms pooled over all gaps.
     gaps = [[0.010] * 3, [0.020] * 7, [0.012] * 4]
