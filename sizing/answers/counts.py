@@ -223,7 +223,7 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     """The GPUs of an answer's layout that are sure to do, and the chance that the answer's own do."""
     asked, target = question.target.confidence, question.target
     confidence = USUAL if asked is None else asked.share
-    demand = target.amount if target.population is None else answer.requests_per_s
+    demand = target.amount
     if demand is None:
         return Sure(None, confidence, 0, None, "no demand to size for")
     if answer.separate:
@@ -233,7 +233,7 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
     if isinstance(found, str):
         return Sure(None, confidence, 0, None, found)
     demand *= 1 + question.rules.headroom
-    most = pool.capacity.amount if target.population is None else pool.capacity.requests_per_s
+    most = pool.capacity.amount
     kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
     chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
     if math.isinf(margin):
@@ -254,18 +254,25 @@ def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Marg
     found = _alike(load, question, runs)
     if isinstance(found, str):
         return found
-    served, points = loads_of(load, question.target)
+    target = question.target
+    served, points = loads_of(load, target)
     by_runs, predicted = np.full(len(found.weights), served[-1]), float(served[-1])
-    for name, limit in bounded(question.target.limits).items() if not question.target.offline else ():
+    for name, limit in bounded(target.limits).items() if not target.offline else ():
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")[limit.statistic])
         of_limit, as_predicted = (
             np.interp(limit.seconds / times, seconds, served, left=0.0) for times in (found.of(name), 1.0)
         )
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
-    if question.target.concurrency is None:
+    predicted = max(predicted, float(served[0]))
+    if target.population is not None:
+        in_flight = served * points.e2e_s["mean"]  # at a load, however long a run takes for it
+        thinking = by_runs * target.think_time_s / found.of("throughput")
+        by_runs = np.interp(by_runs, served, in_flight, left=0.0) + thinking
+        predicted = float(np.interp(predicted, served, in_flight)) + predicted * target.think_time_s
+    elif target.concurrency is None:
         by_runs = by_runs / found.of("throughput")
     with np.errstate(divide="ignore"):
-        asked = np.where(by_runs > 0, max(predicted, served[0]) / by_runs, np.inf)
+        asked = np.where(by_runs > 0, predicted / by_runs, np.inf)
     order = np.argsort(asked)
     share = np.cumsum(found.weights[order]) / found.weights.sum()
     return Margins(found.groups, asked[order], share, found.own)

@@ -14,13 +14,14 @@ from builders import ask, data, option, real_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sizing
 from sizing.answers.answer import Outcome
 from sizing.answers.counts import margins, sure
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.cli.main import run
-from sizing.question.question import Question
-from sizing.specs.bands import Confidence, PublishedRuns
+from sizing.question.question import Question, load_data
+from sizing.specs.bands import EVEN, Confidence, PublishedRuns
 from sizing.specs.data import Data
 
 SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
@@ -255,3 +256,20 @@ def test_every_figure_lies_inside_its_own_band(question: list[str], capsys: Capt
         for name in path.split("."):
             value = value[name]
         assert band["low"] <= value <= band["high"], path  # type: ignore[operator]
+
+
+# --- every kind of demand -----------------------------------------------------------------------------------------------
+
+DEMANDS: list[dict[str, Any]] = [{"rps": 9}, {"users": 400}, {"concurrency": 120}, {"users": 400, "think_time": "2s"}]
+
+
+@pytest.mark.parametrize("demand", DEMANDS, ids=str)
+@pytest.mark.parametrize("isl", [500, 12_000])
+def test_the_sure_count_is_what_a_confidence_takes_and_no_count_has_less_than_even_odds(
+    demand: dict[str, Any], isl: int
+) -> None:
+    stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": isl, "osl": 300, "itl": "30ms", "tp": 1, **demand}
+    found = answered(sizing.ask(**stated), load_data())
+    assert found.sure is not None and found.sure.chance is not None and found.sure.chance >= EVEN
+    surely = answered(sizing.ask(**stated, confidence="90%"), load_data()).best
+    assert surely is not None and found.sure.gpus == surely.gpus
