@@ -265,7 +265,7 @@ def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Marg
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
     predicted = max(predicted, float(served[0]))
     if target.population is not None:
-        in_flight = served * points.e2e_s["mean"]  # at a load, however long a run takes for it
+        in_flight = np.maximum.accumulate(points.running)  # at a load, however long a run takes for it
         thinking = by_runs * target.think_time_s / found.of("throughput")
         by_runs = np.interp(by_runs, served, in_flight, left=0.0) + thinking
         predicted = float(np.interp(predicted, served, in_flight)) + predicted * target.think_time_s

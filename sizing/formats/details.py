@@ -6,6 +6,7 @@ Names and units are those of JSON in words: `usd_per_hour` 61.55 reads `$61.6 pe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
 from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
@@ -57,7 +58,13 @@ NAMED = ("kind", "limit", "reason", "load", "headroom_of", "binding")  # whose v
 
 
 def details(record: object) -> Iterator[Section]:
-    """Yield every figure of a record, its lists, the derivation of its numbers, and what it rests on."""
+    """Yield every figure of a record and its lists, or the derivation of its numbers where it has that; and what it rests on."""
+    explanations = getattr(record, "explanations", ())
+    yield from explained(explanations) if explanations else _figures(record)
+    yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
+
+
+def _figures(record: object) -> Iterator[Section]:
     fields = {name: _listed(value) for name, value in _fields(record) if name not in LEFT_OUT}
     lists = {name: found for name, value in fields.items() if (found := _records(value))}
     yield Facts(tuple(_lines(fields, "")))
@@ -66,9 +73,6 @@ def details(record: object) -> Iterator[Section]:
     for name, value in fields.items():
         if _is_nested(value):
             yield from _tables_in(value, _words(name))
-    explanations = getattr(record, "explanations", ())
-    yield from explained(explanations)
-    yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
 
 
 def _fields(value: object) -> Iterable[tuple[str, object]]:
@@ -220,11 +224,18 @@ def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:
 
 
 def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
-    """Yield each number with its formula, the values in it, and their source."""
-    for e in explanations:
-        value = number(e.value, 5) if isinstance(e.value, float) else str(e.value)
-        lines = (Line(e.formula, "  formula"), Line(e.inputs, "  values"), Line(e.source, "  source"))
-        yield Facts(lines, f"{e.what} = {value} {e.unit}".rstrip() + f"  [{e.kind}]")
+    """Yield each number with its formula, the values in it, and their source; what several share once, below them."""
+    for (formula, source, kind), group in groupby(explanations, lambda e: (e.formula, e.source, e.kind)):
+        found = list(group)
+        shared = (Line(formula, "  formula"), Line(source, "  source"))
+        if len(found) > 1:
+            yield Facts(tuple(Line(f"{e.what} = {_value(e)}: {e.inputs}") for e in found) + shared, f"[{kind}]")
+        for e in found if len(found) == 1 else ():
+            yield Facts((shared[0], Line(e.inputs, "  values"), shared[1]), f"{e.what} = {_value(e)}  [{kind}]")
+
+
+def _value(e: Explanation) -> str:
+    return f"{number(e.value, 5) if isinstance(e.value, float) else e.value} {e.unit}".rstrip()
 
 
 def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:

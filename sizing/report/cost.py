@@ -362,7 +362,7 @@ def _when_cheaper(pair: BreakEven) -> str:
     if first is None:
         return f"never costs less than {other}"
     least = f"from {number(first, DIGITS)} requests a day on" if first else "from the smallest load on"
-    return f"costs less than {other}: {least}, but for higher loads at which it has just begun one more unit"
+    return f"costs less than {other}: {least}, except just after the load has grown into one more unit"
 
 
 def figure(record: CostReport) -> Figure:

@@ -134,3 +134,19 @@ def test_what_nothing_is_published_of_says_so(more: str, capsys: Capture) -> Non
     of = found["disaggregated"] or found["deployment"] | found
     assert of["gpus_sure"] is None
     assert of["evidence"]["why_not"].startswith("no published runs")
+
+
+@pytest.mark.parametrize("demand", ["--users 900", "--concurrency 80", "--dau 60000"])
+@pytest.mark.parametrize("place", ["-g h100-sxm --tp 1", "-g l40s,h100-sxm", "-g h100-pcie --layouts pipelines"])
+def test_every_kind_of_demand_has_one_answer(demand: str, place: str, capsys: Capture) -> None:
+    question = f"-m llama-3.1-8b --isl 1500 --osl 250 --itl 35ms --no-verify {demand} {place}"
+    answer = asked(f"estimate {question}", capsys)
+    compared, planned, priced = (asked(f"{name} {question}", capsys) for name in ("compare", "plan", "cost"))
+    own, known = planned["workloads"][0], known_of(answer["deployment"] | answer)
+    assert known_of(compared["best"]) == known_of(own) == known
+    gpus = answer["deployment"]["gpus"]
+    assert compared["best"]["gpus"] == planned["gpus"] == gpus
+    assert gpus in {one["gpus"] for one in priced["deployments"]}
+    varied = question.replace("--osl 250", "--vary osl=250").replace("--no-verify ", "")
+    rows = asked(f"sweep {varied}", capsys)["rows"]
+    assert [row["gpus"] for row in rows if row["gpu"] == answer["deployment"]["gpu"]] == [gpus]

@@ -252,8 +252,9 @@ def _knee(record: CurveRecord) -> Iterator[Line]:
     best = next((line for line, _ in _points(record, "chosen")), None)
     for line, point in _points(record, "knee"):
         if line is best:
-            where = f"{milliseconds(point.x_ms)} ({shape(line)}, {point.concurrency:,} in flight)"
-            yield Line(f"{number(point.requests_per_s_per_8_gpus)} {PER_8} at {where}", "Knee", spare=3)
+            where = f"{number(point.requests_per_s_per_8_gpus)} {PER_8} at {milliseconds(point.x_ms)}"
+            many = f"{shape(line)}, {point.concurrency:,} in flight"
+            yield Line(f"beyond {where} ({many}) latency grows faster than throughput", "Knee", spare=3)
 
 
 def _between(record: CurveRecord) -> Iterator[Line]:
@@ -265,8 +266,9 @@ def _between(record: CurveRecord) -> Iterator[Line]:
             continue
         step = max(1, (above.concurrency - point.concurrency) // FINER)
         loads = f"{point.concurrency}..{above.concurrency}:{step}"
+        why = ("keep every limit", "do not") if point.limits_met else ("are served", "are too many")
         yield Line(
-            f"{point.concurrency:,} in flight are kept, {above.concurrency:,} are not, and none between was tried: --concurrency {loads}",
+            f"{point.concurrency:,} in flight {why[0]}, {above.concurrency:,} {why[1]}; to try loads between: --concurrency {loads}",
             "Not tried",
         )
 

@@ -150,10 +150,10 @@ def _served_within(best: Answer, question: Question) -> str:
         return ""
     served = number(replicas * best.pool.capacity.amount / best.pool.margin)
     gpus = replicas * best.pool.replica.layout.gpus
-    binding = limit_words(best.pool.capacity.binding)
+    serve = f"; {plural(gpus, 'GPU')} serve{'s' * (gpus == 1)} {served} {question.target.unit}"
     if best.pool.capacity.binding == "utilisation":
-        binding = f"{percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation)"
-    return f"; {plural(gpus, 'GPU')} serve{'s' * (gpus == 1)} {served} {question.target.unit}, up to {binding}"
+        return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation)"
+    return f"{serve}, where {limit_words(best.pool.capacity.binding)} reaches its limit"
 
 
 def _for_runs(best: Answer, question: Question) -> str:
