@@ -146,7 +146,7 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
         found = found._replace(surer=None)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
     if down and found is not None and found.chance is not None:
-        yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them")
+        yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 
 
 def _used(record: PlanReport) -> str:
@@ -181,7 +181,7 @@ def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
     """The derivation of one workload's size, rounded up once to replicas and once to nodes."""
     inputs = record.inputs["workloads"][workload.name]
     yield demand_line(inputs, workload.demand)
-    yield from replica_lines(inputs)
+    yield from (line._replace(spare=4) for line in replica_lines(inputs))
     yield Line(_size(workload), "Size")
 
 

@@ -32,6 +32,7 @@ from sizing.report.parts.screen import few, following, rests_on
 
 NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
+MOST_SHOWN = 6  # rows of a screen
 EVEN_ODDS = "By the prediction alone, as no published runs have optimisations: with even odds it takes {} as it is (llmsize estimate)"
 ALIKE = "All rows are by the closed form, so that they compare"
 
@@ -261,7 +262,9 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        yield Table(tuple(columns), answers, notes=(NOTE, *_methods(record)))
+        yield Table(tuple(columns), answers, notes=(NOTE, *_methods(record))).cut(
+            MOST_SHOWN, "more change", "--verbose"
+        )
     together = () if best is None else best.names
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
@@ -309,9 +312,9 @@ def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | Option
     base = record.base_closed_form or record.base
     if base is not None:
         yield AS_IT_IS, base
-    yield from ((option.name, option) for option in record.options if option.helps)
     if record.best is not None:
         yield TOGETHER, record.best_closed_form or record.best.answer
+    yield from ((option.name, option) for option in record.options if option.helps)
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -77,7 +77,7 @@ MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, 
 LOADS = {
     "closed": "closed loop, as benchmark tools run it: TTFT is longer than under arrivals at a rate, for which estimate sizes",
     "pools": "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals",
-    "poisson": "Poisson arrivals at the rate that by the closed form keeps so many in flight on average, as estimate sizes; simulate --concurrency and --closed-loop hold exactly so many",
+    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average by the closed form, as estimate sizes; --closed-loop holds exactly so many",
 }
 
 
@@ -167,7 +167,7 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
     model = f"{i['model']}, {lengths(i)}"
     yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model")
     in_pools = i.get("pools") is not None
-    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load")
+    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load", spare=4)
     if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools")
 
@@ -244,7 +244,8 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
             f"({shape(line)}{_on(line, record)}, {point.concurrency:,} in flight)"
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
-        yield from labelled(label, words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1]))
+        ends = words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1])
+        yield from (line._replace(spare=2) for line in labelled(label, ends))
 
 
 def _knee(record: CurveRecord) -> Iterator[Line]:
