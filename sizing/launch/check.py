@@ -374,16 +374,16 @@ def _of_load(checked: Checked) -> Iterator[CheckFinding]:
 
 
 def _served(checked: Checked) -> str:
-    """The demand against the most within the limits."""
+    """The demand against the most within the limits, in its own unit."""
     found, question = checked.held, checked.question
     assert found is not None and question is not None
     target, most, used = question.target, found.most_requests_per_s, found.utilisation
     if most is None:
         return "the demand is not served"
-    serves = f"serves at most {number(most)} requests/s within the limits"
     if target.amount is None or used is None:
-        return serves
-    return f"{number(target.amount)} {target.unit} asked, {serves}: {percent(used)} used"
+        return f"serves at most {number(most)} requests/s within the limits"
+    borne = most if target.unit == "requests/s" else target.amount / used
+    return f"{number(target.amount)} {target.unit} asked, serves at most {number(borne)} within the limits: {percent(used)} used"
 
 
 def _needs(needed: Answer) -> str:
