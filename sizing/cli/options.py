@@ -145,15 +145,7 @@ FORMAT_OPTIONS = (
     Field("verbose", bool, ("--verbose",), "Show every figure, list and input behind the answer.", OUTPUT),
 )
 VERIFY_OPTIONS = (Field("no_verify", bool, ("--no-verify",), "Skip the check of the answer by simulation.", OUTPUT),)
-EXPLAIN_OPTIONS = (
-    Field(
-        "explain",
-        bool,
-        ("--explain",),
-        "Show formula, values and sources of each number, in place of all figures.",
-        OUTPUT,
-    ),
-)
+EXPLAIN_OPTIONS = (Field("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),)
 QUIET_OPTIONS = (
     Field("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone; excludes --json and --format.", OUTPUT),
 )

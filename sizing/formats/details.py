@@ -24,27 +24,10 @@ WRITERS: dict[str, Callable[[float], str]] = {  # by the ending of a name
 }
 SHARES = ("headroom", "confidence", "chance", "_utilisation", "_mfu", "_mbu", "_fraction", "_share", "_coverage")
 RATE = "_per_s"  # whose ending is none of a time
-ABBREVIATED = [
-    "ttft",
-    "itl",
-    "e2e",
-    "isl",
-    "osl",
-    "gpu",
-    "kv",
-    "cuda",
-    "mfu",
-    "mbu",
-    "tp",
-    "pp",
-    "ep",
-    "dp",
-    "cp",
-    "dcp",
-    "pue",
-    "tdp",
-    "sku",
-]
+ABBREVIATED = (
+    *("ttft", "itl", "e2e", "isl", "osl", "gpu", "kv", "cuda", "mfu", "mbu"),
+    *("tp", "pp", "ep", "dp", "cp", "dcp", "pue", "tdp", "sku"),
+)
 TERMS = {
     **{name: name.upper() for name in ABBREVIATED},
     "gpus": "GPUs",
