@@ -84,6 +84,17 @@ class Started(NamedTuple):
         return image.replace("{version}", self.dialect.version)
 
     @property
+    def card(self) -> str:
+        """The profile of the card of which its GPUs are slices, or are."""
+        return self.gpu_type.id.partition(":")[0]
+
+    @property
+    def resource(self) -> str:
+        """The resource of Kubernetes that its GPUs are."""
+        facts, sliced = only(LaunchFacts), self.gpu_type.id.partition(":")[2]
+        return f"{facts.slice_resource}{sliced}" if sliced else facts.resources[self.gpu_type.gpu.vendor]
+
+    @property
     def name(self) -> str:
         """Its name; of one of two pools with its role."""
         role = self.launched.role

@@ -89,6 +89,9 @@ def deploy(
         what = f"a replica of {widest.gpus} GPUs takes {widest.nodes} nodes, which a {target} file does not state"
         own = next(name for name, runs in ENGINES.items() if runs == engine.name)
         raise InputError(what, field=f"--for {target}", allowed=own if widest.launcher else f"kubernetes or {own}")
+    if target == "compose" and any(part.card != part.gpu_type.id for part in parts):
+        what = "Docker knows a slice by an identifier of its own, which each server gives it"
+        raise InputError(what, field=f"--for {target}", allowed="kubernetes")
     head = [f"# {line}" for line in _head(answer, question, parts)]
     head += (*_routed(answer, question, target), *_joined(widest))
     if target == "compose" and any(service.profile for service in written.placed(parts)):

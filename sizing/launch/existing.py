@@ -375,8 +375,14 @@ def _gpu(container: Container, asked: _Asked) -> str | None:
     """The profile of the GPU type that nodes are selected by; as the user says where nothing does."""
     named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
     rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
-    stated = named or (rented[0] if len(rented) == 1 else None)
-    return asked.settled("gpu", stated, container.lines.get("gpu"), _said_gpu(asked))
+    stated, said = named or (rented[0] if len(rented) == 1 else None), _said_gpu(asked)
+    if container.slice_ is not None:  # a part of the card that is named
+        part = f":{container.slice_}"
+        if said is not None and ":" in said and stated is None:  # a slice too, which has to be the same one
+            stated = said.partition(":")[0]
+        stated, said = (gpu and (gpu if ":" in gpu else f"{gpu}{part}") for gpu in (stated, said))
+    found = asked.settled("gpu", stated, container.lines.get("gpu"), said)
+    return found if found is None or container.slice_ is None else profiles.load_gpu(found).id
 
 
 def _said_gpu(asked: _Asked) -> str | None:
@@ -392,7 +398,12 @@ def _tag(name: str, container: Container) -> str | None:
     """The engine version of an image's tag; None of an image that is not the engine's own, whose tags are others."""
     own, image = (image_of(text) for text in (flags_of(name).image, container.image))
     tag = _TAG.match(image.tag) if image.name in (own.name, name) else None
-    return None if tag is None else tag[1]
+    if tag is None or image.name == own.name:
+        return None if tag is None else tag[1]
+    try:  # an image of somebody's own, whose tags may be others
+        return settings.check_version(profiles.load_engine(name)[0].spec, tag[1])
+    except InputError:
+        return None
 
 
 def _said_version(name: str, title: str, asked: _Asked) -> str | None:

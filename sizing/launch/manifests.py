@@ -25,6 +25,8 @@ PARALLEL = {
     "data": "--data-parallel-size",
     "dataLocal": "--data-parallel-size-local",
     "expert": "--enable-expert-parallel",
+    "tensorParallelSize": "--tensor-parallel-size",
+    "pipelineParallelSize": "--pipeline-parallel-size",
 }
 # Of KServe for llm-d: its controller writes the command of the container `main`, and of the one of a pool for prefill.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
@@ -46,6 +48,7 @@ ONE = (
 ONE_REPLICA = "one replica: nothing says more"
 SERVICES = "services"  # of Compose
 DEVICES = ("deploy", "resources", "reservations", "devices")
+WORKERS = "workerSpec"  # of KServe, which starts a node for each stage of the pipeline
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
 GROUP_SIZE = "LWS_GROUP_SIZE"  # which it sets in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -62,7 +65,8 @@ class Container:
     """What a manifest says of one container: its command, and what surrounds it; `lines` are those of its fields.
 
     `faults` are those of its numbers; those of `replicas` hold only where the user does not say how many there are. The
-    `engine` is one with its version, as a comment states it. The `pods` of a replica are more than one where a group of them starts it.
+    `engine` is one with its version, as a comment states it. A `slice_` is the part of a card that it
+    asks for, and a `doubt` why it may not get its GPUs. The `pods` of a replica are more than one where a group of them starts it.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Container:
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     replicas: int | None = None
     gpus: int | None = None
+    slice_: str | None = None
     doubt: str | None = None
     pods: int = 1
     labels: tuple[str, ...] = ()
@@ -260,7 +265,12 @@ def _container(
         found.doubt = "its containers reserve none"
     elif _list(_at(node.own, *DEVICES)) and (found.replicas or 1) > 1:
         found.doubt = f"Docker gives all {found.replicas} replicas of a service the same ones"
-    sizes = (each["size"] for each in holders if WORKER in each and "size" in each)
+    sizes = (
+        _at(each, *steps)
+        for each in holders
+        for steps in (("size",), (WORKERS, "pipelineParallelSize"))
+        if {WORKER, WORKERS} & each.keys()
+    )
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
     found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
     _selected(found, node, facts)
@@ -300,7 +310,8 @@ def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
 
 def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None) -> Iterator[Word]:
     """Yield the flags that a chart or a controller adds for `parallelism: {tensor: 4, expert: true}`."""
-    sizes = next((_mapping(each["parallelism"]) for each in holders if isinstance(each.get("parallelism"), dict)), {})
+    stated_ = (_at(each, name) for each in holders for name in ("parallelism", WORKERS))
+    sizes: dict[str, object] = next((each for each in stated_ if isinstance(each, dict)), {})
     given = {word.text.partition("=")[0] for word in stated}
     for name, flag in PARALLEL.items():
         if sizes.get(name) is True and flag not in given:
@@ -376,17 +387,25 @@ def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, 
 def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
     """Note the GPUs that a container asks for: a resource, or devices of Compose."""
     keys = (*facts.resources.values(), "gpu")
-    paths = [("resources", name, key) for name in ("limits", "requests") for key in keys]
+    paths = [("resources", name, key) for name in ("limits", "requests") for key in (*keys, *_slices(node, facts))]
     stated = next(node.nearest(*paths, ("requestGPU",)), None)
     if stated is not None:
         value, line, path = stated
         found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
+        _, part, sliced = path.partition(facts.slice_resource)
+        found.slice_ = sliced if part else None
     for device in _list(_at(node.own, *DEVICES)):
         if "gpu" in _list(_at(device, "capabilities")):
             named = _list(_at(device, "device_ids"))
             value, place = _at(device, "count"), (node.file, node.line(*DEVICES), "devices.count")
             value = len(named) if named else None if value == "all" else value
             found.gpus = None if value is None else _count(found, "gpus", value, place, text=False)
+
+
+def _slices(node: _Node, facts: LaunchFacts) -> list[str]:
+    """The resources of a container that are slices of cards."""
+    asked = (key for name in ("limits", "requests") for key in _mapping(_at(node.own, "resources", name)))
+    return [key for key in asked if str(key).startswith(facts.slice_resource)]
 
 
 def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:

@@ -185,6 +185,7 @@ class LaunchFacts(OneFile, Sourced):
     other_label_keys: tuple[Text, ...]
     instance_label_keys: tuple[Text, ...]
     resources: dict[str, Text]
+    slice_resource: Text
     visible_devices: tuple[Text, ...]
     device_files: dict[str, tuple[Text, ...]]
     chosen_devices: dict[str, Text]

@@ -192,6 +192,16 @@ def test_services_of_compose_have_gpus_of_their_own() -> None:
     assert len({each["environment"]["HIP_VISIBLE_DEVICES"] for each in services}) == min(8, len(services))
 
 
+def test_a_slice_is_a_resource_of_its_own() -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm:3g.40gb", isl=1000, osl=200, rps=5)
+    outcome = sizing.estimate(question, simulated=False, relaxed=False)
+    pod = next(yaml.safe_load_all(deploy(outcome).text))["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-3g.40gb": "1"}
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    with pytest.raises(InputError, match="Docker knows a slice by an identifier of its own"):
+        deploy(outcome, "compose")
+
+
 def test_instances_of_pools_state_their_address() -> None:
     question = sizing.ask(
         model="llama-3.1-8b", gpu="h100-sxm", isl=1000, osl=200, rps=5, disaggregate="prefill=1xtp1,decode=1xtp1"

@@ -591,6 +591,7 @@ def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> No
         ("registry.example:5000/vllm/vllm-openai:v0.9.2@sha256:0a", "0.9.2"),
         ("registry.example:5000/vllm/vllm-openai", "0.33.0"),
         ("mirror/own-vllm-openai-build:7.1", "0.33.0"),
+        ("mirror/vllm:2024.05.1", "0.33.0"),  # of an image of somebody's own, whose tags are others
     ],
 )
 def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: str, tmp_path: Path) -> None:
@@ -598,6 +599,39 @@ def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: s
     found = only(existing(written(tmp_path, text), Filled(gpu="h100-sxm")))
     assert found.launched.serving.engine == f"vllm:{version}"
     assert bool(found.assumed[0].startswith("vLLM 0.33.0")) == (version == "0.33.0")
+
+
+def test_a_pod_may_ask_for_a_slice_of_a_card(tmp_path: Path) -> None:
+    pod = f"kind: Pod\nspec:\n  {NODE}\n  containers:\n  - image: {IMAGE}\n    args: [--model, llama-3.1-8b]\n    resources: {{limits: {{nvidia.com/mig-3g.40gb: 1}}}}\n"
+    found = only(existing(written(tmp_path, pod), Filled())).launched
+    assert (found.gpu, found.reserved_gpus) == ("h100-sxm:3g.40gb", 1)
+    bare = written(tmp_path, pod.replace(f"  {NODE}\n", ""))
+    assert only(existing(bare, Filled(gpu="a100-sxm-80gb"))).launched.gpu == "a100-sxm-80gb:3g.40gb"
+    assert only(existing(bare, Filled(gpu="h100-sxm:3g.40gb"))).launched.gpu == "h100-sxm:3g.40gb"
+    (told,) = faults(bare, Filled(gpu="h100-sxm:1g.10gb"))
+    assert "gpu: is h100-sxm:3g.40gb here, and --gpu says h100-sxm:1g.10gb" in told
+    (told,) = faults(bare, Filled(gpu="l40s"))
+    assert "no slice" in told
+
+
+def test_workers_of_kserve_are_stages_of_the_pipeline(tmp_path: Path) -> None:
+    text = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: r1}
+spec:
+  predictor:
+    minReplicas: 1
+    model: {modelFormat: {name: huggingface}, storageUri: "hf://deepseek-ai/DeepSeek-R1", args: [--max-model-len=8192], resources: {limits: {nvidia.com/gpu: 8}}}
+    workerSpec: {pipelineParallelSize: 2, tensorParallelSize: 8}
+"""
+    found = only(existing(written(tmp_path, text), Filled(gpu="h200-sxm")))
+    assert (layout_of(found.launched).tp, layout_of(found.launched).pp, found.nodes, found.launched.reserved_gpus) == (
+        8,
+        2,
+        2,
+        16,
+    )
 
 
 def test_manifests_of_a_list_are_each_their_own_and_pods_of_a_job_are_replicas(tmp_path: Path) -> None:
