@@ -38,6 +38,8 @@ from sizing.report.parts.question import (
     demand,
     demand_line,
     inputs,
+    is_limited,
+    is_rate,
     limits,
     limits_in_words,
     replica_lines,
@@ -432,9 +434,8 @@ def _verdict(record: Compare) -> Iterator[Line]:
     best, old = record.best, record.replaces
     if best is not None:
         single = f"; {SINGLE}" if best.replicas == 1 else ""
-        yield verdict(kept(any(record.inputs["limits"].values()), best.verified) + single, good=True)
-        by_rate = record.inputs["demand"]["requests_per_s"] is not None
-        limited = any(record.inputs["limits"].values())
+        limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
+        yield verdict(kept(limited, best.verified) + single, good=True)
         yield from SureOf(best.gpus or 0, best.gpus_sure, record.confidence, best.evidence, limited, by_rate).lines()
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:

@@ -35,6 +35,7 @@ from sizing.report.parts.question import (
     idle,
     idle_line,
     inputs,
+    is_limited,
     readings,
     replica_lines,
 )
@@ -333,7 +334,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     """Yield whether the limits are kept, the share of the GPUs that is used, and what sizing with caution costs."""
     d, load = record.deployment, record.load
     assert d and load
-    parts = [screen.kept(_is_limited(record), record.simulation is not None)]
+    parts = [screen.kept(is_limited(record.inputs), record.simulation is not None)]
     if is_demanded(record.inputs):
         parts.append(screen.used(load.headroom, d.gpus))
         budget = record.inputs["gpu_budget"]
@@ -345,10 +346,6 @@ def _verdict(record: Estimate) -> Iterator[Line]:
         parts.append(screen.SINGLE)
     yield screen.verdict("; ".join(parts), good=True)
     yield from _evident(record)
-
-
-def _is_limited(record: Estimate) -> bool:
-    return any(record.inputs["limits"].values())
 
 
 def _evident(record: Estimate) -> Iterator[Line]:
@@ -363,7 +360,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
         yield Line(f"The rate is kept in {percent(confidence)} of {of_runs(found.own)}; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
-    known = SureOf(d.gpus, d.gpus_sure, confidence, found, _is_limited(record), by_rate)
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs), by_rate)
     yield from known.lines("" if c is None else _without(c, d.gpu))
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""

@@ -32,7 +32,7 @@ from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import quantities
 from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.layouts import layout
-from sizing.report.parts.question import demand_line, replica_lines
+from sizing.report.parts.question import demand_line, is_limited, replica_lines
 from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, of_gpus, rests_on, verdict, would_help
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
@@ -121,8 +121,7 @@ def _reserve(workload: WorkloadPlan) -> str:
 
 def _answer(record: PlanReport) -> Iterator[Line]:
     """Yield whether the plan holds, the whole nodes that it takes, and its cost."""
-    inputs = record.inputs["workloads"].values()
-    limited = any(any(each["limits"].values()) for each in inputs)
+    limited = any(map(is_limited, record.inputs["workloads"].values()))
     holds = kept(limited, all(workload.verified for workload in record.workloads))
     single = f"; {SINGLE}" if record.replicas == 1 else ""
     yield verdict("; ".join(record.problems) or holds + single, good=record.feasible)

@@ -35,7 +35,7 @@ from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
-from sizing.report.parts.question import LimitInMs, inputs_of_layout, labels, limits_in_ms, replica_lines
+from sizing.report.parts.question import LimitInMs, inputs_of_layout, is_limited, labels, limits_in_ms, replica_lines
 from sizing.report.parts.requests import latencies
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.screen import figures as figures_table
@@ -333,8 +333,7 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
     """Yield the verdict, which the exit code says too, and how much was simulated."""
     run, several = record.runs[0], len(record.runs)
     problems = [text for each in record.runs if (text := _problem(each))]
-    limited = any(record.inputs["limits"].values())
-    text = "Every limit is kept" if limited else "Every request is served, no limit is set"
+    text = "Every limit is kept" if is_limited(record.inputs) else "Every request is served, no limit is set"
     if problems:
         text = (
             problems[0]

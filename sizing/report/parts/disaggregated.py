@@ -24,7 +24,7 @@ from sizing.report.parts.pools import (
     transfer_words,
     unserved,
 )
-from sizing.report.parts.question import demand_line, replica_lines
+from sizing.report.parts.question import demand_line, is_limited, is_rate, replica_lines
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
 
@@ -200,7 +200,7 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
         yield Facts((screen.verdict(found.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
         return
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
-    limited, by_rate = any(inputs["limits"].values()), inputs["demand"]["requests_per_s"] is not None
+    limited, by_rate = is_limited(inputs), is_rate(inputs)
     holds = screen.kept(limited, found.sizes_tried is not None)
     sure = SureOf(found.gpus or 0, found.gpus_sure, found.confidence, found.evidence, limited, by_rate)
     yield Facts(

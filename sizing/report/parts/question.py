@@ -123,6 +123,16 @@ def limits_in_ms(limits: Limits) -> LimitsInMs:
     }
 
 
+def is_limited(inputs: Mapping[str, Any]) -> bool:
+    """Whether a latency limit is set."""
+    return any(inputs["limits"].values())
+
+
+def is_rate(inputs: Mapping[str, Any]) -> bool:
+    """Whether a rate is to be served, and no number of requests or users at once."""
+    return inputs["demand"]["requests_per_s"] is not None
+
+
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     """The engine settings that matter for the answer, as stated or as the engine version defaults."""
     asked = question.service.serving.model_dump()
