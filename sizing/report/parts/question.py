@@ -123,12 +123,12 @@ def limits_in_ms(limits: Limits) -> LimitsInMs:
     }
 
 
-def is_limited(inputs: Mapping[str, Any]) -> bool:
+def is_limited(inputs: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether a latency limit is set."""
     return any(inputs["limits"].values())
 
 
-def is_rate(inputs: Mapping[str, Any]) -> bool:
+def is_rate(inputs: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether a rate is to be served, and no number of requests or users at once."""
     return inputs["demand"]["requests_per_s"] is not None
 
