@@ -167,7 +167,7 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
     model = f"{i['model']}, {lengths(i)}"
     yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model")
     in_pools = i.get("pools") is not None
-    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load", spare=4)
+    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load")
     if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools")
 
@@ -244,8 +244,7 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
             f"({shape(line)}{_on(line, record)}, {point.concurrency:,} in flight)"
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
-        ends = words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1])
-        yield from (line._replace(spare=2) for line in labelled(label, ends))
+        yield from labelled(label, words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1]))
 
 
 def _knee(record: CurveRecord) -> Iterator[Line]:
