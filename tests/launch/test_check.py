@@ -42,8 +42,8 @@ def test_what_deploy_writes_passes_with_the_same_prediction(manifest: str) -> No
     assert (again.replica.layout, again.count) == (best.pool.replica.layout, best.pool.count)
     assert found.held.answer.latency_s("ttft") == best.latency_s("ttft")  # simulated alike
     assert found.held.answer.latency_s("itl") == best.latency_s("itl")
-    # The estimate's most is read off at its demand; that of a check is simulated, to a thousandth.
-    assert again.most_requests_per_s == pytest.approx(best.pool.most_requests_per_s, rel=0.002)
+    # The estimate's most is carried on from its demand; that of a check is simulated, to a thousandth.
+    assert again.most_requests_per_s == pytest.approx(best.pool.most_requests_per_s, rel=0.005)
 
 
 def test_the_most_is_one_figure_whatever_is_asked_and_parts_what_is_kept_from_what_is_not(manifest: str) -> None:
@@ -76,8 +76,8 @@ def test_its_cost_is_that_of_the_estimate(manifest: str, capsys: pytest.CaptureF
     assert run(["estimate", "chat", "-g", "h100-sxm", "--json"]) == 0
     estimated = json.loads(capsys.readouterr().out)
     assert found["usd_per_million_tokens"] == pytest.approx(estimated["cost"]["usd_per_million_output_tokens"])
-    # The estimate's headroom is read off at its demand; that of a check is simulated, to a thousandth of the load.
-    assert found["headroom"] == pytest.approx(estimated["load"]["headroom"], abs=0.002)
+    # The estimate's headroom is carried on from its demand; that of a check is simulated, to a thousandth of the load.
+    assert found["headroom"] == pytest.approx(estimated["load"]["headroom"], abs=0.005)
     assert found["gpus_sure"] == estimated["deployment"]["gpus_sure"]
 
 
