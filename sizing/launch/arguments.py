@@ -14,6 +14,7 @@ from typing import NamedTuple
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
 from sizing.launch.flags import Dialect, Value, Word
+from sizing.launch.shell import with_variables
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
 from sizing.specs.units import printable
@@ -360,18 +361,14 @@ def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
 
 
 _PRODUCT = re.compile(r"\$\{=([\w*]+)\}")  # as shell words have it
-_VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 
 
 def _substituted(words: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
     """Yield words with the variables that are known; others stay as they are."""
-
-    def value(found: re.Match[str]) -> str:
-        return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
 
     def product(found: re.Match[str]) -> str:
         factors = [variables.get(factor, factor) for factor in found[1].split("*")]
         return str(math.prod(map(int, factors))) if all(map(str.isdecimal, factors)) else found[0]
 
     for word in words:
-        yield Word(_VARIABLE.sub(value, _PRODUCT.sub(product, word.text)), word.line)
+        yield Word(with_variables(_PRODUCT.sub(product, word.text), variables), word.line)

@@ -21,6 +21,7 @@ _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)")
 _OF_PRODUCT = re.compile(r"[\s${}]")
 MOST_WORDS = 10_000  # of a command: far beyond any that a person writes
+_VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
 
@@ -30,6 +31,15 @@ class ShellCommand(NamedTuple):
     words: tuple[Word, ...]
     variables: Mapping[str, str]
     said: Mapping[str, Word] = {}
+
+
+def with_variables(text: str, variables: Mapping[str, str]) -> str:
+    """A text with the variables that are known, or that state what they are by default; others stay as they are."""
+
+    def value(found: re.Match[str]) -> str:
+        return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
+
+    return _VARIABLE.sub(value, text)
 
 
 class ShellScript(NamedTuple):
@@ -54,7 +64,7 @@ def script(text: str, file: str, first_line: int = 1) -> ShellScript:
                 commands.append(ShellCommand(words, {**variables, **set_}, said))
                 said = {}
             else:
-                variables |= set_
+                variables |= {name: with_variables(value, variables) for name, value in set_.items()}
     return ShellScript(tuple(commands), files)
 
 

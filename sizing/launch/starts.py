@@ -109,7 +109,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
     if "engine" in said:
         found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:
-        return found if _named(words) else None
+        return found if engine_of(found) else None
     images = (at for at, word in enumerate(words) if not word.text.startswith("-") and _runs(word.text))
     at = next(images, None)
     if at is None:

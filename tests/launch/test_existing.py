@@ -523,6 +523,17 @@ spec:
     assert "3 pods are no whole instances of 2 nodes" in told
 
 
+def test_a_script_may_state_its_variables_by_default(tmp_path: Path) -> None:
+    text = f'MODEL=${{MODEL:-{MODEL}}}\nTP=${{TP:-4}}\nGPUS=$TP\nvllm serve "$MODEL" -tp $GPUS --max-model-len 8k\n'
+    found = only(existing(written(tmp_path, text, "run.sh"), ON_ONE)).launched
+    assert (found.model, found.serving.tp) == (MODEL, 4)
+
+
+def test_the_command_of_a_launcher_may_stand_in_quotes(tmp_path: Path) -> None:
+    text = f'srun -N 2 bash -c "trtllm-llmapi-launch trtllm-serve {MODEL} --tp_size 16"\n'
+    assert only(existing(written(tmp_path, text, "run.sh"), ON_ONE)).launched.serving.tp == 16
+
+
 def test_flags_of_another_version_are_refused() -> None:
     line = f"vllm serve {MODEL} --all2all-backend naive"
     with pytest.raises(InputError, match=r"is no flag of vLLM 0\.9\.2; allowed: from 0\.12\.0"):
