@@ -16,7 +16,7 @@ from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenate
 from sizing.specs.demand import Profile
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import Fleet, Member
-from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
+from sizing.specs.workload import LATENCIES, REPLACED_BY_PROFILE, Workload
 
 # Fields that say the same in two ways: an option for one takes the place of the file's other, too.
 RIVALS: dict[str, tuple[str, ...]] = {
@@ -28,6 +28,7 @@ FLEETS = Shelf(Fleet, "fleet", "workloads", "fleets", "llmsize workloads", own="
 _PROFILES = data_folder("workloads") / "profiles"
 
 IS_FLEET = "is a fleet of several workloads"
+UNLIMITED = "has no meaning for offline work, which has no limits on latency"
 
 
 def load_workload(path_or_name: str) -> Found[Workload]:
@@ -38,23 +39,27 @@ def load_workload(path_or_name: str) -> Found[Workload]:
     """
     path = expanded(path_or_name)
     if path_or_name == STDIN:
-        return Found(validate(Workload, _no_fleet(read_yaml(path))), "stdin", path)
+        return Found(_read(path), "stdin", path)
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
     if bare and not exists(path) and path.stem in SHELF.ids:
         raise InputError("there is no such file", file=path_or_name, allowed=f"{path.stem} for the ready workload")
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
-        document = _no_fleet(read_yaml(path))
-        return Found(with_paths(validate(Workload, document), path.parent), path.stem, path)
+        return Found(with_paths(_read(path), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
         raise InputError(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan")
     return named(SHELF, path_or_name)
 
 
-def _no_fleet(document: DataFile) -> DataFile:
-    """The document of one workload. Raises InputError for that of a fleet."""
+def _read(path: Path) -> Workload:
+    """The workload of a file. Raises InputError for that of a fleet, and for limits of offline work."""
+    document = read_yaml(path)
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
-    return document
+    workload = validate(Workload, document)
+    limited = [name for name in LATENCIES if getattr(workload.limits, name) is not None]
+    if workload.mode == "offline" and limited:
+        raise InputError([document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited])
+    return workload
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:

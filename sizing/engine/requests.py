@@ -42,7 +42,7 @@ class Requests:
         arrival = array("d", rows[:, 0].tobytes())
         isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
         admitted, first_token, finished = (array("d", [NEVER]) * len(rows) for _ in range(3))
-        generated, preemptions = (array("i", [0]) * len(rows) for _ in range(2))
+        generated, preemptions = array("i", [0]) * len(rows), array("H", [0]) * len(rows)
         return cls(arrival, isl, osl, admitted, first_token, finished, generated, preemptions)
 
     def add(self, arrival: float, isl: int, osl: int) -> int:

@@ -265,6 +265,9 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
     if kind in AT_ONCE and planning.poisson_percentile is not None:
         message = "has no meaning for requests in flight and concurrent users, who come back as they are answered"
         raise InputError(message, field="planning.poisson_percentile", allowed="with a rate, users or sessions")
+    if kind == "concurrent_users" and offline:
+        message = "has no meaning for offline work, where nobody thinks about an answer"
+        raise InputError(message, field="demand.concurrent_users", allowed="another mode, or a rate")
     unsaid = not shaped and planning.poisson_percentile is None and not offline
     if kind in (*OF_YEAR, "mean_requests_per_s") and unsaid:
         message = (

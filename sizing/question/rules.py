@@ -73,6 +73,7 @@ RULES = (
     Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
     # what a demand leaves without effect
     Rule("offline work", ("ttft", "itl", "e2e"), "has no meaning for offline work, which has no limits on latency", "another --mode"),
+    Rule("one token out", ("itl",), "has no meaning where an answer is one token", "with --osl above 1"),
     Rule("offline work", ("max_utilisation",), "has no meaning for offline work, which keeps every slot full", "another --mode"),
     Rule("a closed demand", ("max_utilisation",), "has no meaning in a closed loop, whose clients wait for each other", "without --closed-loop"),
     Rule("money of no users", ("requests_per_user",), NO_USERS, "with --dau"),
@@ -143,6 +144,8 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 def of_question(question: Question) -> Iterator[str]:
     """Yield the situations of a question that leave options without effect, whatever the command."""
     target, demand = question.target, question.origin.workload.demand
+    if question.origin.workload.tokens.osl == 1 and not question.origin.workload.tokens.osl_std:
+        yield "one token out"
     if target.offline:
         yield "offline work"
     elif target.concurrency is not None and demand is not None and demand.closed_loop:

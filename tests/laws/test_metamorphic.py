@@ -1,4 +1,4 @@
-"""Laws that hold between the answers to two questions, asked of random ones: LLMSIZE_METAMORPHIC=500 asks so many."""
+"""Laws that hold between the answers to two questions, asked of random ones: TESTS_METAMORPHIC=500 asks so many."""
 
 from __future__ import annotations
 
@@ -115,3 +115,36 @@ def test_metamorphic_looser_limits_take_no_more_gpus(seed: int, data: Data) -> N
 def test_metamorphic_longer_prompts_take_no_fewer_gpus(seed: int, data: Data) -> None:
     options = drawn(seed)
     assert dollars(best(data, options)) <= dollars(best(data, options, isl=int(1.2 * options["isl"])))
+
+
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "vllm:0.6.0")
+
+
+def of_any_engine(seed: int) -> dict[str, Any]:
+    """The same questions asked of any engine, one in four of offline work, which has no limits."""
+    draw, found = random.Random(seed), {**drawn(2000 + seed), "engine": random.Random(-seed).choice(ENGINES)}
+    if draw.random() < 0.25:
+        return {name: value for name, value in found.items() if name not in ("ttft", "itl")} | {"mode": "offline"}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS // 2))
+def test_metamorphic_a_point_is_at_its_rate_and_its_figures_agree(seed: int, data: Data) -> None:
+    """E2E is TTFT and the steps after it, and what is in flight follows by Little's law, whatever fills the slots."""
+    options = of_any_engine(seed)
+    for layout in ({}, *(layouts(options)[-2:] if options["model"] in EXPERTS else ())):
+        found = best(data, options, **layout)
+        if found is None:
+            continue
+        point = found.pool.point
+        assert found.requests_per_s == pytest.approx(options["rps"], rel=1e-4)
+        assert point.e2e_s["mean"] == pytest.approx(point.ttft_s["mean"] + (options["osl"] - 1) * point.itl_s["mean"])
+        assert point.running == pytest.approx(point.requests_per_s * point.e2e_s["mean"])
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS // 4))
+def test_metamorphic_a_budget_of_what_was_found_is_enough(seed: int, data: Data) -> None:
+    """One of less may be kept by wider layouts, which are tried where none within reach will do."""
+    options = of_any_engine(seed)
+    found = best(data, options)
+    assert found is None or dollars(best(data, options, gpus=found.gpus)) == found.gpus
