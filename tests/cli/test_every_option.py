@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,6 +188,10 @@ def test_an_option_changes_the_answer_or_is_refused(command: str, name: str) -> 
         (("cost", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--requests-per-user", "3"), "with --dau"),
         (("sweep", *MODEL, "-g", "h100-sxm", "--isl", "9", "--vary", "osl=9", "--rps", "5", "--active-hours", "3"), "with --dau"),
         (("simulate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--concurrency", "5", "--seed", "3"), "nothing is drawn"),
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--users", "50", "--mode", "offline"), "nobody thinks"),
+        (("estimate", *MODEL, "-g", "h100-sxm", "--isl", "9", "--osl", "1", "--rps", "5", "--itl", "9ms"), "one token"),
+        (("cost", *MODEL, "-g", "h100-sxm", *LENGTHS, "--gpus", "4", "--peak-to-mean", "3"), "without a demand"),
+        (("sweep", *MODEL, "-g", "h100-sxm", "--isl", "9", "--vary", "osl=9", "--gpus", "4", "--percentile", "95%"), "without a demand"),
     ],
 )  # fmt: skip
 def test_what_has_no_effect_says_why(
@@ -194,3 +199,10 @@ def test_what_has_no_effect_says_why(
 ) -> None:
     assert run(list(arguments)) == 2
     assert words in capsys.readouterr().err
+
+
+def test_limits_of_offline_work_are_refused_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "batch.yaml"
+    file.write_text("model: llama-3.1-8b\ntokens: {isl: 9, osl: 9}\nmode: offline\nlimits: {ttft: 1s}\n")
+    assert run(["estimate", str(file), "-g", "h100-sxm"]) == 2
+    assert "batch.yaml:4: limits.ttft" in capsys.readouterr().err
