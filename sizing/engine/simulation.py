@@ -194,10 +194,8 @@ def _drawn_rows(traffic: Traffic, longest: int, rng: np.random.Generator) -> NDA
     """Draw the requests of a rate or of a batch, as rows of a trace: arrival in s, prompt and output tokens."""
     isl, osl = _drawn(traffic, longest, rng)
     arrivals = np.zeros(traffic.count)
-    if traffic.rate_per_s is not None:
-        arrivals = arrival_times(
-            traffic.count, traffic.rate_per_s, traffic.arrivals, rng, burstiness=traffic.burstiness
-        )
+    if (rate := traffic.rate_per_s) is not None:
+        arrivals = arrival_times(traffic.count, rate, traffic.arrivals, rng, burstiness=traffic.burstiness)
         if traffic.exact_rate:
             arrivals = _at_rate(arrivals, traffic)
     return np.column_stack([arrivals, isl, osl])

@@ -77,7 +77,6 @@ RULES = (
     Rule("offline work", ("max_utilisation",), "has no meaning for offline work, which keeps every slot full", "another --mode"),
     Rule("a closed demand", ("max_utilisation",), "has no meaning in a closed loop, whose clients wait for each other", "without --closed-loop"),
     Rule("money of no users", ("requests_per_user",), NO_USERS, "with --dau"),
-    Rule("money of no demand", ("active_hours", "peak_to_mean"), NO_DEMAND, "with --rps or --dau"),
     Rule("no peak", ("profile", "percentile"), NO_DEMAND, "with --rps or --dau"),
     Rule("rows of no users", ("requests_per_user", "active_hours", "peak_to_mean"), NO_USERS, "with --dau, or --mean-rps"),
     # how a simulation is driven
@@ -160,11 +159,11 @@ def of_kind(question: Question, *, rows: bool) -> Iterator[str]:
 
     demand = question.origin.workload.demand
     kind = None if demand is None else demand.kind
-    if not rows and kind != "daily_active_users":
+    if not rows and kind not in (None, "daily_active_users"):
         yield "money of no users"
     if kind is None:
-        yield from ("no peak",) if rows else ("no peak", "money of no demand")
-    if rows and kind in (None, *OF_PEAK, *AT_ONCE):
+        yield "no peak"
+    if kind is None or (rows and kind in (*OF_PEAK, *AT_ONCE)):
         yield "rows of no users"
 
 

@@ -159,12 +159,11 @@ def _most_around(timed: Timed, loads: _Around, limits: Limits, filled_per_s: flo
     """
     points, refused = loads.points, loads.last + 1
     rate, binding = float(points.requests_per_s[loads.last]), "utilisation"
-    if rate < filled_per_s:
-        rate = filled_per_s
-    elif refused < points.requests_per_s.size:
+    if rate >= filled_per_s and refused < points.requests_per_s.size:
         slots = timed.slots_bound if points.running[refused] > timed.slots else "utilisation"
         binding = violated(points, limits, refused) or slots
-    return Capacity(rate, rate, float(loads.decoding[loads.last]), binding)
+    most_per_s = max(rate, filled_per_s)
+    return Capacity(most_per_s, most_per_s, float(loads.decoding[loads.last]), binding)
 
 
 def _heaviest(found: Sequence[Timed], grid: Array, limits: Limits, stable_per_s: Array) -> list[_Around]:
@@ -234,9 +233,7 @@ def points_of(
     else:
         rates = target.amount / np.array(replicas, dtype=float)
         measure = throughput.requests_per_s if target.population is None else _population(target)
-        points = _together(
-            found, lambda some, rows: _points(some, _loads_at(some, rates[rows], heaviest[rows], measure))
-        )
+        points = _together(found, lambda of, rows: _points(of, _loads_at(of, rates[rows], heaviest[rows], measure)))
     if target.population is not None:
         return points
     return [_filled(*each, backlog=target.offline) for each in zip(found, points, rates, strict=True)]
@@ -259,8 +256,7 @@ def _filled(timed: Timed, point: Point, requests_per_s: float, *, backlog: bool 
     brought = throughput.requests_per_s(timed.curves, timed.batching, ceiling)[0]
     if not (is_over or backlog) and brought >= requests_per_s:
         return point  # what limits allow is less
-    at = np.array([requests_per_s])
-    return batching.full_slots(timed.curves, timed.batching, ceiling, timed.slots, at).at(0)
+    return batching.full_slots(timed.curves, timed.batching, ceiling, timed.slots, np.array([requests_per_s])).at(0)
 
 
 def _population(target: Target) -> Measure:

@@ -17,7 +17,7 @@ from sizing.model.attention.terms import Numeric
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import Operation
 from sizing.replica.kernels import Kernels
-from sizing.replica.points import Batching
+from sizing.replica.points import Array, Batching
 from sizing.replica.step import (
     corrected_s,
     front_end_s,
@@ -127,25 +127,22 @@ def without_lengths(kernels: Kernels) -> Curves:
     )
 
 
-Table = NDArray[np.float64]
-
-
 def body_tables(
-    kernels: Kernels, tokens: Table, build: Callable[[Shard, Table], tuple[Operation, ...]]
-) -> tuple[Table, Table | None]:
+    kernels: Kernels, tokens: Array, build: Callable[[Shard, Array], tuple[Operation, ...]]
+) -> tuple[Array, Array | None]:
     """The seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
     ranks share, over the tokens of all. One rank has everything in the first; there is no second.
     """
     shard, dp = kernels.shard, kernels.shard.layout.dp
 
-    def seconds(at: Table, of_all: bool | None) -> Table:
+    def seconds(at: Array, of_all: bool | None) -> Array:
         found = (o for o in build(shard, at) if of_all in (None, o.of_all))
         return np.asarray(gpu_seconds(found, kernels)) + _beside_s(kernels, at, of_all)
 
     return (seconds(tokens, None), None) if dp == 1 else (seconds(tokens * dp, False), seconds(tokens, True))
 
 
-def _beside_s(kernels: Kernels, tokens: Table, of_all: bool | None) -> Table:
+def _beside_s(kernels: Kernels, tokens: Array, of_all: bool | None) -> Array:
     """Seconds that adapters and the first pass of what drafts add to a step; or of it what is `of_all` or not."""
     shard, total = kernels.shard, np.zeros_like(tokens)
     if shard.extras.adapters is not None:
@@ -157,7 +154,7 @@ def _beside_s(kernels: Kernels, tokens: Table, of_all: bool | None) -> Table:
     return total
 
 
-def again_s(kernels: Kernels, sequences: Table) -> Table | None:
+def again_s(kernels: Kernels, sequences: Array) -> Array | None:
     """Seconds that what drafts takes for decoding sequences beyond its first pass; None where nothing drafts."""
     draft = kernels.shard.extras.draft
     if draft is None:
@@ -166,7 +163,7 @@ def again_s(kernels: Kernels, sequences: Table) -> Table | None:
     return np.zeros_like(sequences) + gpu_seconds(drafts.further(draft, by.shard, sequences), by)
 
 
-def joined_s(kernels: Kernels, sequences: Table) -> Table | None:
+def joined_s(kernels: Kernels, sequences: Array) -> Array | None:
     """Seconds in which GPUs with parts of one cache exchange what they found of sequences; None where caches are whole."""
     if kernels.shard.layout.cache_parts == 1:
         return None

@@ -190,7 +190,7 @@ def test_an_option_changes_the_answer_or_is_refused(command: str, name: str) -> 
         (("simulate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--concurrency", "5", "--seed", "3"), "nothing is drawn"),
         (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--users", "50", "--mode", "offline"), "nobody thinks"),
         (("estimate", *MODEL, "-g", "h100-sxm", "--isl", "9", "--osl", "1", "--rps", "5", "--itl", "9ms"), "one token"),
-        (("cost", *MODEL, "-g", "h100-sxm", *LENGTHS, "--gpus", "4", "--peak-to-mean", "3"), "without a demand"),
+        (("cost", *MODEL, "-g", "h100-sxm", *LENGTHS, "--gpus", "4", "--peak-to-mean", "3"), "--mean-rps"),
         (("sweep", *MODEL, "-g", "h100-sxm", "--isl", "9", "--vary", "osl=9", "--gpus", "4", "--percentile", "95%"), "without a demand"),
     ],
 )  # fmt: skip
