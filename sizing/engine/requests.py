@@ -50,11 +50,10 @@ class Requests:
         self.arrival.append(arrival)
         self.isl.append(isl)
         self.osl.append(osl)
-        self.admitted.append(NEVER)
-        self.first_token.append(NEVER)
-        self.finished.append(NEVER)
-        self.generated.append(0)
-        self.preemptions.append(0)
+        for times in (self.admitted, self.first_token, self.finished):
+            times.append(NEVER)
+        for counts in (self.generated, self.preemptions):
+            counts.append(0)
         return len(self.arrival) - 1
 
     def __len__(self) -> int:

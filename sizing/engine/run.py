@@ -90,9 +90,7 @@ class Record:
         slots = self.replica.watch.batch_max
         if not slots or ended <= 0:
             return 0.0
-        return (
-            max(0.0, 1 - self.run_while_waiting / (slots * self.waited)) * self.waited / ended if self.waited else 0.0
-        )
+        return max(0.0, slots * self.waited - self.run_while_waiting) / (slots * ended)
 
 
 Routing = Literal["random", "round-robin", "least-requests", "power-of-two"]

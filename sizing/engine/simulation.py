@@ -16,11 +16,11 @@ from sizing.engine.deployment import Deployment, schedulers
 from sizing.engine.requests import Arrivals, Lengths, Requests, Watch, arrival_times
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler
+from sizing.replica.points import PERCENTILES
 from sizing.specs.model import Model
 from sizing.specs.workload import LATENCIES, Limits
 
 ROUNDS = 10  # of a closed loop without a number of requests: each place is filled so often, as benchmark tools do
-QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 # A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
 # chance brings (three standard deviations of as many Poisson arrivals).
 GROWTH_SHARE = 0.02
@@ -170,8 +170,7 @@ def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: 
     rows = _drawn_rows(traffic, longest, rng) if traffic.trace is None else traffic.trace
     rows = rows[: np.searchsorted(rows[:, 0], limit_s)]
     too_long = rows[:, 1] + rows[:, 2] > longest
-    kept = rows[~too_long] if too_long.any() else rows
-    return Requests.of_rows(kept), int(too_long.sum())
+    return Requests.of_rows(rows[~too_long] if too_long.any() else rows), int(too_long.sum())
 
 
 def watched(traffic: Traffic) -> tuple[int, int] | None:
@@ -371,8 +370,8 @@ def statistics(values: NDArray[np.float64]) -> dict[str, float]:
     if values.size == 0:
         return {}
     found = {"mean": float(values.mean()), "max": float(values.max())}
-    quantiles = np.quantile(values, list(QUANTILES.values()), overwrite_input=True)
-    return {**found, **{name: float(value) for name, value in zip(QUANTILES, quantiles, strict=True)}}
+    quantiles = np.quantile(values, list(PERCENTILES.values()), overwrite_input=True)
+    return {**found, **{name: float(value) for name, value in zip(PERCENTILES, quantiles, strict=True)}}
 
 
 def _good(limits: Limits | None, measured: _MeasuredRequests) -> float:

@@ -38,7 +38,6 @@ from sizing.replica.throughput import PACKING_ROUNDS, TINY, Rates, pace_of, pref
 WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
 NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
 HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
-ROUNDING = 1e-9  # of a rate
 WEIBULL_SHAPE = (
     -0.543
 )  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
@@ -105,7 +104,7 @@ def full_slots(
         itl_s=itl_s,
         e2e_s={name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s},
         prefill_share=np.clip(1 - requests_per_s * flow.decode_steps / decoding * decode_s, 0.0, 1.0),
-        stable=requests_per_s <= throughput.highest_per_s(curves, flow, decoding) * (1 + ROUNDING),
+        stable=requests_per_s <= throughput.highest_per_s(curves, flow, decoding) * (1 + TINY),
     )
 
 

@@ -51,11 +51,6 @@ def family(model_type: object) -> Family | None:
     return Family(name, only(ConfigKeys).refused[refused] if refused else "", _pairs(facts), _pairs(defaults))
 
 
-def model_types() -> tuple[str, ...]:
-    """Every model type that is known."""
-    return tuple(_rows())
-
-
 @cache
 def _rows() -> dict[str, list[str]]:
     text = read_text(data_folder("workloads") / "models" / "_families.csv")
