@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from sizing.model import architecture
+from sizing.model import architecture, buffers
 from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
@@ -21,7 +21,7 @@ from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
-from sizing.specs.model import Heads, Model
+from sizing.specs.model import Model
 from sizing.specs.units import GIB, GIGA, MIB
 from sizing.specs.workload import Serving
 
@@ -291,22 +291,12 @@ def graph_bytes(shard: Shard) -> float:
     What kernels of attention allocate when they are captured counts among them.
     """
     settings, sizes = shard.settings, shard.settings.graph_sizes
-    usual, beside = settings.cuda_graphs.gib * GIB, _workspace_bytes(shard)
+    usual, beside = settings.cuda_graphs.gib * GIB, buffers.workspace_bytes(shard)
     if sizes is None or sizes.per_sequence is None:
         return usual + beside
     most = sizes.per_sequence * settings.max_num_seqs * shard.extras.verified
     share = sizes.count(min(most, sizes.most, settings.max_num_batched_tokens)) / sizes.count(sizes.most)
     return usual * share + beside
-
-
-def _workspace_bytes(shard: Shard) -> float:
-    """Bytes of the workspace of attention kernels on one GPU, by the widest queries of a layer."""
-    rule = shard.settings.attention_workspace
-    widths = [kind.mixer.q_heads * kind.mixer.head_dim for kind in shard.model.kinds if isinstance(kind.mixer, Heads)]
-    if rule is None or (rule.caches and shard.plan.kv_format not in rule.caches) or shard.model.pooled:
-        return 0.0
-    values = shard.settings.max_num_batched_tokens * max(widths, default=0) / shard.layout.tp
-    return max(rule.mib * MIB, rule.per_query_value_bytes * values)
 
 
 class Needs(NamedTuple):
@@ -379,7 +369,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
     weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
     activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
-    non_torch = settings.non_torch_gib * GIB
+    non_torch = settings.non_torch_gib * GIB + buffers.exchange_bytes(shard)
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
     budget, pool = pool_bytes(shard, gpu, weights=weights, activation=activation, non_torch=non_torch, graphs=graphs)
     # Whatever the fraction says, all of it together never exceeds the card. SGLang sizes its pool without a profile run, so

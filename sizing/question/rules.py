@@ -69,7 +69,7 @@ RULES = (
     Rule("a roofline", SPARING, ALL_NEW, "--prefill N: the tokens of a prompt that are computed", together=True),
     Rule("a roofline", ("enforce_eager",), "changes launches by the host, and a roof has none", "llmsize step, estimate"),
     Rule("a step", ("max_model_len",), "bounds sequences, and a step is timed at the context that is given", "--context, --prior"),
-    Rule("a memory", ("all2all_backend", "expert_imbalance", "kv_offload", "offload_backend"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
+    Rule("a memory", ("expert_imbalance", "kv_offload", "offload_backend"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
     Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
     # what a demand leaves without effect
     Rule("offline work", ("ttft", "itl", "e2e"), "has no meaning for offline work, which has no limits on latency", "another --mode"),

@@ -73,6 +73,14 @@ class AttentionWorkspace(Spec):
     caches: tuple[Text, ...] = ()
 
 
+class ExchangeBuffers(Spec):
+    """Memory of a GPU for ways to experts: MiB of either, and messages of so many tokens a rank for the low-latency one."""
+
+    high_throughput_mib: NonNegative
+    low_latency_mib: NonNegative
+    low_latency_tokens: PositiveInt
+
+
 class ForwardActivation(Spec):
     """Peak of one forward pass, in bytes a token: per_hidden * hidden + the largest of the layers' buffers.
 
@@ -333,6 +341,7 @@ class EngineSettings(Spec):
     graphs_in_budget: Flag
     cuda_graphs: GraphMemory
     attention_workspace: AttentionWorkspace | None = None
+    exchange_buffers: ExchangeBuffers | None = None
     sampler_bytes_per_logit: NonNegative
     forward_activation: ForwardActivation
     non_torch_gib: NonNegative

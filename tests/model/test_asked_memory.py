@@ -105,6 +105,23 @@ def test_flashinfer_keeps_a_workspace_beside_the_graphs(engine: str, options: di
     assert memory.graph_bytes(shard) - memory.graph_bytes(without) == pytest.approx(mib * MIB)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "backend", "size"),
+    [
+        (8, "allgather", 0),
+        (8, "high_throughput", 1024 * MIB),
+        (16, "high_throughput", 2048 * MIB),  # by NVLink, and over the network
+        # 256 experts, 256 tokens of 7,168 values in 16 bit and 56 scales of 4 bytes: to send, to receive, and both twice.
+        (8, "low_latency", 1024 * MIB + 4 * 256 * 256 * (2 * 7168 + 56 * 4)),
+    ],
+)
+def test_ways_to_experts_keep_buffers(gpus: int, backend: str, size: int) -> None:
+    """https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/distributed/device_communicators/all2all.py"""
+    asked = {"model": "deepseek-r1", "gpu": "h200-sxm", "dp": gpus, "ep": gpus}
+    plain, used = (deployed(**asked, all2all_backend=way).memory for way in ("allgather", backend))
+    assert (used.non_torch_gib - plain.non_torch_gib) * GIB == pytest.approx(size)
+
+
 def test_fewer_sequences_capture_fewer_graphs() -> None:
     """A 27B over two RTX 5090 with 16 sequences logs 0.13 GiB. https://github.com/noonghunna/club-3090/issues/1087"""
     few = deployed(model="qwen3.6-27b", gpu="rtx-5090", tp=2, precision="fp8", engine="vllm:0.24.0", max_num_seqs=16)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
 from sizing.catalog.config.families import UNKNOWN_TYPE, completed, is_known, left_to_defaults, report_unread
-from sizing.catalog.config.fields import Fields, report_misspelt, shown, spelled
+from sizing.catalog.config.fields import WRAPPERS, Fields, report_misspelt, shown, spelled
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import InputError
@@ -219,6 +219,8 @@ def read_vision(fields: Fields) -> Tower:
     """
     vision, profiled = fields.section(SECTION), fields.optional_integer(PROFILED_FRAMES)
     if vision is None:
+        if fields.stated(*WRAPPERS) and fields.section(SOUND) is None:
+            fields.note("no tower for images or sound is stated; one that the checkpoint has comes on top")
         return Tower()
     hidden = vision.optional_integer("VISION_HIDDEN", least=1)
     depth = vision.optional_integer("VISION_LAYERS", least=1)

@@ -1,0 +1,42 @@
+"""What kernels keep on one GPU beside weights, activation and cache: workspace of attention, buffers of ways to experts."""
+
+from __future__ import annotations
+
+from sizing.model import architecture
+from sizing.model.architecture import Shard
+from sizing.model.operations import dispatches
+from sizing.specs.model import Heads, MoeMlp
+from sizing.specs.units import MIB
+
+VALUE_BYTES = 2  # of a token that is sent to an expert, and back
+HEADER_BYTES = 16
+SCALED_VALUES, SCALE_BYTES = 128, 4
+SEND_AND_RECEIVE, EVEN_AND_ODD = 2, 2
+
+
+def workspace_bytes(shard: Shard) -> float:
+    """Bytes of the workspace of attention kernels on one GPU, by the widest queries of a layer."""
+    rule = shard.settings.attention_workspace
+    widths = [kind.mixer.q_heads * kind.mixer.head_dim for kind in shard.model.kinds if isinstance(kind.mixer, Heads)]
+    if rule is None or (rule.caches and shard.plan.kv_format not in rule.caches) or shard.model.pooled:
+        return 0.0
+    values = shard.settings.max_num_batched_tokens * max(widths, default=0) / shard.layout.tp
+    return max(rule.mib * MIB, rule.per_query_value_bytes * values)
+
+
+def exchange_bytes(shard: Shard) -> float:
+    """Bytes of the buffers through which one GPU's tokens reach experts on others; 0 where all tokens are gathered.
+
+    With low latency every expert has room for a message of every token of a rank, to send and to receive, twice.
+    Source: DeepEP, csrc/config.hpp (LowLatencyLayout), of which a message has a header, or scales, and values in 16 bit.
+    """
+    rule, settings, model = shard.settings.exchange_buffers, shard.settings, shard.model
+    if rule is None or not architecture.is_moe(model) or not dispatches(shard.layout, settings):
+        return 0.0
+    if settings.all2all_backend == "high_throughput":
+        return rule.high_throughput_mib * MIB
+    experts = max(mlp.slots for kind in model.kinds for mlp in kind.mlps if isinstance(mlp, MoeMlp))
+    scales = SCALE_BYTES * model.hidden_size / SCALED_VALUES
+    message = VALUE_BYTES * model.hidden_size + max(HEADER_BYTES, scales)
+    sent = SEND_AND_RECEIVE * EVEN_AND_ODD * experts * rule.low_latency_tokens * message
+    return rule.low_latency_mib * MIB + sent
