@@ -342,7 +342,8 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
             continue
         size = Answer((pool,))
         if simulates:
-            size = simulated(size, question)
+            # Of people and requests in flight the rate would follow from the demand.
+            size = simulated(size, question.with_(population=None, requests_per_s=rate))
         if size.run is None or size.run.stable:
             found.append((share, size))
     found.sort(key=lambda entry: entry[1].requests_per_s / entry[1].pool.count)

@@ -207,7 +207,9 @@ def load_model(text: str) -> FoundModel:
     known = entries(SHELF)
     hits = candidates(text, known, SHELF, only(NameRules))
     if hits:
-        return _from_profile(text, chosen(text, hits, known, SHELF))
+        entry = chosen(text, hits, known, SHELF)
+        begun = _begun(parts.unquantised, entry)
+        return _from_profile(text, entry) if begun is None else _from_checkpoint(text, begun)
     if is_file(path / CONFIG_FILE):
         return _from_path(path)
     fault = unknown(text, known, SHELF)
@@ -417,11 +419,26 @@ def published(name: str, *, like: bool = False) -> Checkpoint | None:
         row = _by_name().get(hyphenated(f"{renamed[organisation]}/{last}"))
     if row is None and (like or "/" not in name):
         row = _by_last_part().get(last)
-    if row is None:
-        return None
+    return None if row is None else _checkpoint(row)
+
+
+def _checkpoint(row: Mapping[str, str]) -> Checkpoint:
     return Checkpoint.model_validate(
         {key: value.split() if key == "kept" else value for key, value in row.items() if value}
     )
+
+
+def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
+    """The checkpoint of a profile whose name begins so, as `qwen3-coder-30b`; None where the profile's own does, or several do.
+
+    Of one checkpoint in several formats it is the one that is not quantised.
+    """
+    key = SHELF.key(without_organisation(name))
+    if any(SHELF.key(without_organisation(own)).startswith(key) for own in (profile.id, profile.name)):
+        return None
+    rows = [row for last, row in _by_last_part().items() if not row["stored"] and SHELF.key(last).startswith(key)]
+    alike = {(row["profile"], row["positions"]) for row in rows} if rows else set()
+    return _checkpoint(rows[0]) if len(alike) == 1 and rows[0]["profile"] == profile.id else None
 
 
 def names() -> tuple[str, ...]:

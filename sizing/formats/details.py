@@ -116,6 +116,11 @@ def _words(name: str) -> str:
     return " ".join("/".join(TERMS.get(word, word) for word in part.split("/")) for part in parts)
 
 
+def _value_named(name: str, value: str) -> str:
+    """Write a text; where it is the name of something and no sentence, as people do."""
+    return _words(value) if name in NAMED and " " not in value else value
+
+
 def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     """Yield plain values on one line, and a line for each record in them, labelled with its path."""
     fields = {name: found[0] if len(found := _records(value)) == 1 else value for name, value in fields.items()}
@@ -137,7 +142,7 @@ def _said(name: str, value: object, label: str) -> str:
     if isinstance(value, (tuple, list)):
         return f"{_words(name)} {', '.join(map(str, value))}"
     if isinstance(value, str):
-        return f"{_words(name)} {_words(value) if name in NAMED else value}"
+        return f"{_words(name)} {_value_named(name, value)}"
     if not isinstance(value, (int, float)):
         return f"{_words(name)} {value}"
     if name.startswith(USD):
@@ -191,8 +196,8 @@ def _tables_in(record: object, title: str) -> Iterator[Table]:
 
 
 def _cell(name: str, value: object) -> str:
-    if name in NAMED and isinstance(value, str):
-        return _words(value)
+    if isinstance(value, str):
+        return _value_named(name, value)
     if value is None or isinstance(value, bool):
         return NOTHING if value is None else "yes" if value else "no"
     if isinstance(value, (tuple, list)):

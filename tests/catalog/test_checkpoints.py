@@ -83,6 +83,14 @@ def test_latents_kept_in_16_bit_are_a_share_of_attention() -> None:
     assert one.share == pytest.approx(kept / (kept + 16384 * 7168))
 
 
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [("qwen3-coder-30b", 262144), ("Qwen3-Coder-30B-A3B-fp8", 262144), ("qwen3-30b", 40960)],
+)
+def test_the_beginning_of_a_name_means_the_checkpoint_and_not_its_family(name: str, positions: int) -> None:
+    assert load_model(name).spec.max_position == positions
+
+
 def test_a_sibling_says_whose_facts_it_has() -> None:
     found = load_model("someone/Qwen3-4B-Instruct-2507-AWQ")
     assert found.spec.name == "someone/Qwen3-4B-Instruct-2507-AWQ as Qwen/Qwen3-4B-Instruct-2507"
