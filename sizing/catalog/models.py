@@ -436,9 +436,10 @@ def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
     key = SHELF.key(without_organisation(name))
     if any(SHELF.key(without_organisation(own)).startswith(key) for own in (profile.id, profile.name)):
         return None
-    rows = [row for last, row in _by_last_part().items() if not row["stored"] and SHELF.key(last).startswith(key)]
-    alike = {(row["profile"], row["positions"]) for row in rows} if rows else set()
-    return _checkpoint(rows[0]) if len(alike) == 1 and rows[0]["profile"] == profile.id else None
+    begun = [_checkpoint(row) for last, row in _by_last_part().items() if SHELF.key(last).startswith(key)]
+    plain = [checkpoint for checkpoint in begun if not checkpoint.stored]
+    alike = {(checkpoint.profile, checkpoint.positions) for checkpoint in plain}
+    return plain[0] if len(alike) == 1 and plain[0].profile == profile.id else None
 
 
 def names() -> tuple[str, ...]:
