@@ -200,6 +200,7 @@ LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to 
 STABLE_UTILISATION = 0.8  # suggested in place of one set lower
 TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
+LARGER_BUDGET = "a larger budget of GPUs"
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 
 
@@ -400,7 +401,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
         routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
         yield "--prefix-routing affinity", routed
     if request.rules.gpu_budget is not None and request.target.amount is not None:
-        yield "a larger budget of GPUs", request.with_(gpu_budget=None)
+        yield LARGER_BUDGET, request.with_(gpu_budget=None)
     elif request.rules.gpu_budget is not None:
         yield from ((f"--gpus {more}", request.with_(gpu_budget=more)) for more in _next_budget(outcome))
 

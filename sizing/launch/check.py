@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.answers.check import Held, held
+from sizing.answers.counts import sure
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
@@ -23,6 +24,7 @@ from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
+from sizing.specs.bands import Confidence
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
@@ -415,7 +417,19 @@ def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
     if found.utilisation is not None and found.answer is not None and policy.confidence is not None:
         chance = _chance(found)
         words = f"{percent(chance)} of published runs like it keep the limits, asked {percent(policy.confidence)}"
+        words += "" if chance >= policy.confidence else _surely_needs(found.answer, found.question, policy.confidence)
         yield _finding(part, "confidence", chance >= policy.confidence, words, "replicas")
+
+
+def _surely_needs(answer: Answer, question: Question, share: float) -> str:
+    """Write how many replicas of the layout keep the limits in a share of the published runs like it, where any number does."""
+    runs = load_data().runs
+    if runs is None or answer.separate:
+        return ""
+    gpus = sure(answer, question.with_(confidence=Confidence(share, runs)), runs).gpus
+    if gpus is None:
+        return ""
+    return f": {plural(gpus // answer.pool.replica.layout.gpus, 'replica')} ({gpus} GPUs) of this layout would do"
 
 
 def _chance(found: Held) -> float:

@@ -48,10 +48,11 @@ if TYPE_CHECKING:  # what sizes pools, or replays a trace, is loaded where they 
 
 
 NEXT = f"{DERIVED}; llmsize report: a page"
-UNMET, NO_ROOM = (
-    "Infeasible: no layout meets the demand within the limits",
-    "Infeasible: no layout has room for the model",
-)
+INFEASIBLE = "Infeasible: no layout meets the demand within the limits"
+INFEASIBLE_BY = {  # the limit that the nearest layout misses
+    "memory": "Infeasible: no layout has room for the model",
+    "gpu_budget": "Infeasible: the demand takes more GPUs than the budget",
+}
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
@@ -313,7 +314,7 @@ def answer(record: Estimate) -> Facts:
     if not (d and load and cost):
         return Facts(
             (screen.verdict(_shortfall(record.limiting), good=False),),
-            NO_ROOM if record.limiting.limit == "memory" else UNMET,
+            INFEASIBLE_BY.get(record.limiting.limit, INFEASIBLE),
         )
     several = len(record.inputs["gpus_considered"])
     first = f", the {screen.OBJECTIVES[record.inputs['objective']]} of {several} GPU types" if several > 1 else ""

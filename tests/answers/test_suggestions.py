@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from sizing import ask, estimate
+from sizing.answers.estimate import LARGER_BUDGET
+from sizing.report.parts.limiting import unmet
 
 ASKED: dict[str, dict[str, Any]] = {
     "too tight": {"model": "llama-3.1-70b", "gpu": "l40s", "isl": 1000, "osl": 200, "rps": 4, "itl": "12ms"},
@@ -44,3 +46,10 @@ def test_what_would_help_does(case: str) -> None:
         again = estimate(ask(**changed(asked, suggestion.change)), relaxed=False).answer
         assert again is not None, suggestion
         assert again.gpus <= suggestion.gpus, suggestion
+
+
+def test_a_budget_that_is_too_small_names_the_size_that_is_suggested() -> None:
+    asked = {"model": "deepseek-r1", "gpu": "h200-sxm", "gpus": 16, "isl": 4000, "osl": 1000, "rps": 60}
+    outcome = estimate(ask(**asked), simulated=False)
+    (larger,) = (change for change in outcome.suggestions if change.change == LARGER_BUDGET)
+    assert f"takes {larger.gpus} x {larger.gpu} ({larger.layout})" in unmet(outcome).detail

@@ -70,6 +70,18 @@ def test_the_acceptance_lines(manifest: str, capsys: pytest.CaptureFixture[str])
     assert said is not None and int(said[2]) == 2 * int(said[1]) > 100
 
 
+def test_the_replicas_that_are_named_for_a_confidence_keep_it(
+    manifest: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", manifest, *CHAT, "--confidence", "90%"]) == 1
+    said = re.search(r"asked 90 %: (\d+) replicas", " ".join(capsys.readouterr().out.split()))
+    assert said is not None
+    text = Path(manifest).read_text(encoding="utf-8")
+    enough = Path(manifest).with_name("enough.yaml")
+    enough.write_text(text.replace("replicas: 4", f"replicas: {said[1]}"), encoding="utf-8")
+    assert run(["check", str(enough), *CHAT, "--confidence", "90%"]) == 0
+
+
 def test_its_cost_is_that_of_the_estimate(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", manifest, *CHAT, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["deployments"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
-from sizing.answers.estimate import MOST_RELAXED, nearest_miss
+from sizing.answers.estimate import LARGER_BUDGET, MOST_RELAXED, nearest_miss
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.replica.capacity import bounded
@@ -124,10 +124,11 @@ def _unmet(outcome: Outcome) -> Limiting:
         detail = _unconfirmed(best, outcome.question, outcome.tries)
         return Limiting("simulation", detail=detail, suggestions=words)
     if best is not None and budget is not None:
+        size, like = _without_budget(outcome, best)
         detail = (
-            f"the demand takes {best.gpus} x {best.pool.replica.gpu_type.name} ({best.pool.replica.layout}), "
-            f"{best.gpus - budget} more than the budget of {budget}{_for_runs(best, outcome.question)}"
-            f"{_served_within(best, outcome.question)}"
+            f"the demand takes {size.gpus} x {size.gpu} ({size.layout}), "
+            f"{size.gpus - budget} more than the budget of {budget}{_for_runs(like, outcome.question)}"
+            f"{_served_within(like, outcome.question)}"
         )
         return Limiting("gpu_budget", detail=detail, suggestions=words)
     miss = nearest_miss(outcome)
@@ -141,6 +142,21 @@ def _unmet(outcome: Outcome) -> Limiting:
     limit_ms = limit.seconds / MILLI
     value_ms = limit_ms * (1 + miss.shortfall)
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms)
+
+
+def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:
+    """The size that a larger budget is suggested to have, and the closed form's answer of its layout; without one the best."""
+    for size in outcome.suggestions:
+        if size.change == LARGER_BUDGET:
+            like = (each for each in outcome.answers if _is_of(each, size))
+            return size, next(like, best)
+    replica = best.pool.replica
+    return Suggestion(LARGER_BUDGET, best.gpus, replica.gpu_type.name, str(replica.layout)), best
+
+
+def _is_of(answer: Answer, size: Suggestion) -> bool:
+    replica = answer.pool.replica
+    return (replica.gpu_type.name, str(replica.layout)) == (size.gpu, size.layout)
 
 
 def _served_within(best: Answer, question: Question) -> str:
