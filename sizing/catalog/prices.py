@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,30 +89,44 @@ def source_of(price: Price) -> str:
     return f"{price.provider} {price.sku} {price.kind}, {price.date} ({price.source})"
 
 
-def typical_offer(gpu: Gpu) -> Price | None:
-    """The median on-demand offer of a profile, the lower of two in the middle; None without any.
+def providers_offers(gpu: Gpu) -> tuple[Price, ...]:
+    """What each provider asks on demand, by price: its median offer, as instances of several sizes differ in price.
 
-    Rentals by contract and owners' cost are other kinds, and mixing them would compare unlike things.
+    A provider counts once, however many products it lists. Rentals by contract and owners' cost are other kinds, and
+    mixing them would compare unlike things.
     """
-    found = sorted(offers(gpu, kind=ON_DEMAND), key=usd_per_gpu_hour)
-    return found[(len(found) - 1) // 2] if found else None
+    by_provider: dict[str, list[Price]] = {}
+    for offer in offers(gpu, kind=ON_DEMAND):
+        by_provider.setdefault(offer.provider, []).append(offer)
+    return tuple(sorted(map(_median, by_provider.values()), key=usd_per_gpu_hour))
+
+
+def _median(found: Sequence[Price]) -> Price:
+    """The median offer, the lower of two in the middle."""
+    return sorted(found, key=usd_per_gpu_hour)[(len(found) - 1) // 2]
+
+
+def typical_offer(gpu: Gpu) -> Price | None:
+    """The median of what providers ask on demand; None without any."""
+    found = providers_offers(gpu)
+    return _median(found) if found else None
+
+
+def among(gpu: Gpu) -> str:
+    """Write which of the providers' offers the typical one is."""
+    count = len(providers_offers(gpu))
+    return f"median of {count} providers" if count > 1 else "the only provider known"
 
 
 def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
-    """($ per GPU-hour, source) of the typical offer, with the number of offers; (None, None) without one."""
+    """($ per GPU-hour, source) of the typical offer, with the number of providers; (None, None) without one."""
     chosen = typical_offer(gpu)
     if chosen is None:
         return None, None
-    values = [usd_per_gpu_hour(offer) for offer in offers(gpu, kind=ON_DEMAND)]
-    lowest, highest = min(values), max(values)
-    among = (
-        f"median of {len(values)} offers from ${lowest:g} to ${highest:g}"
-        if len(values) > 1
-        else "the only offer known"
-    )
-    return usd_per_gpu_hour(
-        chosen
-    ), f"{chosen.provider} {chosen.sku} on demand, {chosen.date}; {among} ({chosen.source})"
+    values = [usd_per_gpu_hour(offer) for offer in providers_offers(gpu)]
+    span = f" from ${min(values):g} to ${max(values):g}" if len(values) > 1 else ""
+    what = f"{chosen.provider} {chosen.sku} on demand, {chosen.date}"
+    return usd_per_gpu_hour(chosen), f"{what}; {among(gpu)}{span} ({chosen.source})"
 
 
 def _same(one: str, other: str) -> bool:

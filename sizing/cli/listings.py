@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from sizing.report.listings import Listing
+    from sizing.specs.gpu import Price
 
 Name = Annotated[str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")]
 AsYaml = Annotated[bool, typer.Option("--yaml", help="The file of one entry, to be pasted and edited.")]
@@ -158,6 +159,9 @@ PRICE_COLUMNS = (
 )  # fmt: skip
 
 
+TAKEN = "taken in answers"
+
+
 def prices(
     name: Annotated[
         str | None, typer.Argument(help="A GPU type, a provider, or part of a model's name; all are listed without it.")
@@ -166,20 +170,23 @@ def prices(
 ) -> None:
     """List the prices known, of GPU-hours and of APIs.
 
-    Each has its date and how sure it is; an API's prices are of a million tokens.
+    Each has its date and how sure it is; an API's prices are of a million tokens. What answers take for a GPU type, unless
+    told otherwise, is the median of its providers on demand, each by its own median (the lower of two in the middle).
     """
     from sizing.catalog import profiles
-    from sizing.catalog.prices import api_offers, offers
+    from sizing.catalog.prices import among, api_offers, offers, typical_offer
     from sizing.catalog.shelf import hyphenated
     from sizing.report.listings import Listing
     from sizing.specs.errors import InputError
 
     rows: list[tuple[Any, ...]] = []
     for id_ in profiles.GPUS.ids:
-        rows += [
-            (id_, o.provider, o.sku, o.kind, o.usd_per_gpu_hour, None, None, o.date, o.confidence, o.source)
-            for o in offers(profiles.load_gpu(id_).spec)
-        ]
+        gpu = profiles.load_gpu(id_).spec
+        listed: list[tuple[str, str, str, Price]] = [(o.provider, o.sku, o.kind, o) for o in offers(gpu)]
+        chosen = typical_offer(gpu)
+        if chosen is not None:
+            listed.append((among(gpu), f"{chosen.provider} {chosen.sku}", TAKEN, chosen))
+        rows += [(id_, *words, o.usd_per_gpu_hour, None, None, o.date, o.confidence, o.source) for *words, o in listed]
     for offer in api_offers():
         of = offer.model
         priced = (None, of.input, of.output, offer.date, of.confidence, offer.source)

@@ -64,6 +64,7 @@ SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 # Kinds of demand that state the peak; the others state the mean, from which the peak follows.
 OF_PEAK = ("requests_per_s", "sessions")
 AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
+MEAN = "mean_requests_per_s"  # around the clock
 OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # that are active in a window, whether it is stated or not
 OF_YEAR = ("calls_per_year", "documents_per_year")
 ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"
@@ -174,13 +175,27 @@ class Demanded:
         return tuple(_with_chance(part * self.busy_per_s, share) for part in self.shares)
 
 
-def habits(demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None) -> Habits:
-    """The habits of users: from the workload, else from the profile `shape`, else from the defaults.
+def comes_of_users(demand: Demand | None, planning: Planning, *, offline: bool = False) -> bool:
+    """Whether a demand comes in the hours of users, with their peak, where nothing states these.
 
-    The default window of hours, and the default peak in it, are those of users: what is counted over a year or stated as
-    a mean comes at any hour, and says its peak itself.
+    Calls and documents of a year come at any hour, and say their peak themselves. Of a mean rate offline work takes no
+    more, as it may wait; and a percentile that is stated alone says by chance how far the peak is above the mean.
     """
-    by_users = demand is None or demand.kind in OF_USERS
+    if demand is not None and demand.kind == MEAN:
+        return not offline and (says_shape(planning) or planning.poisson_percentile is None)
+    return demand is None or demand.kind in OF_USERS
+
+
+def habits(
+    demand: Demand | None,
+    planning: Planning,
+    defaults: Defaults,
+    shape: Shape | None = None,
+    *,
+    offline: bool = False,
+) -> Habits:
+    """The habits of users: from the workload, else from the profile `shape`, else from the defaults."""
+    by_users = comes_of_users(demand, planning, offline=offline)
     hours = planning.active_hours or (defaults.active_hours if by_users else HOURS_PER_DAY)
     peak = planning.peak_to_mean or (defaults.peak_to_mean if by_users else 1.0)
     if shape is not None:
@@ -206,7 +221,7 @@ def resolve(
     a peak that they already have.
     """
     _check(demand, planning, offline=offline)
-    user = habits(demand, planning, defaults, shape)
+    user = habits(demand, planning, defaults, shape, offline=offline)
     if arrivals is not None:
         user = user._replace(active_hours=HOURS_PER_DAY, peak_to_mean=arrivals.busiest_per_s / arrivals.mean_per_s)
     if demand.kind in AT_ONCE:
@@ -269,7 +284,7 @@ def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:
         message = "has no meaning for offline work, where nobody thinks about an answer"
         raise InputError(message, field="demand.concurrent_users", allowed="another mode, or a rate")
     unsaid = not shaped and planning.poisson_percentile is None and not offline
-    if kind in (*OF_YEAR, "mean_requests_per_s") and unsaid:
+    if kind in OF_YEAR and unsaid:
         message = (
             "nothing says how far the peak is above this mean; a size for the mean would be overloaded half of the time"
         )

@@ -24,7 +24,7 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
@@ -44,7 +44,18 @@ from sizing.report.parts.question import (
     limits_in_words,
     replica_lines,
 )
-from sizing.report.parts.screen import OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.report.parts.screen import (
+    DIM,
+    OBJECTIVES,
+    SINGLE,
+    dollars,
+    few,
+    following,
+    kept,
+    of_providers,
+    rests_on,
+    verdict,
+)
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import Objective
@@ -406,6 +417,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=6) for line in replica_lines(record.inputs)),
             *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures, "candidate", 1)),
+            *_prices(served[:MOST_SHOWN]),
             *rests_on(record.assumptions),
             following(*_helped(record)),
         )
@@ -456,6 +468,17 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
         yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
+
+
+def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:
+    """Yield the price of each GPU type, where several have one; a price that all share is among the assumptions."""
+    each = {
+        c.gpu: f"{money(c.usd_per_hour / c.gpus)} {c.gpu}{of_providers(c.price_source or '')}"
+        for c in served
+        if c.usd_per_hour is not None and c.gpus and c.gpu_id is not None
+    }
+    if len(each) > 1:
+        yield Line(", ".join(each.values()), "$/GPU-hour", DIM)
 
 
 def _failure(c: CompareCandidate) -> str:

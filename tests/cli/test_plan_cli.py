@@ -535,13 +535,3 @@ def test_a_confidence_sizes_a_plan_as_it_sizes_an_estimate(capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["gpus"] == estimated
     assert run(["plan", *asked, "--uncertain"]) == 2
     assert "one of them" in capsys.readouterr().err
-
-
-def test_a_mean_that_an_option_states_is_blamed_on_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "w.yaml"
-    path.write_text("model: llama-3.1-8b\ntokens: {isl: 100, osl: 10}\ndemand: {requests_per_s: 1}\n", encoding="utf-8")
-    assert run(["estimate", str(path), "-g", "h100-sxm", "--mean-rps", "1"]) == 2
-    found = capsys.readouterr().err
-    assert "--mean-rps: nothing says" in found and "w.yaml" not in found

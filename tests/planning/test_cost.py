@@ -393,6 +393,16 @@ def test_prices_by_provider_and_kind() -> None:
     assert {price.kind for price in prices.offers(gpu)}.isdisjoint({"purchase"})
 
 
+def test_a_provider_counts_once_however_many_products_it_lists() -> None:
+    """Seven providers ask 2.69, 3.85, 3.99 (the lower of two), 6.155, 6.88 (twice), 11.06 (twice) and 12.29 for an H100."""
+    gpu = h100()[1]
+    found = [(offer.provider, offer.usd_per_gpu_hour) for offer in prices.providers_offers(gpu)]
+    assert [usd for _, usd in found] == [2.69, 3.85, 3.99, 6.155, 6.88, 11.061, 12.29]
+    assert len({provider for provider, _ in found}) == len(found) < len(prices.offers(gpu, kind="on-demand"))
+    usd, source = prices.typical_price(gpu)
+    assert usd == 6.155 and source is not None and "median of 7 providers from $2.69 to $12.29" in source
+
+
 @pytest.mark.parametrize(
     ("provider", "kind", "told"),
     [("awz", "on-demand", "did you mean AWS?"), ("aws", "on-demnd", "did you mean on-demand?")],

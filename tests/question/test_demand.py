@@ -123,7 +123,23 @@ def test_a_mean_grows_by_chance() -> None:
     """The course's 200 requests/s on average: 224 in 95 of 100 seconds at most."""
     assert resolved({"mean_requests_per_s": 200.0}, poisson_percentile="95%").peak_per_s == 224
     assert resolved({"requests_per_s": 200.0}, poisson_percentile="p95").peak_per_s == 224
-    assert resolved({"mean_requests_per_s": 100.0}, peak_to_mean=2.0, poisson_percentile=0.95).peak_per_s == 224
+    double = resolved({"mean_requests_per_s": 100.0}, peak_to_mean=2.0, active_hours=24, poisson_percentile=0.95)
+    assert double.peak_per_s == 224
+
+
+def test_a_mean_peaks_as_the_users_do_that_bring_it() -> None:
+    """2,000,000 users with a request a day are 23.148 requests/s around the clock, 69.4 in eight hours, 138.9 at their peak."""
+    for stated in ({}, {"peak_to_mean": 2.0}, {"active_hours": 12}, {"profile": "office"}):
+        by_users = resolved({"daily_active_users": 2e6}, requests_per_user_per_day=1, **stated)
+        by_rate = resolved({"mean_requests_per_s": 2e6 / 86_400}, **stated)
+        assert by_rate.peak_per_s == pytest.approx(by_users.peak_per_s)
+        assert by_rate.mean_per_s == pytest.approx(by_users.mean_per_s)
+    assert resolved({"mean_requests_per_s": 2e6 / 86_400}).peak_per_s == pytest.approx(138.889, abs=5e-4)
+
+
+def test_offline_work_takes_its_mean() -> None:
+    """Nobody waits for it, so the night serves what the day brings."""
+    assert resolved({"mean_requests_per_s": 5.0}, "offline").peak_per_s == 5.0
 
 
 def test_the_steps_lead_from_what_is_stated_to_the_peak() -> None:
@@ -232,7 +248,6 @@ FAULTS = {
     "demand: {calls_per_year: {calls: 100, minutes: 3}}": "state requests_per_call, or minutes and requests_per_minute",
     "demand: {calls_per_year: {calls: 100}}": "state requests_per_call, or minutes and requests_per_minute",
     "demand: {calls_per_year: {calls: 1e8, requests_per_call: 1}}": "nothing says how far the peak is above this mean",
-    "demand: {mean_requests_per_s: 5}": "nothing says how far the peak is above this mean",
     "demand: {sessions: {concurrent_users: 5, requests_per_session: 1, session_length: 10}}": "a duration with its unit",
     "demand: {trace: nowhere.csv}": "nowhere.csv: not found",
     "demand: {requests_per_s: 5, trace: t.csv}": "state exactly one of",

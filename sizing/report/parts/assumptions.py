@@ -10,7 +10,7 @@ from sizing.model import settings
 from sizing.model.architecture import is_moe
 from sizing.model.extras import Cached
 from sizing.model.operations import Operation, dispatches
-from sizing.question.demand import OF_USERS
+from sizing.question.demand import comes_of_users
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of
@@ -323,7 +323,7 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:
     """The habits of users that may be assumed: none without users, no active hours next to a profile."""
     demand, planning = workload.demand, workload.planning
-    if demand is not None and demand.kind not in OF_USERS:
+    if not comes_of_users(demand, planning, offline=workload.mode == "offline"):
         return ()
     each = ("requests_per_user_per_day",)
     return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")

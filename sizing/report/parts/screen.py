@@ -5,6 +5,7 @@ A screen answers in at most 24 lines of 80 columns. All else that a record says 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ ASKABLE = {  # assumptions that a user could have stated, as options name them
     "peak to mean": "peak {} x mean",
     PRICE: "{} per GPU-hour",
 }
+AMONG = re.compile("median of [0-9]+ providers|the only provider known")
 BORROWED = "borrowed"
 LIKELY = 0.8  # chance that the expected count suffices, below which it is said
 NEXT = "--verbose shows the rest"
@@ -233,15 +235,21 @@ def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
 def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iterator[Line]:
     """Yield what a user could have stated, and how the inputs are known, `counted` where they are all of an answer's."""
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0]]
-    said = {a.what: ASKABLE[a.what].format(_value(a)) for a in askable}
+    said = {a.what: ASKABLE[a.what].format(_value(a)) + of_providers(a.source * (a.what == PRICE)) for a in askable}
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
     texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
-        yield Line(", ".join(texts), "Assumed", DIM, spare=4)
+        yield Line(", ".join(texts), "Assumed", DIM)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words and counted:
         yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM, spare=5)
+
+
+def of_providers(source: str) -> str:
+    """Write which of the prices known a price is, which stands in its source."""
+    found = AMONG.search(source)
+    return f" ({found[0]})" if found else ""
 
 
 def _value(a: Assumption) -> str:
