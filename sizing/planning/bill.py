@@ -18,7 +18,7 @@ from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
 from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
-from sizing.planning.offers import LOWER_BOUND, ApiPrices, CostOption, api, own, own_server, rented
+from sizing.planning.offers import ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
@@ -117,7 +117,8 @@ class Deployed(NamedTuple):
 class BreakEven(NamedTuple):
     """The load from which on `one` costs no more than `other`, with the demand's shape of a day.
 
-    `requests_per_day` is the load from which on it does at every higher load, `first_requests_per_day` the lowest load
+    `requests_per_day` is the load from which on it does at every higher load, `last_requests_per_day` the one above which it
+    never does, `first_requests_per_day` the lowest load
     at which it does. Both are 0 where it does at every load, and None where there is none, with the reason. `months` is
     the time after which the purchase and running cost of `one` are no more than the cost of `other`, at the load of the
     report; `months_reason` explains a time beyond its write-off, or none.
@@ -127,6 +128,7 @@ class BreakEven(NamedTuple):
     other: str
     requests_per_day: float | None
     first_requests_per_day: float | None
+    last_requests_per_day: float | None
     reason: str | None
     cheaper_at_this_load: str
     months: float | None
@@ -312,7 +314,7 @@ def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOpti
             if rental.source is None:
                 yield option
             else:
-                note = f"{BY_GPU}; {LOWER_BOUND}" if option.follows_load else BY_GPU
+                note = BY_GPU if option.note is None else f"{BY_GPU}; {option.note}"
                 yield option._replace(source=rental.source, note=note)
 
 
@@ -348,6 +350,7 @@ def _break_even(one: CostOption, other: CostOption) -> BreakEven:
         other=other.name,
         requests_per_day=found.stays,
         first_requests_per_day=found.first,
+        last_requests_per_day=found.last,
         reason=_reason(one, other, found),
         cheaper_at_this_load=(one if mine <= others else other).name,
         months=months,

@@ -4,6 +4,7 @@ off.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,24 +26,33 @@ Days = NDArray[np.float64]
 class CostCurve(NamedTuple):
     """Yearly cost against requests a day: units with a capacity each, and a cost per request.
 
-    Units (servers, instances) are whole and as many as the peak takes, at least one; `elastic` ones follow the load, so
-    that only what serves is paid, but never less than one. An API has no units: they cost nothing and hold any load.
+    Units (servers, instances) are whole and as many as the peak takes, at least one. Those that follow the load are as many
+    as each of its `hours` takes, given as shares of the busiest. An API has no units: they cost nothing and hold any load.
     """
 
     usd_per_unit_year: float
     requests_per_day_of_unit: float
     usd_per_request: float
-    elastic: bool = False
+    hours: tuple[float, ...] = (1.0,)
 
     @property
     def usd_per_request_at_scale(self) -> float:
         """The cost of an additional request where there are many units."""
-        return self.usd_per_unit_year / (self.requests_per_day_of_unit * DAYS_PER_YEAR) + self.usd_per_request
+        each = self.usd_per_unit_year / (self.requests_per_day_of_unit * DAYS_PER_YEAR)
+        return each * sum(self.hours) / len(self.hours) + self.usd_per_request
+
+    @property
+    def sizes(self) -> list[float]:
+        """The requests a day at which one more unit is due in some of the hours."""
+        return [self.requests_per_day_of_unit / share for share in set(self.hours) if share > 0]
 
     def units(self, requests_per_day: Days) -> Days:
-        """The units needed for `requests_per_day`."""
-        needed = requests_per_day / self.requests_per_day_of_unit
-        return np.maximum(1.0, needed if self.elastic else np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
+        """The units needed for `requests_per_day`, on average over the hours."""
+        total = np.zeros_like(requests_per_day)
+        for share, count in Counter(self.hours).items():
+            needed = requests_per_day / self.requests_per_day_of_unit * share
+            total += count * np.maximum(1.0, np.ceil(needed - 1e-9 * np.maximum(1.0, needed)))
+        return total / len(self.hours)
 
     def usd_per_year(self, requests_per_day: Days) -> Days:
         """The yearly cost at `requests_per_day`."""
@@ -61,13 +71,14 @@ Curves = Sequence[
 class Crossing(NamedTuple):
     """The loads, in requests a day, at which one way to serve (`one`) is no dearer than another.
 
-    `first` is the lowest load at which it is; `stays` the load from which it is at every higher load too; None where
-    there is none. Both are 0 where it is at every load. Whole units make the two differ: in between one or the other is
-    cheaper.
+    `first` is the lowest load at which it is; `stays` the load from which it is at every higher load too, `last` the one
+    above which it is at none; None where there is none. The first two are 0 where it is at every load. Whole units make
+    them differ: in between one or the other is cheaper.
     """
 
     first: float | None
     stays: float | None
+    last: float | None
     one_usd_per_request: float
     other_usd_per_request: float
 
@@ -99,31 +110,26 @@ def crossing(one: Curves, other: Curves) -> Crossing:
     run = np.where(before == after, 1.0, before - after)
     crosses = np.where(wins[0] == wins[1], left, left + (right - left) * before / run)
     first = _first(left, crosses, *wins)
-    stays = _stays(right, crosses, *wins) if alike or slopes[0] < slopes[1] else None
-    return Crossing(first, stays, *slopes)
+    cheaper = alike or slopes[0] < slopes[1]
+    stays = _stays(right, crosses, *wins) if cheaper else None
+    return Crossing(first, stays, None if cheaper else _last(right, crosses, *wins), *slopes)
 
 
 def _within(curves: Curves, middle: Days, at: Days) -> Days:
     """The cost at an end of each interval, with the units of its middle."""
-    costs = [curve.usd_per_year(at) if curve.elastic else curve.with_units(curve.units(middle), at) for curve in curves]
+    costs = [curve.with_units(curve.units(middle), at) for curve in curves]
     return np.asarray(np.min(costs, axis=0))
 
 
 def _edges(curves: Curves, gap_usd: float) -> Days:
     """The loads at which the result may change, up to the last change; a few steps for curves equal at scale."""
-    with_units = [curve for curve in curves if np.isfinite(curve.requests_per_day_of_unit)]
-    sizes = [curve.requests_per_day_of_unit for curve in with_units]
+    sizes = [size for curve in curves for size in curve.sizes if np.isfinite(size)]
     last = FEW_STEPS * max(sizes, default=1.0)
     if gap_usd > 0:
         last = max(max(curve.usd_per_unit_year for curve in curves) / gap_usd, *sizes, 1.0)
-    last = min(last, MOST_STEPS * min(sizes, default=last))
-    found = [np.array([0.0, last])]
-    for curve in with_units:
-        size = curve.requests_per_day_of_unit
-        found.append(size * (np.array([1.0]) if curve.elastic else np.arange(1.0, np.floor(last / size) + 1)))
-        # Loads at which this elastic cost equals the minimum cost of another alternative.
-        others = [other.usd_per_unit_year / curve.usd_per_unit_year for other in curves] if curve.elastic else []
-        found.append(size * np.array(others))
+    if sizes:
+        last = min(last, MOST_STEPS / sum(1 / size for size in sizes))
+    found = [np.array([0.0, last]), *(size * np.arange(1.0, np.floor(last / size) + 1) for size in sizes)]
     edges = np.unique(np.concatenate(found))
     return np.asarray(edges[edges <= last])
 
@@ -144,6 +150,14 @@ def _stays(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_afte
     if not wins_after[index]:
         return float(right[index]) if index < lost.size - 1 else None
     return float(crosses[index])
+
+
+def _last(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after: NDArray[np.bool_]) -> float | None:
+    won = wins_before | wins_after
+    index = int(won.size - 1 - np.argmax(won[::-1]))
+    if not won.any() or wins_after[-1]:
+        return None
+    return float(right[index] if wins_after[index] else crosses[index])
 
 
 def payback_months(upfront_usd: float, running_usd_per_year: float, other_usd_per_year: float) -> float | None:

@@ -121,7 +121,7 @@ def usage_of(size: MeasuredSize, measured: Measured, question: MeasuredQuestion,
     share = _input_share(size) if split == BY_TIME else 0.0
     return Usage(
         size.line.gpu, measured.isl, measured.osl, size.replicas, size.line.gpus or 1, per_s, load.kind, load.per_s,
-        load.sized_to_load, split, ByLoad(share, share),
+        load.sized_to_load, split, ByLoad(share, share), load.hours, load.hours_said,
     )  # fmt: skip
 
 

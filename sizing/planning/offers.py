@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.catalog.servers import CompleteServer
 from sizing.formats.words import plural
@@ -18,7 +20,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
 
 NO_UNITS = float("inf")  # an API holds any load
-LOWER_BOUND = "following the load is a lower bound: GPUs that come and go at once, paid by the second"
+FOLLOWING = "whole instances by the hour, {}; their start is not counted"
 
 
 class ApiPrices(NamedTuple):
@@ -46,7 +48,8 @@ class CostOption(NamedTuple):
     `units` whole servers or instances of `gpus_per_unit` hold the replicas; `capacity_requests_per_s` is what all GPUs paid
     for serve within the limits. $ an hour, a month and a year are at `load_requests_per_s`, the same for all ways to serve
     with one type of GPU; `load` says what that is. `utilisation_at_load` is its share of the capacity. `curves` are the
-    yearly cost against the load, in requests a day: the cheapest of them counts.
+    yearly cost against the load, in requests a day: the cheapest of them counts. `gpus` are those of the peak, `mean_gpus`
+    those paid for on average over the hours.
     """
 
     name: str
@@ -59,6 +62,7 @@ class CostOption(NamedTuple):
     units: int | None
     gpus_per_unit: int | None
     gpus: int | None
+    mean_gpus: float | None
     usd_per_gpu_hour: float | None
     capacity_requests_per_s: float
     utilisation_at_load: float | None
@@ -119,6 +123,7 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
         units=units,
         gpus_per_unit=each.gpus,
         gpus=units * each.gpus,
+        mean_gpus=units * each.gpus,
         sku=server.title,
         utilisation_at_load=busy,
         parts_usd_per_year=ServerYear(*(units * part for part in year)),
@@ -153,11 +158,13 @@ def rented(usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract:
             f"{name} rents instances of at most {max(offer.gpus for offer in found)}; whether the {usage.gpus_per_replica} "
             "GPUs of a replica are joined there is not known"
         )
-    kinds = {name: False} if usage.mean_per_s is None else {name: False, f"{name}, following the load": True}
-    return tuple(
-        _rented(usage, holding or found, title, elastic=elastic)._replace(contract=contract, note=note)
-        for title, elastic in kinds.items()
-    )
+    always = _rented(usage, holding or found, follows=False)._replace(name=name, contract=contract, note=note)
+    if usage.mean_per_s is None:
+        return (always,)
+    following = _rented(usage, holding or found, follows=True)
+    by_hour = FOLLOWING.format(usage.hours_said)
+    said = by_hour if note is None else f"{note}; {by_hour}"
+    return always, following._replace(name=f"{name}, following the load", contract=contract, note=said)
 
 
 class _Instances(NamedTuple):
@@ -168,21 +175,22 @@ class _Instances(NamedTuple):
     per_s: float
     usd: ByLoad
     curve: CostCurve
+    mean_gpus: float
 
 
-def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) -> CostOption:
+def _rented(usage: Usage, offers: Iterable[Price], *, follows: bool) -> CostOption:
     """The cost with the offer that is cheapest per year at the load."""
-    found = [_instances(usage, offer, elastic=elastic) for offer in offers]
+    found = [_instances(usage, offer, follows=follows) for offer in offers]
     best = min(found, key=lambda instances: instances.usd.at_load)
     offer, capacity_per_s = best.offer, best.units * best.per_s
     return _option(usage, "cloud", capacity_per_s, best.usd, tuple(each.curve for each in found))._replace(
-        name=name,
         provider=offer.provider,
-        follows_load=elastic,
+        follows_load=follows,
         sku=offer.sku,
         units=best.units,
         gpus_per_unit=offer.gpus,
         gpus=best.units * offer.gpus,
+        mean_gpus=best.mean_gpus,
         usd_per_gpu_hour=offer.usd_per_gpu_hour,
         utilisation_at_load=usage.busy(capacity_per_s),
         date=offer.date,
@@ -190,18 +198,17 @@ def _rented(usage: Usage, offers: Iterable[Price], name: str, *, elastic: bool) 
     )
 
 
-def _instances(usage: Usage, offer: Price, *, elastic: bool) -> _Instances:
-    """The yearly cost of a deployment on instances of one offer: of all of them, or of those that the load fills."""
+def _instances(usage: Usage, offer: Price, *, follows: bool) -> _Instances:
+    """The yearly cost of a deployment on instances of one offer: of all of them, or of those that each hour needs."""
     fit = Fit(usage.gpus_per_replica, offer.gpus)
     units = fit.nodes(usage.replicas)
     per_s = fit.replicas_together * usage.per_replica_per_s / fit.nodes_per_replica
-    unit_year = offer.gpus * usd_per_gpu_hour(offer) * demand.hours_per_year()
-    least, always = fit.nodes_per_replica * unit_year, units * unit_year
+    gpu_year = usd_per_gpu_hour(offer) * demand.hours_per_year()
+    least, always = fit.nodes_per_replica * offer.gpus * gpu_year, units * offer.gpus * gpu_year
     capacity = usage.requests_per_day_of(fit.replicas_together)
-    if elastic:
-        capacity = fit.replicas_together * usage.per_replica_per_s * SECONDS_PER_DAY
-    here = max(least, always * usage.busy(units * per_s)) if elastic else always
-    return _Instances(offer, units, per_s, usage.by_load(always, here), CostCurve(least, capacity, 0.0, elastic))
+    curve = CostCurve(least, capacity, 0.0, usage.hours if follows else (1.0,))
+    here = float(curve.usd_per_year(np.array([usage.load_per_s * SECONDS_PER_DAY]))[0]) if follows else always
+    return _Instances(offer, units, per_s, usage.by_load(always, here), curve, here / gpu_year)
 
 
 def api(usage: Usage, prices: ApiPrices) -> CostOption:
@@ -231,7 +238,7 @@ def _option(
     )
     return CostOption(
         name="", kind=kind, provider=None, contract=None, follows_load=kind == "api", gpu=usage.gpu, sku=None,
-        units=None, gpus_per_unit=None, gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
+        units=None, gpus_per_unit=None, gpus=None, mean_gpus=None, usd_per_gpu_hour=None, capacity_requests_per_s=per_s,
         utilisation_at_load=None, load=usage.load, load_requests_per_s=usage.load_per_s,
         usd_per_hour=year / demand.hours_per_year(), usd_per_month=year / MONTHS_PER_YEAR, usd_per_year=year,
         usd_per_year_by_load=usd, usd_per_1k_requests=each, usd_per_million_tokens=_by_token(usage, each),

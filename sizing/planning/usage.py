@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
@@ -11,6 +12,7 @@ from sizing.question.demand import Demanded
 from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.specs import demand
+from sizing.specs.demand import HOURS_OF_DAY
 from sizing.specs.workload import Planning
 
 LoadKind = Literal["mean_load", "stated_demand", "as_sized"]
@@ -35,7 +37,8 @@ class Usage(NamedTuple):
     `load_per_s` is the rate around the clock that a year is counted at: the mean where it is known; else the demand as
     stated, which the load does not exceed; without a demand what the replicas sized serve at most. `sized_to_load` is
     the rate sized for, headroom in it, over that. `input_shares` are the parts of a request's time that are prefill.
-    `split` divides a request's cost: `time`, or the price of an output token over that of an input token.
+    `split` divides a request's cost: `time`, or the price of an output token over that of an input token. `hours` are the
+    rates sized for in each hour, as shares of the busiest; `hours_said` says where they are from.
     """
 
     gpu: str
@@ -49,6 +52,8 @@ class Usage(NamedTuple):
     sized_to_load: float
     split: Split
     input_shares: ByLoad
+    hours: tuple[float, ...] = (1.0,)
+    hours_said: str = ""
 
     @property
     def mean_per_s(self) -> float | None:
@@ -81,16 +86,18 @@ def usage_of(best: Answer, question: Question, planning: Planning, split: Split)
     service = question.service
     return Usage(
         best.pool.replica.gpu_type.name, service.isl, service.osl, best.pool.count, best.pool.replica.layout.gpus, each,
-        load.kind, load.per_s, load.sized_to_load, split, _input_shares(best, load.per_s),
+        load.kind, load.per_s, load.sized_to_load, split, _input_shares(best, load.per_s), load.hours, load.hours_said,
     )  # fmt: skip
 
 
 class YearLoad(NamedTuple):
-    """The load that a year is counted at, and the rate sized for over it, at least 1."""
+    """The load that a year is counted at, the rate sized for over it, at least 1, and the hours of a `Usage`."""
 
     kind: LoadKind
     per_s: float
     sized_to_load: float
+    hours: tuple[float, ...] = (1.0,)
+    hours_said: str = ""
 
 
 def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
@@ -100,7 +107,18 @@ def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> Y
     assert found.busy_per_s is not None and found.peak_per_s is not None
     kind: LoadKind = "stated_demand" if found.mean_per_s is None else "mean_load"
     per_s = found.busy_per_s if found.mean_per_s is None else found.mean_per_s
-    return YearLoad(kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s))
+    rates = found.by_hour_per_s()
+    hours = tuple(rate / max(rates) for rate in rates)
+    return YearLoad(kind, per_s, max(1.0, found.peak_per_s * (1 + headroom) / per_s), hours, _hours_said(found))
+
+
+def _hours_said(found: Demanded) -> str:
+    """Write by which hours replicas follow a load."""
+    if found.shape is not None:
+        return f"by the profile {found.shape.name}"
+    active = math.ceil(found.habits.active_hours)
+    idle = f", one replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
+    return f"assumed: one of {active} active hours at the peak, the rest of the load in the others{idle}"
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:

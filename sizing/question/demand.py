@@ -167,6 +167,20 @@ class Demanded:
         mean = self.habits.mean_of(requests_per_s) if says_shape(planning) else None
         return replace(self, peak_per_s=requests_per_s, busy_per_s=requests_per_s, mean_per_s=mean)
 
+    def by_hour_per_s(self) -> tuple[float, ...]:
+        """The rate to size for in each hour of a day or a week, with the allowance for chance.
+
+        Without a profile one hour has the peak, the other active hours share what is left of their mean, and none comes
+        outside. Only whole hours are active.
+        """
+        if self.busy_per_s is None or self.shape is not None:
+            return self.rates_per_s(sized=True)
+        active, share = self.habits.active_hours, self.habits.poisson_percentile
+        others = math.ceil(active) - 1
+        left = self.busy_per_s * (active / self.habits.peak_to_mean - 1)
+        rates = (self.busy_per_s, *[max(0.0, left / others) for _ in range(others)])
+        return tuple(_with_chance(rate, share) for rate in rates) + (0.0,) * (HOURS_OF_DAY - len(rates))
+
     def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
         """The rate of each hour; with the allowance for chance if `sized`."""
         if self.busy_per_s is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -288,8 +289,8 @@ def _answer(record: CostReport) -> Iterator[Line]:
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-        bound = f" ({least.note.rpartition('; ')[2]})" if least.follows_load and least.note else ""
-        yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year{bound}")
+        how = f" ({least.note})" if least.follows_load and least.note else ""
+        yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year{how}")
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"
@@ -330,7 +331,10 @@ def _years(record: CostReport) -> Table:
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
         _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
     )
-    return Table(columns, record.options, "/options", spare=("$/h", "$/month"))
+    cheapest = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
+    notes = dict.fromkeys(o.note for o in record.options if o.follows_load and o is not cheapest and o.note)
+    texts = tuple(f"Following the load: {note}" for note in notes)
+    return Table(columns, record.options, "/options", spare=("$/h", "$/month"), notes=texts)
 
 
 def _usd(path: str, heading: str) -> Quantity:
@@ -340,6 +344,8 @@ def _usd(path: str, heading: str) -> Quantity:
 def _count(option: CostOption) -> str | None:
     if option.units is None or option.gpus_per_unit is None:
         return None
+    if option.follows_load:
+        return f"{number(option.mean_gpus)} mean"
     return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
 
 
@@ -356,13 +362,21 @@ def _when_cheaper(pair: BreakEven) -> str:
     if stays == 0:
         return f"costs no more than {other} at any load"
     if stays is not None:
-        per_s = number(stays / SECONDS_PER_DAY, DIGITS)
-        return f"costs less than {other}: from {number(stays, DIGITS)} requests a day ({per_s}/s) on"
-    first = pair.first_requests_per_day
-    if first is None:
+        return f"costs less than {other}: from {_a_day(stays)} on"
+    if pair.first_requests_per_day is None:
         return f"never costs less than {other}"
-    least = f"from {number(first, DIGITS)} requests a day on" if first else "from the smallest load on"
-    return f"costs less than {other}: {least}, except just after the load has grown into one more unit"
+    last = pair.last_requests_per_day
+    if last is None:
+        return f"costs less than {other} at some loads, more at others, as whole units fill"
+    here = "here it costs " + ("less" if pair.cheaper_at_this_load == pair.one else "more")
+    return f"costs less than {other} only at some loads, all below {_a_day(last)}; {here}"
+
+
+def _a_day(requests_per_day: float) -> str:
+    """Write a load, rounded up, so that what holds from it on, or above it, does."""
+    step = 10 ** (math.floor(math.log10(requests_per_day)) + 1 - DIGITS)
+    up = math.ceil(requests_per_day / step - 1e-9) * step
+    return f"{number(up, DIGITS)} requests a day ({number(up / SECONDS_PER_DAY, DIGITS)}/s)"
 
 
 def figure(record: CostReport) -> Figure:

@@ -303,3 +303,13 @@ def test_the_picture_is_the_same_twice(capsys: pytest.CaptureFixture[str], tmp_p
     assert text == pictures[1].read_text()
     for label in ("own (server.yaml)", "AWS, following the load", "US dollars a year", "requests a day"):
         assert label in text
+
+
+def test_what_follows_the_load_takes_the_gpu_hours_that_a_plan_does(capsys: pytest.CaptureFixture[str]) -> None:
+    question = (*SMALL, "--mean-rps", "200", "--profile", "office", "--cloud", "aws")
+    assert run(["plan", *question, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["cloud"]
+    following = next(option for option in asked(capsys, *question)["options"] if option["follows_load"])
+    assert following["mean_gpus"] == pytest.approx(planned["mean_gpus"])
+    assert following["usd_per_month"] == pytest.approx(planned["mixes"][0]["usd_per_month_all_on_demand"])
+    assert "profile office" in following["note"]

@@ -48,7 +48,9 @@ usd_per_kwh: 0
 server_power_w: 10200
 """
 # 41.6 requests/s a server of 8 replicas; the peak of 200/s takes 39 of them, 7 times the mean of 28.539/s.
-SERVED = Usage("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, ByLoad(0.5, 0.4))
+# Of the 24 hours one has the peak, the others (24 - 7) / 23 of the mean each, 0.10559 of the peak.
+HOURS = (1.0, *[(24 - 7) / 23 / 7] * 23)
+SERVED = Usage("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, ByLoad(0.5, 0.4), HOURS, "as tested")
 
 
 def h100() -> tuple[str, profiles.Gpu]:
@@ -176,10 +178,13 @@ def test_rented_instances_are_whole() -> None:
     gpu = h100()[1]
     always, following = rented(SERVED, prices.offers(gpu, "lambda"), gpu, "Lambda", "on-demand")
     assert (always.units, always.gpus_per_unit, always.usd_per_hour) == (5, 8, pytest.approx(159.60))
-    # Following the load, the mean takes 28.539/5.2 = 5.488 GPUs at 3.99 = 21.90 $/h, less than one instance of 8: 31.92;
-    # single GPUs at 4.29 take 23.54.
-    assert following.gpus_per_unit == 1
-    assert following.usd_per_hour == pytest.approx(28.539 / 5.2 * 4.29)
+    # Following the load, the peak takes 39 GPUs and each other hour 0.739 * 28.539 / 5.2 = 4.06, so 5: 6.417 on average,
+    # at 4.29 27.53 $/h. Instances of 8 are five and 23 times one, 28 in 24 hours: 37.24 $/h.
+    assert following.gpus_per_unit == 1 and following.note is not None and "as tested" in following.note
+    assert following.mean_gpus == pytest.approx((39 + 23 * 5) / 24)
+    assert following.usd_per_hour == pytest.approx((39 + 23 * 5) / 24 * 4.29)
+    (_, of_eight) = rented(SERVED, [o for o in prices.offers(gpu, "lambda") if o.gpus == 8], gpu, "Lambda", "x")
+    assert of_eight.usd_per_hour == pytest.approx((5 + 23) / 24 * 8 * 3.99)
 
 
 def test_instances_that_do_not_hold_a_replica_are_passed_over() -> None:
@@ -257,11 +262,25 @@ def test_cheaper_at_every_load() -> None:
     assert crossing((one,), (one,))[:2] == (0.0, 0.0)
 
 
-def test_an_elastic_cloud_never_costs_less_than_one_unit() -> None:
-    # 365,000 a year for one unit, which holds 1e6 a day at $1 per 1,000: dearer than the API below 500,000 a day
-    cloud = CostCurve(365_000, 1e6, 0.0, elastic=True)
-    found = crossing((cloud,), (API,))
-    assert found.first == found.stays == pytest.approx(500_000)
+def test_units_that_follow_the_load_are_whole_in_each_hour() -> None:
+    # One unit holds the peak of 1e6 a day. At 1.5e6 the busy half of the hours takes two, the other half, with a tenth of
+    # the load, one: 1.5 on average. At scale a request costs 0.55 of what it does at the peak around the clock.
+    cloud = CostCurve(365_000, 1e6, 0.0, (1.0, 0.1))
+    assert list(cloud.units(np.array([1.0, 1e6, 1.5e6, 11e6]))) == [1, 1, 1.5, (11 + 2) / 2]
+    assert cloud.usd_per_request_at_scale == pytest.approx(0.001 * 0.55)
+    assert crossing((cloud,), (API,)).first == pytest.approx(
+        500_000
+    )  # one unit costs 365,000, as 500,000 a day of the API
+
+
+def test_where_a_way_is_dearer_at_scale_the_last_load_that_it_is_cheaper_at_is_known() -> None:
+    # One server at 100,000 holds 1e6 a day; of instances at 60,000 the half of the hours takes as many as the peak, the
+    # others one. Up to 1e6 the server is dearer (60,000), up to 2e6 too (200,000 against 90,000), and so on for ever.
+    server, cloud = CostCurve(100_000, 1e6, 0.0), CostCurve(60_000, 1e6, 0.0, (1.0, 0.0))
+    assert crossing((server,), (cloud,))[:3] == (None, None, None)
+    # At 70,000 against 80,000 it is cheaper up to 1e6 (70,000) alone: two cost 140,000, one and a half 120,000.
+    found = crossing((CostCurve(70_000, 1e6, 0.0),), (CostCurve(80_000, 1e6, 0.0, (1.0, 0.0)),))
+    assert found[:3] == (0.0, None, pytest.approx(1e6))
 
 
 def test_the_cheapest_of_alternatives_counts() -> None:
@@ -272,7 +291,7 @@ def test_the_cheapest_of_alternatives_counts() -> None:
 
 
 curves = st.builds(
-    CostCurve, st.floats(1_000, 1e6), st.floats(1e3, 1e6), st.floats(0, 0.01), st.booleans()
+    CostCurve, st.floats(1_000, 1e6), st.floats(1e3, 1e6), st.floats(0, 0.01), st.sampled_from([(1.0,), HOURS, (0.3, 1.0, 0.0)])
 )  # fmt: skip
 
 
@@ -287,6 +306,8 @@ def test_a_break_even_holds_at_every_higher_load(one: CostCurve, other: CostCurv
 
     if found.stays is not None:
         assert dearer(max(1.0, found.stays * (1 + share) + 1e-3)) <= 1e-9
+    if found.last is not None:
+        assert dearer(found.last * (1 + share) + 1e-3) >= -1e-9
     if found.first is None:
         assert dearer(share * 1e6) > -1e-9
     elif found.first > 0:
