@@ -263,13 +263,14 @@ class Kernels:
         return fused
 
     def _gemm(self, operation: Operation) -> Numeric:
-        weight_format = self.plan.format_of(operation.role)
-        alone_s = self._product(operation, "gemm", self.compute_precision(operation), weight_format)
+        alone_s = self._product(
+            operation, "gemm", self.compute_precision(operation), self.plan.format_of(operation.role)
+        )
         if not operation.name.startswith("shared_expert"):
             return alone_s
         # Beside the routed experts it takes what it moves, of the bandwidth that both share.
-        beside_s = np.minimum(operation.bytes / self._bytes_per_s, alone_s)
-        return np.where(np.asarray(operation.rows) <= self.settings.shared_expert_tokens, beside_s, alone_s)
+        beside = np.asarray(operation.rows) <= self.settings.shared_expert_tokens
+        return np.where(beside, np.minimum(operation.bytes / self._bytes_per_s, alone_s), alone_s)
 
     def _moe(self, operation: Operation) -> Numeric:
         routed = operation.routed
@@ -337,7 +338,7 @@ class Kernels:
         )
         vector = self.settings.vector_attention
         group = round(work.q_heads / max(work.kv_heads, 1))
-        by_vector = vector is not None and group not in vector.tensor_core_groups
+        by_vector = vector is not None and vector.holds(group, self.plan.kv_format)
         if surface is not None and not by_vector:
             chip = self._chip(surface, self.plan.activation)
             busy = MICRO * surfaces.decode_us(surface, chip, work, 1.0 if surface.precision == "fp8" else 2.0)

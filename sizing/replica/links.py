@@ -123,13 +123,11 @@ class Links:
     def _fused_s(self, operation: Operation, alone_s: Numeric) -> Numeric:
         """Seconds of a sum that takes `alone_s` by itself, where small messages have a kernel that norms them, too."""
         fused = self.fused if operation.rule == "all_reduce" else None
-        if fused is None:
+        row = self.rows.collective(operation.rule, operation.gpus, False, fused.rows_of) if fused is not None else None
+        if fused is None or row is None:
             return alone_s
-        row = self.rows.collective(operation.rule, operation.gpus, plain=False, engine=fused.rows_of)
-        if row is None:
-            return alone_s
-        message, most = np.asarray(operation.message_bytes), fused.holds(operation.gpus) * MIB
-        return np.where(message <= most, roofline.measured_s(message, row.kib, row.us), alone_s)
+        norms_too = np.asarray(operation.message_bytes) <= fused.holds(operation.gpus) * MIB
+        return np.where(norms_too, roofline.measured_s(operation.message_bytes, row.kib, row.us), alone_s)
 
     def send(self, operation: Operation) -> Numeric:
         """Seconds to hand a message to the next stage of a pipeline."""

@@ -280,13 +280,19 @@ class VectorAttention(Spec):
 
     It takes the longer of reading the cache, at `memory` of the bandwidth, and multiplying, at `tflops` of the whole GPU, for
     every query head does its own; the last block adds what it takes alone, at `block_gflop_per_s`. Groups of
-    `tensor_core_groups` query heads a KV head go to another kernel, whose measured row holds.
+    `tensor_core_groups` query heads a KV head go to another kernel, whose measured row holds; those of `tensor_core_groups_8bit` do so with a
+    cache in 8 bit alone.
     """
 
     memory: Fraction
     tflops: Positive
     block_gflop_per_s: Positive
     tensor_core_groups: tuple[PositiveInt, ...] = ()
+    tensor_core_groups_8bit: tuple[PositiveInt, ...] = ()
+
+    def holds(self, group: int, kv_format: str) -> bool:
+        """Whether heads of such groups are attended to in this way."""
+        return group not in self.tensor_core_groups + (() if "16" in kv_format else self.tensor_core_groups_8bit)
 
 
 # How tokens get to the ranks of their experts and back where several ranks of attention share them: all tokens to all, or each

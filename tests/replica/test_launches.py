@@ -182,3 +182,20 @@ def test_small_kernels_of_recurrent_layers_by_hand() -> None:
         o.name for o in operations.split_body(Shard(plain, layout, settings, plan_for(plain, gpu, settings)), 10.0)
     }
     assert not names & {"short_conv", "gates", "gated_norm", "output_gate"}
+
+
+@pytest.mark.parametrize(
+    ("version", "grouped", "grouped_8bit", "alone"),
+    [("0.6", True, True, True), ("0.9", False, False, True), ("0.10", True, False, True), ("0.13", True, False, False)],
+)
+def test_tensor_cores_came_to_decode_attention_by_groups_and_caches(
+    version: str, grouped: bool, grouped_8bit: bool, alone: bool
+) -> None:
+    """TensorRT-LLM before 0.15: heads of groups of 8, with a cache in 16 and in 8 bit, and ungrouped ones on the general cores."""
+    settings = settings_for(
+        real_model("llama-3.1-70b"), real_gpu("h100-sxm"), Layout(tp=4), f"tensorrt-llm:{version}.0"
+    )
+    vector = settings.vector_attention
+    assert vector is not None
+    found = tuple(vector.holds(*heads) for heads in ((8, "fp16"), (8, "fp8"), (1, "fp16")))
+    assert found == (grouped, grouped_8bit, alone)
