@@ -713,8 +713,8 @@ TOTALS: dict[str, tuple[float, str]] = {
     "kimi-k2": (0.03, "published as one trillion"),
     "kimi-k2.5": (0.03, "published as one trillion"),
     "kimi-k2.6": (0.03, "published as one trillion"),
-    "gemma-4-e2b": (0.10, "encoders for images and sound are not in the text config"),
-    "gemma-4-e4b": (0.07, "encoders for images and sound are not in the text config"),
+    "gemma-4-e2b": (0.012, "its towers are those of the library's defaults"),
+    "gemma-4-e4b": (0.016, "its towers are those of the library's defaults"),
 }
 ACTIVE: dict[str, tuple[float, str]] = {
     "kimi-vl-a3b": (0.05, "published for the language decoder, embedding partly counted"),

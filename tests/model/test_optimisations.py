@@ -450,8 +450,8 @@ def test_a_model_with_its_own_tower_brings_its_weights() -> None:
 
 
 def test_what_else_lies_outside_a_text_is_no_tower() -> None:
-    """Per-layer embeddings are parameters beside the layers too, and no encoder: a borrowed one is held beside them."""
-    of = laid("gemma-4-e2b", images="1x560x560")
+    """Learned positions are parameters beside the layers too, and no encoder: a borrowed one is held beside them."""
+    of = laid("opt-6.7b", images="1x560x560")
     assert of.question.service.model.extra_parameters > of.question.service.model.vision_parameters == 0
     assert of.memory.beside_gib * GIB == pytest.approx(2 * 675e6)
 
