@@ -84,15 +84,15 @@ def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -
 
 
 def _over_nodes(found: Answer, question: Question) -> bool:
-    """Whether attention ranks of an answer share experts over several nodes, and its layout and load let pools be tried.
+    """Whether a replica of an answer spans nodes with attention ranks that share experts, and pools may be tried.
 
-    One rank's prompt holds up what decodes on all of them: the more ranks, the more.
+    A prompt on one rank delays the decoding sequences of all ranks: the more ranks, the longer.
     """
     service, target, replica = question.service, question.target, found.pool.replica
     free = not any(getattr(service.serving, name) for name in SIZES)
     rated = target.requests_per_s is not None and target.concurrency is None and target.confidence is None
     decodes = service.osl > 1 and not service.extras.cached.varies
-    spread = replica.layout.dp > 1 and replica.layout.stage_gpus > replica.gpu_type.gpu.datasheet.island_gpus
+    spread = replica.layout.dp > 1 and replica.layout.gpus > replica.gpu_type.gpu.datasheet.island_gpus
     return free and rated and decodes and spread
 
 

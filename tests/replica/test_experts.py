@@ -256,7 +256,7 @@ def test_a_rank_moves_the_tokens_that_come_to_it() -> None:
     ("layout", "words"),
     [
         (("--tp", "1", "--dp", "8", "--ep", "8"), "as asked"),
-        (("--tp", "1", "--dp", "8", "--ep", "4"), "not used: experts are cut by width"),
+        (("--tp", "1", "--dp", "8", "--ep", "4", "--engine", "sglang"), "not used: experts are cut by width"),
         (("--tp", "8", "--ep", "8"), "not used: attention is on one rank"),
     ],
 )
