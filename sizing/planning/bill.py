@@ -35,10 +35,10 @@ BY_GPU = "counted by the GPU, as llmsize estimate does, though an instance may h
 
 
 class Ways(NamedTuple):
-    """The ways to pay to compare: an owned server, (provider, kind) to rent from, an API.
+    """The ways to pay that `cost` compares: an owned server, rented GPUs by (provider, kind), and an API.
 
-    `at_price` adds rented GPUs at the price to plan with; it is the way where neither servers nor providers are named.
-    `split` None leaves the choice: as the API charges, else by time.
+    `at_price` adds rented GPUs at the planning price of their type. That price is also used where neither a server nor a
+    provider is named. With `split` None, the cost is split by the API's prices, or by time where no API is named.
     """
 
     own: OwnFile | None = None
@@ -49,7 +49,7 @@ class Ways(NamedTuple):
 
 
 def check_ways(ways: Ways) -> None:
-    """Raise InputError with every field of the ways to pay that is none of its kind."""
+    """Raise InputError with every field of `ways` that has a wrong type or value."""
     faults = [
         Fault(f"{pair!r} is not allowed", field="clouds", allowed="(provider, kind), as ('aws', 'on-demand')")
         for pair in ways.clouds
@@ -69,7 +69,7 @@ def check_ways(ways: Ways) -> None:
 class Rental(NamedTuple):
     """Offers of one provider and kind for one type of GPU, and their title.
 
-    `source` stands for that of the offer where the price to plan with is meant, which is counted by the GPU.
+    `source` is set only for the planning price, which counts single GPUs. It replaces the source of the offer.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Priced(NamedTuple):
 
     @property
     def shortfall(self) -> float:
-        """The distance of the type from an answer; an answer rejected by budget or simulation alone is near."""
+        """How far the type is from an answer; 0 for an answer that only the budget or the simulation rejected."""
         miss = None if self.outcome.best is not None else nearest_miss(self.outcome)
         return 0.0 if miss is None else miss.shortfall
 
@@ -115,13 +115,13 @@ class Deployed(NamedTuple):
 
 
 class BreakEven(NamedTuple):
-    """The load from which on `one` costs no more than `other`, with the demand's shape of a day.
+    """The loads at which `one` costs no more than `other`, with the demand's daily profile.
 
-    `requests_per_day` is the load from which on it does at every higher load, `last_requests_per_day` the one above which it
-    never does, `first_requests_per_day` the lowest load
-    at which it does. Both are 0 where it does at every load, and None where there is none, with the reason. `months` is
-    the time after which the purchase and running cost of `one` are no more than the cost of `other`, at the load of the
-    report; `months_reason` explains a time beyond its write-off, or none.
+    `first_requests_per_day` is the lowest such load. From `requests_per_day` on, `one` costs no more at every load. Above
+    `last_requests_per_day` it always costs more. Each is None where there is no such load; `reason` says why. The first
+    two are 0 where `one` costs no more at every load. `months` is the time until purchase and running cost of `one` are
+    no more than the cost of `other`, at the load of the report. `months_reason` explains why `months` is None or exceeds
+    the depreciation period.
     """
 
     one: str
@@ -136,7 +136,7 @@ class BreakEven(NamedTuple):
 
 
 class Energy(NamedTuple):
-    """Energy at the meter of the servers of one option, including PUE."""
+    """The metered energy of one option's servers, including PUE."""
 
     of: str
     server_power_w: ByLoad
@@ -148,10 +148,11 @@ class Energy(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """The result of `cost`: types of GPU with an answer, the cheapest first, and the options of all.
+    """The result of `cost`.
 
-    `priced` are all types that were searched; `left_out` types without the prices asked for, and those whose servers
-    are too small for a replica. `suggestions` are changes that would help where no type has an answer.
+    `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options`
+    their ways to pay. `left_out` are types without the requested prices, `too_small` types whose servers are too small
+    for a replica. `suggestions` are changes that would help where no type has an answer.
     """
 
     ways: Ways
@@ -167,9 +168,10 @@ class Bill(NamedTuple):
 
 
 def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
-    """Size each type of GPU by itself and price it in every way; types without the stated kinds of price are left out.
+    """Size each type of GPU separately and price it in every way; types without the requested prices are left out.
 
-    Raises InputError for separate pools, where no type has such prices, or where own servers are too small for a replica on every type.
+    Raises InputError for separate pools, where no type has the requested prices, and where the owned servers are too small
+    for a replica on every type.
 
     >>> from sizing import Ways, ask
     >>> bill = cost(ask("chat", gpu="h100-sxm", rps=2), Ways(clouds=(("lambda", "on-demand"),)), simulated=False)
@@ -215,7 +217,7 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
 
 
 def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]], list[tuple[K, InputError]]]:
-    """The results of `read` by key, and the faults of the keys that could not be read."""
+    """The results of `read` by key, and the errors by key where `read` raised InputError."""
     found: list[tuple[K, V]] = []
     failed: list[tuple[K, InputError]] = []
     for key in keys:
@@ -238,9 +240,9 @@ def split_of(ways: Ways) -> Split:
 
 
 def prices_of(ways: Ways, gpu_type: GpuType) -> Prices:
-    """The prices for one type of GPU; without servers and rentals, the price to plan with.
+    """The prices for one type of GPU; its planning price where `ways` names no server and no provider.
 
-    Raises InputError for an unknown provider, a server of other GPUs, and a type that nothing has a price of.
+    Raises InputError for an unknown provider, a server with other GPUs, and a type without any price.
     """
     found, wrong = _each(
         [] if ways.own is None else [ways.own], lambda file: servers.resolve(file, gpu_type.id, gpu_type.gpu)
@@ -268,7 +270,7 @@ def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:
 
 
 def _at_price(gpu_type: GpuType) -> Rental:
-    """The price to plan with, per GPU as in `llmsize estimate`."""
+    """The planning price, per GPU as in `llmsize estimate`."""
     usd = gpu_type.usd_per_gpu_hour
     typical = typical_offer(gpu_type.gpu)
     if typical is None or typical.usd_per_gpu_hour != usd:
@@ -278,7 +280,7 @@ def _at_price(gpu_type: GpuType) -> Rental:
 
 
 def _as_asked() -> Price:
-    """An offer of the user's own, which has no date."""
+    """An offer at the user's own price, which has no date."""
     return Price.model_construct(
         provider="as asked",
         sku="GPU",
@@ -319,9 +321,9 @@ def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOpti
 
 
 def _band(best: Answer, question: Question) -> Band | None:
-    """The error band of the highest rate of an answer; none of a rate that has a margin already.
+    """The error band of an answer's highest rate; None where the rate already includes a margin.
 
-    Published runs had no optimisations and generated, so nothing says how far off rates are of what does not.
+    Also None with optimisations and for pooled models: the published runs generated text without optimisations.
     """
     if best.pool.margin != 1.0 or question.service.extras != NOTHING or question.service.model.pooled:
         return None
@@ -331,7 +333,7 @@ def _band(best: Answer, question: Question) -> Band | None:
 
 
 def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
-    """Yield the break-even of owned servers against each other way, and of rented ones against an API."""
+    """Yield the break-even of owned servers against every other way to pay, and of rented GPUs against an API."""
     by_kind = {kind: [option for option in options if option.kind == kind] for kind in ("own", "cloud", "api")}
     for kind, other_kind in (("own", "cloud"), ("own", "api"), ("cloud", "api")):
         for one, other in product(by_kind[kind], by_kind[other_kind]):
@@ -340,7 +342,7 @@ def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:
 
 
 def _break_even(one: CostOption, other: CostOption) -> BreakEven:
-    """Compare two options at the load of `one`; each type of GPU has a load of its own."""
+    """Compare two options at the load of `one`; the load differs between types of GPU."""
     found = crossing(one.curves, other.curves)
     here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
     mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
@@ -359,7 +361,7 @@ def _break_even(one: CostOption, other: CostOption) -> BreakEven:
 
 
 def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
-    """Why there is no load from which on `one` costs no more, or none below it."""
+    """Why no load is the break-even: `one` never stays cheaper, or it is cheaper or equal at every load."""
     if found.stays == 0:
         return "cheaper or equal at every load"
     if found.stays is not None:
@@ -386,9 +388,9 @@ def _months(one: CostOption, other: CostOption, other_usd_per_year: float) -> tu
 
 
 def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
-    """The energy of an option at full use and at the load; None for an API, which has unknown servers.
+    """The energy of an option at full use and at the load; None for an API, whose servers are unknown.
 
-    Rented servers draw what the default server does: their GPUs' TDP times its factor.
+    Rented servers are assumed to draw the TDP of their GPUs times the default server's factor.
     """
     if option.gpus is None or option.units is None:
         return None

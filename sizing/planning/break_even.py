@@ -1,6 +1,4 @@
-"""Break-even: the load from which on one way to serve costs no more than another, and the months until a purchase pays
-off.
-"""
+"""Break-even loads between two ways to serve, and the months until a purchase pays off."""
 
 from __future__ import annotations
 
@@ -16,18 +14,19 @@ from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 
 SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
 DAYS_PER_YEAR = 365
-MOST_STEPS = 200_000  # of servers and instances looked at: nobody buys more
-FEW_STEPS = 100  # looked at of two that cost the same at scale
-ALIKE = 1e-6  # a relative difference of costs at scale below which neither is called cheaper
+MOST_STEPS = 200_000  # the most servers and instances compared: nobody buys more
+FEW_STEPS = 100  # steps compared where both ways cost the same at scale
+ALIKE = 1e-6  # relative difference of the costs at scale below which they count as equal
 
 Days = NDArray[np.float64]
 
 
 class CostCurve(NamedTuple):
-    """Yearly cost against requests a day: units with a capacity each, and a cost per request.
+    """Yearly cost as a function of requests a day: the cost of whole units, plus a cost per request.
 
-    Units (servers, instances) are whole and as many as the peak takes, at least one. Those that follow the load are as many
-    as each of its `hours` takes, given as shares of the busiest. An API has no units: they cost nothing and hold any load.
+    Units are servers or instances. Their number is what the peak needs, at least one. Where units follow the load, each
+    hour has the number that it needs; `hours` are the loads as shares of the busiest hour. An API has no units, so its
+    units cost nothing and have unlimited capacity.
     """
 
     usd_per_unit_year: float
@@ -43,7 +42,7 @@ class CostCurve(NamedTuple):
 
     @property
     def sizes(self) -> list[float]:
-        """The requests a day at which one more unit is due in some of the hours."""
+        """The steps, in requests a day, at which some hour needs one more unit."""
         return [self.requests_per_day_of_unit / share for share in set(self.hours) if share > 0]
 
     def units(self, requests_per_day: Days) -> Days:
@@ -65,15 +64,15 @@ class CostCurve(NamedTuple):
 
 Curves = Sequence[
     CostCurve
-]  # alternatives of one way to serve, as a provider's instances of several sizes: the cheapest counts
+]  # alternatives of one way to serve, such as a provider's instances of several sizes: the cheapest counts
 
 
 class Crossing(NamedTuple):
-    """The loads, in requests a day, at which one way to serve (`one`) is no dearer than another.
+    """The loads, in requests a day, at which one way to serve (`one`) costs no more than another.
 
-    `first` is the lowest load at which it is; `stays` the load from which it is at every higher load too, `last` the one
-    above which it is at none; None where there is none. The first two are 0 where it is at every load. Whole units make
-    them differ: in between one or the other is cheaper.
+    `first` is the lowest such load. From `stays` on, `one` costs no more at every load. Above `last` it always costs more.
+    Each is None where there is no such load. `first` and `stays` are 0 where `one` costs no more at every load. They can
+    differ because units are whole: in between, either way may be cheaper.
     """
 
     first: float | None
@@ -89,10 +88,10 @@ def usd_per_year(curves: Curves, requests_per_day: Days) -> Days:
 
 
 def crossing(one: Curves, other: Curves) -> Crossing:
-    """The loads at which `one` costs no more than `other`, exactly.
+    """The exact loads at which `one` costs no more than `other`.
 
-    Between two steps both costs are straight lines. Beyond max(unit costs) / |difference at scale| the one that is
-    cheaper at scale is cheaper at every load, as whole units add at most one unit to the cost.
+    Between two steps both costs are straight lines. Above max(unit costs) / |difference at scale|, the way that is
+    cheaper at scale is cheaper at every load, because rounding up to whole units adds at most the cost of one unit.
     """
     slopes = tuple(min(curve.usd_per_request_at_scale for curve in curves) for curves in (one, other))
     gap_usd = abs(slopes[0] - slopes[1]) * DAYS_PER_YEAR
@@ -116,13 +115,13 @@ def crossing(one: Curves, other: Curves) -> Crossing:
 
 
 def _within(curves: Curves, middle: Days, at: Days) -> Days:
-    """The cost at an end of each interval, with the units of its middle."""
+    """The cost at `at`, one end of each interval, with the number of units at its `middle`."""
     costs = [curve.with_units(curve.units(middle), at) for curve in curves]
     return np.asarray(np.min(costs, axis=0))
 
 
 def _edges(curves: Curves, gap_usd: float) -> Days:
-    """The loads at which the result may change, up to the last change; a few steps for curves equal at scale."""
+    """The loads at which the comparison may change, up to the last change; a few steps where costs at scale are equal."""
     sizes = [size for curve in curves for size in curve.sizes if np.isfinite(size)]
     last = FEW_STEPS * max(sizes, default=1.0)
     if gap_usd > 0:
@@ -161,8 +160,7 @@ def _last(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after
 
 
 def payback_months(upfront_usd: float, running_usd_per_year: float, other_usd_per_year: float) -> float | None:
-    """Months until a purchase and its running cost are no more than the cost of the other way; None where they never
-    are.
+    """Months until the savings over the other way repay a purchase; None where running it saves nothing.
 
     Simple payback: no interest, no residual value.
     """

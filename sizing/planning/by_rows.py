@@ -1,4 +1,4 @@
-"""Reserves, growth and money of replicas as they were measured: what a plan and a bill take from rows in place of predictions."""
+"""Plans and bills from measured rows: reserves, growth and cost of measured replicas instead of predicted ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sizing.specs.gpu import GpuType
 
 
 class MeasuredFleet(NamedTuple):
-    """A measured layout with its reserve, and its growth; `usd_per_hour` of all GPUs at the price to plan with."""
+    """A measured layout with its reserve and its growth; `usd_per_hour` uses the planning price."""
 
     of: MeasuredSize
     gpu_type: GpuType
@@ -37,7 +37,10 @@ class MeasuredFleet(NamedTuple):
 
 
 def type_of(size: MeasuredSize, question: MeasuredQuestion) -> GpuType:
-    """The GPU type of a measured layout. Raises InputError where it has no profile, which says what a server holds."""
+    """The GPU type of a measured layout.
+
+    Raises InputError where the GPU has no profile: the profile says how many GPUs a server holds.
+    """
     known = next((found for found in question.gpu_types if found.id == named_gpu(size.line.gpu)[0]), None)
     if known is None:
         what = f"{size.line.gpu} has no profile, so nothing says how many a server holds, nor what they cost"
@@ -46,7 +49,7 @@ def type_of(size: MeasuredSize, question: MeasuredQuestion) -> GpuType:
 
 
 def need_of(size: MeasuredSize, question: MeasuredQuestion, gpu_type: GpuType) -> Need:
-    """The need of a measured layout: its demand, and the most that one replica serves as measured."""
+    """The need of a measured layout: its demand, and the highest measured load of one replica."""
     target, fit = question.target, Fit(size.line.gpus or 1, gpu_type.gpu.datasheet.node.gpus)
     demand = size.requests_per_s if target.population is not None or target.amount is None else target.amount
     headroom = 0.0 if target.population is not None else question.headroom  # users are counted with it already
@@ -87,9 +90,9 @@ def _growth(need: Need, rules: ProvisionRules) -> Growing | None:
 def bill(
     sizes: Sequence[MeasuredSize], measured: Measured, question: MeasuredQuestion, ways: Ways
 ) -> tuple[CostOption, ...]:
-    """Every way to pay for each GPU type's first measured layout, the cheapest a year first.
+    """Every way to pay for the first measured layout of each GPU type, sorted by cost per year.
 
-    Raises InputError for ways that no type has prices of.
+    Raises InputError where no type has prices for these ways.
     """
     split = split_of(ways)
     found: list[CostOption] = []
@@ -114,7 +117,7 @@ def bill(
 
 
 def usage_of(size: MeasuredSize, measured: Measured, question: MeasuredQuestion, split: Split) -> Usage:
-    """The usage of a measured layout; prefill's share of a request is that of TTFT in E2E, as measured."""
+    """The usage of a measured layout; the measured mean TTFT / E2E is prefill's share of a request's time."""
     per_s = size.most if not size.by_flight else size.load.requests_per_s
     found = question.demanded and question.demanded.at_rate(size.requests_per_s, question.planning)
     load = load_of(found, question.headroom, size.requests_per_s)
@@ -126,7 +129,7 @@ def usage_of(size: MeasuredSize, measured: Measured, question: MeasuredQuestion,
 
 
 def _input_share(size: MeasuredSize) -> float:
-    """Prefill's share of a request's time at the load. Raises InputError where the rows state no TTFT or E2E."""
+    """Prefill's share of a request's time at the load. Raises InputError where the rows state no mean TTFT or E2E."""
     ttft, e2e = (size.load.latencies_s.get((name, "mean")) for name in ("ttft", "e2e"))
     if ttft is None or e2e is None:
         what = "the rows state no mean TTFT and E2E, by which input and output would share the cost"

@@ -1,4 +1,4 @@
-"""Growth by the month: the demand at a date, and the date of the next node."""
+"""Monthly growth: the demand at a date, and the month of the next node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 MONTHS_PER_YEAR = 12
 MOST_MONTHS = 240  # looked ahead: twenty years, several generations of GPUs
-MOST_TIMES = 1e6  # that a demand may grow: beyond, a rate of growth is no plan
+MOST_TIMES = 1e6  # the largest growth factor of a demand that can be planned for
 
 
 class Month(NamedTuple):
-    """The size at a date, or at the end of a month, and the growth factor of the demand until then."""
+    """The size at a date or at the end of a month; `times` is the growth factor of the demand until then."""
 
     month: str
     times: float
@@ -22,7 +22,7 @@ class Month(NamedTuple):
 
 
 class Growing(NamedTuple):
-    """The size at a date, the months in which nodes are added until then, and the date of the next node."""
+    """The size at a date, the months until then in which nodes are added, and the month of the next node."""
 
     per_month: float
     start: str
@@ -33,7 +33,7 @@ class Growing(NamedTuple):
 
 
 def months_between(start: date, end: date) -> float:
-    """The months between two dates, the days of the last month as a fraction: growth does not jump."""
+    """The months between two dates. The days of the last month count as a fraction, so growth is continuous."""
     whole = (end.year - start.year) * MONTHS_PER_YEAR + end.month - start.month
     if _same_day(start, whole) > end:
         whole -= 1
@@ -51,7 +51,7 @@ def growing(
 ) -> Growing:
     """The growth of a size; `size` gives (replicas, GPUs, nodes) for a multiple of today's demand.
 
-    Nodes are due in the month by whose end the demand takes them.
+    A node is due in a month where the demand at the end of the month needs it.
     """
 
     def at(month: str, day: date) -> Month:
@@ -92,7 +92,7 @@ def _first(start: date, months: int) -> date:
 
 
 def _same_day(start: date, months: int) -> date:
-    """The same day `months` later, the last of a month that is too short."""
+    """The same day `months` later; the last day where that month is too short."""
     first = _first(start, months)
     last = _first(start, months + 1) - timedelta(days=1)
     return first.replace(day=min(start.day, last.day))

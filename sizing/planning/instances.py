@@ -1,6 +1,6 @@
-"""The instances of a provider: the offer that holds the pools of a type of GPU, and its price by contract.
+"""A provider's instances: the cheapest offer for the pools of a type of GPU, and its price by contract.
 
-Usual discounts stand in for prices that are not known.
+Usual discounts replace unknown prices.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Contracts(NamedTuple):
 
 
 def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Price | None = None) -> Contracts:
-    """The prices of all contracts, from a price on demand and usual discounts.
+    """The prices of all contracts, from the `on_demand` price and the usual discounts.
 
-    For an `offer`, the provider's other prices for the same number of GPUs replace the discounts.
+    With an `offer`, the provider's known prices for the same number of GPUs replace the discounts.
     """
 
     def of(kind: str, discount: float) -> tuple[float, str]:
@@ -45,9 +45,7 @@ def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Pri
 
 
 class Instances(NamedTuple):
-    """Instances of one offer, by hour; `joined` means that one of them holds the largest replica, or a node's part of
-    one.
-    """
+    """Instances of one offer by hour; `joined`: one instance holds the largest replica, or a whole node of it."""
 
     offer: Price
     by_hour: tuple[int, ...]
@@ -60,15 +58,15 @@ class Instances(NamedTuple):
 
     @property
     def usd_per_hour(self) -> float:
-        """The cost of the busiest hour, which is that of every hour around the clock."""
+        """The cost of the busiest hour; instances that run around the clock cost this every hour."""
         return max(self.gpus_by_hour) * usd_per_gpu_hour(self.offer)
 
 
 def instances(pools: Sequence[GpuPool], gpu: Gpu, provider: str) -> Instances:
-    """The provider's cheapest offer for pools of one type of GPU, each on instances of its own.
+    """The provider's cheapest offer for pools of one type of GPU; pools do not share instances.
 
-    An offer needs to hold a replica in one instance; where none does, GPUs count as if instances were joined. Raises
-    InputError where the provider has no price of the type.
+    One instance of the offer must hold a replica. Where no offer does, GPUs count as if instances were joined. Raises
+    InputError where the provider has no price for the type.
     """
     largest = max(size for pool in pools for held in pool.held_by_hour for size, _ in held)
     found = offers_of(gpu, provider)

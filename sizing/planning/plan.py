@@ -25,17 +25,17 @@ from sizing.specs.errors import InputError
 
 
 class Moved(NamedTuple):
-    """A workload on another type of GPU; `fleet` is then the whole fleet, None where the workload has no answer there."""
+    """A workload moved to another type of GPU; `fleet` is the whole fleet after the move, None without an answer."""
 
     answer: PlanAnswer
     fleet: Provision | None
 
 
 class Plan(NamedTuple):
-    """The result of `plan`. `fleet` is None where a workload has no answer, or `unreachable` gives the reason.
+    """The result of `plan`. `fleet` is None where a workload has no answer, or where `unreachable` gives a reason.
 
-    `sure` is the fleet with the replicas that published runs say are sure to do, None where of a workload nothing is known.
-    `suggestions` are, by workload, single changes that would let it be served. `draws` are None unless asked for.
+    `sure` is the fleet with the replicas that are confirmed by the error of published runs; None where that is unknown for
+    a workload. `suggestions` are single changes that would make a workload feasible. `draws` is None without a seed.
     """
 
     answers: tuple[PlanAnswer, ...]
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
     @property
     def gpus_over_budget(self) -> int:
-        """GPUs of the plan beyond the budget of its first question; 0 within the budget or without one."""
+        """GPUs above the budget of the first question; 0 within the budget or without one."""
         budget = self.answers[0].outcome.question.rules.gpu_budget
         return 0 if budget is None or self.fleet is None else max(0, self.fleet.gpus - budget)
 
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     @property
     def usd_per_month(self) -> float | None:
-        """The cost of a month: on demand around the clock, or following the load in instances of a provider."""
+        """The monthly cost: on demand around the clock, or with a provider's instances that follow the load."""
         if self.fleet is None:
             return None
         if self.cloud is not None and self.rules.provider is not None and self.fleet.hours > 1:
@@ -79,10 +79,11 @@ def plan(
     seed: int | None = None,
     simulated: bool = True,
 ) -> Plan:
-    """Size a fleet of workloads, or a question alone, each answered as `estimate` does but for the fewest GPUs with its reserve.
+    """Size a fleet of workloads, or of a single question.
 
-    `moves` are names of workloads with their question on other GPU types. With a `seed`, GPUs and cost are found over draws
-    of what is uncertain. Raises InputError for separate pools.
+    Each workload is answered as by `estimate`, but with the fewest GPUs including the reserve. `moves` are names of
+    workloads with their question on other GPU types. With a `seed`, GPUs and cost are also found over draws of the
+    uncertain inputs. Raises InputError for separate pools.
 
     >>> from sizing import ask, plan_rules
     >>> found = plan(ask("chat", gpu="h100-sxm", rps=2), plan_rules(spare=1), simulated=False)
@@ -119,10 +120,7 @@ def plan(
 
 
 def _answer(workload: FleetWorkload, rules: ProvisionRules, data: Data, *, simulated: bool) -> PlanAnswer:
-    """The layout with the fewest GPUs including its reserve.
-
-    A shared pool uses the same layout; its one reserve is as large as the largest of its workloads.
-    """
+    """The answer with the fewest GPUs including the reserve of this workload alone, in a shared pool too."""
     return PlanAnswer(workload, answer(workload.question, data, simulated=simulated, order=order_with(rules)))
 
 
@@ -135,7 +133,7 @@ def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simul
 
 
 def _growth(fleet: Provision) -> Growing | None:
-    """The growth of the fleet, equal for every workload; None without stated growth."""
+    """The growth of the fleet, at the same rate for every workload; None without stated growth."""
     rules = fleet.rules
     if rules.growth_per_month is None:
         return None

@@ -1,7 +1,7 @@
-"""The size of one workload: replicas, GPUs and whole nodes for its peak, and the reserves on top.
+"""The size of one workload: replicas, GPUs and whole nodes for its peak, plus reserves.
 
-Replicas are placed on nodes, several to a node or one over several nodes. Reserves keep a number of replicas up with a
-target probability.
+A node holds several replicas, or a replica spans several nodes. Reserves keep enough replicas up with a target
+probability.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ class Fit(NamedTuple):
 
     @property
     def replicas_per_node(self) -> int:
-        """Replicas that fit one node; 0 where one replica spans several."""
+        """Replicas that fit on one node; 0 where a replica spans several nodes."""
         return self.gpus_per_node // self.gpus_per_replica
 
     @property
     def nodes_per_replica(self) -> int:
-        """Whole nodes that one replica takes, 1 where it shares its node."""
+        """Whole nodes that one replica needs; 1 where replicas share a node."""
         return -(-self.gpus_per_replica // self.gpus_per_node)
 
     @property
     def replicas_together(self) -> int:
-        """Replicas that stop while one node is down, and that come with the smallest purchase of whole nodes."""
+        """Replicas lost while one node is down; also the replicas of the smallest purchase of whole nodes."""
         return max(1, self.replicas_per_node)
 
     def nodes(self, replicas: int) -> int:
-        """Nodes for `replicas` replicas: a replica is never split over more nodes than necessary."""
+        """Nodes for `replicas` replicas; each replica is on as few nodes as possible."""
         if self.replicas_per_node == 0:
             return replicas * self.nodes_per_replica
         return -(-replicas // self.replicas_per_node)
 
 
 def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
-    """The nodes for replicas of several sizes, by GPUs of a replica; the largest are placed first, on the fullest node."""
+    """The nodes for `replicas`, a count by GPUs of a replica; large replicas are placed first, on the fullest node."""
     nodes, free = 0, Counter[int]()
     for size in sorted(replicas, reverse=True):
         count = replicas[size]
@@ -71,7 +71,7 @@ def packed(replicas: Mapping[int, int], gpus_per_node: int) -> int:
 
 
 def _leave(free: Counter[int], room: int, size: int, nodes: int, replicas: int) -> None:
-    """Record the room left on nodes that take replicas of one size: all full but the last."""
+    """Record the room left on nodes that take replicas of one size; all but the last node are filled."""
     fit = room // size
     full, rest = divmod(replicas, fit)
     free[room - fit * size] += full
@@ -79,8 +79,8 @@ def _leave(free: Counter[int], room: int, size: int, nodes: int, replicas: int) 
         free[room - rest * size] += nodes - full
 
 
-MOST_SPARE = 2_000  # tried for a target: beyond, better nodes are the answer
-CHANCE_ROUNDING = 1e-12  # of a probability: the sum of many terms is that far from its value
+MOST_SPARE = 2_000  # the largest reserve tried for a target; beyond it, better nodes are needed
+CHANCE_ROUNDING = 1e-12  # rounding error of a probability that is a sum of many terms
 DIGITS_OF_AVAILABILITY = 1e-4
 
 
@@ -94,7 +94,7 @@ ALONE = Fit(1, 1)  # replicas that fail one by one
 def up(n: int, k: int, availability: float, fit: Fit = ALONE) -> float:
     """P(at least k of n are up) = sum over i >= k of C(n, i) A^i (1 - A)^(n - i), with independent availability A.
 
-    Where a node holds several replicas they fail with it, spread evenly over as few nodes as hold them.
+    Replicas that share a node fail together. They are spread evenly over the smallest number of nodes.
     """
     if not 0 <= k <= n:
         return 0.0
@@ -114,13 +114,13 @@ def up(n: int, k: int, availability: float, fit: Fit = ALONE) -> float:
 
 
 def fewest(k: int, availability: float, target: float, fit: Fit = ALONE) -> int | None:
-    """The smallest n with at least k up with probability `target`; None where none is enough."""
+    """The smallest n for which at least k are up with probability `target`; None where no n is enough."""
     most = _most(k, fit)
     if not reaches(up(most, k, availability, fit), target):
         return None
-    if fit.replicas_per_node > 1:  # more on a node may be less likely up: all are tried
+    if fit.replicas_per_node > 1:  # a larger n may lower the probability, so every n is tried
         return next(n for n in range(k, most + 1) if reaches(up(n, k, availability, fit), target))
-    spare = 1  # doubled until it is enough: few are, and the sums are as long as the spare are many
+    spare = 1  # doubled until it is enough: usually few are, and longer reserves make longer sums
     while not reaches(up(min(k + spare, most), k, availability), target):
         spare *= 2
     tried = range(k, min(k + spare, most) + 1)
@@ -128,7 +128,7 @@ def fewest(k: int, availability: float, target: float, fit: Fit = ALONE) -> int 
 
 
 def enough(k: int, target: float, fit: Fit) -> float:
-    """The smallest availability of a replica with which the largest reserve reaches `target`, to the fourth digit."""
+    """The lowest availability of a replica at which the largest reserve reaches `target`, to four digits."""
     most, low, high = _most(k, fit), 0.0, 1.0
     while high - low > DIGITS_OF_AVAILABILITY:
         middle = (low + high) / 2
@@ -137,7 +137,7 @@ def enough(k: int, target: float, fit: Fit) -> float:
 
 
 def reaches(chance: float, target: float) -> bool:
-    """Whether a probability is as high as a target, except for rounding of its sum."""
+    """Whether a probability reaches a target, up to rounding."""
     return chance >= target - CHANCE_ROUNDING
 
 
@@ -148,7 +148,7 @@ def _most(k: int, fit: Fit) -> int:
 
 
 def _exactly(n: int, hits: int, share: float) -> float:
-    """Binomial probability of exactly `hits` hits, in logarithms: thousands neither overflow nor underflow."""
+    """Binomial probability of exactly `hits` hits; logarithms avoid overflow and underflow for large n."""
     if share <= 0 or share >= 1:
         return float(hits == (0 if share <= 0 else n))
     log = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
@@ -156,14 +156,14 @@ def _exactly(n: int, hits: int, share: float) -> float:
 
 
 ROUNDING = 1e-9
-HUNDREDTHS = 1e4  # of a per cent in a whole: availabilities are said to two decimals
+HUNDREDTHS = 1e4  # hundredths of a per cent in 1: availabilities are shown with two decimals
 
 
 class Reserve(NamedTuple):
-    """Replicas beyond those of the peak.
+    """Replicas in addition to those for the peak.
 
-    `replicas` are the larger of the `spare` ones that were asked for and those `for_availability`, and `maintenance`:
-    those that are lost while one node is out of service.
+    `replicas` is max(`spare`, `for_availability`) + `maintenance`. `spare` is the requested number; `maintenance` is the
+    number lost while one node is out of service.
     """
 
     spare: int
@@ -178,7 +178,7 @@ class Reserve(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Replicas, GPUs and nodes of one workload, and the replicas that its peak alone takes."""
+    """Replicas, GPUs and nodes of one workload; `base` is the number of replicas for its peak alone."""
 
     base: int
     reserve: Reserve
@@ -191,7 +191,7 @@ class Size(NamedTuple):
 class Need:
     """The demand of one workload at the peak, and the capacity of one replica.
 
-    Both are in requests/s or, of a closed loop, in requests in flight (`in_flight`).
+    Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight.
     """
 
     demand: float
@@ -202,17 +202,17 @@ class Need:
     in_flight: bool
 
     def replicas(self, times: float = 1.0) -> int:
-        """The replicas for `times` times the demand, with its headroom, rounded up once."""
+        """The replicas for `times` times the demand plus headroom, rounded up once."""
         return demand.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
     def confirmed(self, replicas: int) -> Need:
-        """This need where `replicas` replicas were found to serve it: where its own capacity gives another count, theirs."""
+        """This need with a `per_replica` that gives `replicas`, the count that was found to serve it."""
         if self.replicas() == replicas:
             return self
         return replace(self, per_replica=self.demand * (1 + self.headroom) / replicas)
 
     def without(self, replicas: int) -> Need:
-        """This need with `replicas` replicas left idle, and less capacity. Raises InputError where none is left."""
+        """This need and its demand without `replicas` idle replicas. Raises InputError where no replica is left."""
         if replicas >= self.base:
             message = f"{replicas} spare of {self.base} replicas leave none to serve"
             raise InputError(message, field="--spare", allowed=f"at most {self.base - 1}")
@@ -223,8 +223,9 @@ class Need:
 def need_of(best: Answer, question: Question) -> Need:
     """The need of an answer of the search.
 
-    The capacity of one replica is its most within all limits, by the margin less for published runs that fall short. Where
-    a simulation needed more replicas than that, it is the confirmed load. Users, and requests in flight that come at random times, count by the rate of the answer.
+    The capacity of one replica is its highest load within all limits, divided by the margin for published runs that fall
+    short. Where the simulation needed more replicas, the capacity is the confirmed load of one. For users, and for requests
+    in flight that arrive at random times, the demand is the rate of the answer.
     """
     pool, target = best.pool, question.target
     fit = Fit(pool.replica.layout.gpus, pool.replica.gpu_type.gpu.datasheet.node.gpus)
@@ -237,7 +238,7 @@ def need_of(best: Answer, question: Question) -> Need:
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
-    """The reserve of `base` replicas. Raises UnreachableError for a target out of reach."""
+    """The reserve of `base` replicas. Raises UnreachableError where no reserve reaches the target."""
     lost = fit.replicas_together if rules.maintenance else 0
     if rules.availability is None or rules.unit_availability is None:
         return Reserve(rules.spare, 0, lost, rules.spare + lost)
@@ -255,12 +256,12 @@ def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:
 
 
 def _node_needed(unit: float, fit: Fit) -> float:
-    """The availability of a node with which a replica has that of `unit`, rounded up."""
+    """The node availability that gives a replica the availability `unit`, rounded up."""
     return math.ceil(float(unit ** (1 / fit.nodes_per_replica)) * HUNDREDTHS) / HUNDREDTHS
 
 
 def of_replica(fit: Fit, node_availability: float) -> float:
-    """The availability of a replica: that all of its nodes are up."""
+    """The availability of a replica: the probability that all of its nodes are up."""
     return float(node_availability**fit.nodes_per_replica)
 
 
@@ -272,9 +273,7 @@ def size_of(need: Need, rules: ProvisionRules) -> Size:
 
 
 def order_with(rules: ProvisionRules) -> Callable[[Answer, Question], tuple[float, ...]]:
-    """The order of preference among sizes including reserves: many small replicas need less reserve than few large
-    ones.
-    """
+    """The order of preference among sizes including reserves: many small replicas need a smaller reserve."""
 
     def order(found: Answer, question: Question) -> tuple[float, ...]:
         first, *others = preference(found, question)

@@ -1,4 +1,4 @@
-"""What the money of a sized deployment depends on: its full use, and the load that a year is counted at."""
+"""The usage that the cost of a sized deployment depends on: its rate at full use, and the yearly load."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BY_TIME: Literal["time"] = "time"
 
 
 class ByLoad(NamedTuple):
-    """A figure at the highest rate within the limits around the clock, at the load of the report, and at the mean load.
+    """A figure at three loads: full use (the highest rate within the limits, around the clock), the report's load, the mean.
 
-    The last two are the same where the mean is known; where it is not, the last is None.
+    Where the mean load is known, `mean_load` equals `at_load`. Otherwise `mean_load` is None.
     """
 
     full_use: float
@@ -32,13 +32,13 @@ class ByLoad(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The usage of a deployment: replicas of `gpus_per_replica`, requests/s of one at full use, and the load.
+    """The usage of a deployment: `replicas` of `gpus_per_replica` GPUs, `per_replica_per_s` at full use, and the load.
 
-    `load_per_s` is the rate around the clock that a year is counted at: the mean where it is known; else the demand as
-    stated, which the load does not exceed; without a demand what the replicas sized serve at most. `sized_to_load` is
-    the rate sized for, headroom in it, over that. `input_shares` are the parts of a request's time that are prefill.
-    `split` divides a request's cost: `time`, or the price of an output token over that of an input token. `hours` are the
-    rates sized for in each hour, as shares of the busiest; `hours_said` says where they are from.
+    `load_per_s` is the constant rate for which a year is counted. It is the mean where known, else the stated demand, which
+    the load does not exceed. Without a demand it is the highest rate of the sized replicas. `sized_to_load` is the rate
+    sized for, including headroom, divided by `load_per_s`. `input_shares` are prefill's shares of a request's time.
+    `split` divides a request's cost: by `time`, or by the ratio of the prices of an output and an input token. `hours` are
+    the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source.
     """
 
     gpu: str
@@ -66,7 +66,7 @@ class Usage(NamedTuple):
         return self.replicas * self.per_replica_per_s
 
     def by_load(self, full_use: float, at_load: float) -> ByLoad:
-        """A figure by load: at full use, and at the load of the report, which is also the mean load where the mean is known."""
+        """A figure by load; `at_load` is also the figure at the mean load where the mean is known."""
         return ByLoad(full_use, at_load, at_load if self.load == "mean_load" else None)
 
     def busy(self, capacity_per_s: float) -> float:
@@ -74,12 +74,12 @@ class Usage(NamedTuple):
         return min(1.0, self.load_per_s / capacity_per_s)
 
     def requests_per_day_of(self, replicas: int) -> float:
-        """Requests a day on `replicas` replicas, with the peak of such a load within full use."""
+        """The requests a day of a load whose peak, including headroom, brings `replicas` replicas to full use."""
         return replicas * self.per_replica_per_s * SECONDS_PER_DAY / self.sized_to_load
 
 
 def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
-    """The usage of an answer; `planning` relates the mean of requests in flight to the peak."""
+    """The usage of an answer; with a demand in requests in flight, `planning` gives the ratio of mean to peak."""
     each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
     load = load_of(found, question.rules.headroom, each * best.pool.count)
@@ -91,7 +91,7 @@ def usage_of(best: Answer, question: Question, planning: Planning, split: Split)
 
 
 class YearLoad(NamedTuple):
-    """The load that a year is counted at, the rate sized for over it, at least 1, and the hours of a `Usage`."""
+    """The yearly load of a `Usage`; `sized_to_load` is at least 1."""
 
     kind: LoadKind
     per_s: float
@@ -101,7 +101,7 @@ class YearLoad(NamedTuple):
 
 
 def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> YearLoad:
-    """The load of a year of a demand with rates; without a demand, `capacity_per_s`: what the replicas sized serve."""
+    """The yearly load of a demand with rates; without a demand, `capacity_per_s`, the capacity of the sized replicas."""
     if found is None:
         return YearLoad("as_sized", capacity_per_s, 1.0)
     assert found.busy_per_s is not None and found.peak_per_s is not None
@@ -113,7 +113,7 @@ def load_of(found: Demanded | None, headroom: float, capacity_per_s: float) -> Y
 
 
 def _hours_said(found: Demanded) -> str:
-    """Write by which hours replicas follow a load."""
+    """Write which hourly profile the replicas follow."""
     if found.shape is not None:
         return f"by the profile {found.shape.name}"
     active = math.ceil(found.habits.active_hours)
@@ -122,9 +122,9 @@ def _hours_said(found: Demanded) -> str:
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:
-    """Requests/s of one replica at full use: the most within all limits.
+    """Requests/s of one replica at full use: the highest rate within all limits.
 
-    Where a simulation needed more replicas than that, it is the confirmed rate.
+    Where the simulation needed more replicas than that rate requires, the confirmed rate per replica is returned.
     """
     need, pool = need_of(best, question), best.pool
     if not need.in_flight:
