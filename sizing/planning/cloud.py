@@ -1,4 +1,4 @@
-"""Replicas that follow the load: GPU-hours and their cost by the hour, and requests at risk while replicas start."""
+"""Replicas that follow the load: their GPU-hours and cost, and the requests at risk while replicas start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizing.specs.units import DAYS_PER_MONTH, GIB, GIGA, HOURS_PER_MONTH, SECON
 
 
 class Delay(NamedTuple):
-    """Seconds until a new replica serves: the node, the weights over the slower of network and disk, the engine."""
+    """Seconds until a new replica serves: node start, loading of weights (network or disk, the slower), engine start."""
 
     node_start_s: float
     load_s: float
@@ -32,10 +32,10 @@ def delay(weights_bytes: float, rules: Scaling) -> Delay:
 
 
 def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: float, delay_s: float) -> float:
-    """The share of requests above the capacity of the previous hour's replicas while more are loading.
+    """The share of requests that exceed the capacity of the previous hour's replicas while more replicas start.
 
-    The load changes at the full hour, and scaling begins then; hours follow each other around. Such requests wait
-    longer than the limits allow, or are refused. Replicas started earlier by the delay leave none.
+    The load changes on the hour, and scaling starts then. The last hour is followed by the first. These requests wait longer
+    than the limits allow, or are refused. Starting replicas earlier by the delay avoids this.
     """
     total = sum(rates_per_s) * SECONDS_PER_HOUR
     if total <= 0:
@@ -50,18 +50,19 @@ def at_risk(rates_per_s: Sequence[float], replicas: Sequence[int], per_replica: 
 
 
 def reserved(gpus: Sequence[int], price: float, on_demand_price: float) -> int:
-    """The number of GPUs that are cheaper reserved around the clock than rented for the hours that need them.
+    """The number of GPUs that are cheaper to reserve around the clock than to rent for the hours that need them.
 
-    The n-th GPU is reserved where its share of hours times the on-demand price is at least the reserved price.
+    The n-th GPU is reserved where the share of hours that need it, times the on-demand price, is at least the reserved
+    price.
     """
     worth = [n for n in set(gpus) if on_demand_price * sum(g >= n for g in gpus) >= price * len(gpus)]
     return max(worth, default=0)
 
 
 class Mix(NamedTuple):
-    """The cheapest mix of contracts for one type of GPU over the hours, and the cost of pure contracts, for a month.
+    """The cheapest monthly mix of contracts for one type of GPU, and the cost on demand alone.
 
-    GPUs are those paid for: of whole instances where a provider is named (`sku`, of `gpus_per_instance` GPUs).
+    GPUs are those paid for. With a provider they come in whole instances (`sku`, with `gpus_per_instance` GPUs each).
     """
 
     gpu: str
@@ -81,7 +82,7 @@ class Mix(NamedTuple):
 
 
 def mix(gpu: str, gpus: Sequence[int], terms: Contracts, spot_share: float) -> Mix:
-    """The cheapest base of hourly `gpus` to reserve; the rest is on demand, with `spot_share` of its hours as spot."""
+    """The cheapest number of GPUs to reserve for hourly `gpus`; the rest is on demand, with `spot_share` of it on spot."""
     base = reserved(gpus, terms.reserved, terms.on_demand)
     per_month = HOURS_PER_MONTH / len(gpus)
     above = sum(max(0, count - base) for count in gpus) * per_month
@@ -103,7 +104,7 @@ def mix(gpu: str, gpus: Sequence[int], terms: Contracts, spot_share: float) -> M
 
 
 class ScaleUp(NamedTuple):
-    """The start-up delay of a workload's replica, and the share of its requests above the running capacity."""
+    """The start-up delay of a workload's replica, and the share of its requests that exceed the running capacity."""
 
     workload: str
     weights_gb: float
@@ -115,9 +116,9 @@ class ScaleUp(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """GPUs paid for over the hours of a profile (of whole instances where a provider is named), and their cost.
+    """The GPUs paid for over the hours of a profile, and their cost; with a provider, in whole instances.
 
-    `utilisation_mean` is the mean load over what they serve within the limits.
+    `utilisation_mean` is the mean load divided by the capacity of these GPUs within the limits.
     """
 
     provider: str | None
@@ -134,7 +135,7 @@ class Cloud(NamedTuple):
 
 
 def cloud_of(fleet: Provision, scaling: Scaling) -> Cloud | None:
-    """The cloud use by the hour, in whole instances of the provider; None without a profile and a provider."""
+    """The hourly cloud use, in whole instances where a provider is named; None without both profile and provider."""
     if fleet.hours == 1 and fleet.rules.provider is None:
         return None
     by_type = {gpu_id: _paid_for(gpu_id, fleet) for gpu_id in fleet.gpus_by_type}
@@ -159,7 +160,7 @@ def cloud_of(fleet: Provision, scaling: Scaling) -> Cloud | None:
 
 
 def _paid_for(gpu_id: str, fleet: Provision) -> tuple[int, ...]:
-    """GPUs of a type that each hour needs; those of whole instances with a provider."""
+    """The GPUs of a type paid for in each hour; with a provider, those of whole instances."""
     if gpu_id in fleet.rented:
         return fleet.rented[gpu_id].gpus_by_hour
     return tuple(map(sum, zip(*(pool.gpus_by_hour for pool in fleet.pools if pool.gpu_id == gpu_id), strict=True)))
@@ -177,7 +178,7 @@ def _scale_up(answer: PlanAnswer, tenant: Tenant, fleet: Provision, scaling: Sca
 
 
 def _at_risk(fleet: Provision, ups: Sequence[ScaleUp]) -> float | None:
-    """The share of all requests above the running capacity; None where one workload states no rate."""
+    """The share of all requests that exceed the running capacity; None where a workload states no rate."""
     sums = rates_of(fleet.tenants, fleet.hours)
     risks = [up.share_of_requests_at_risk for up in ups if up.share_of_requests_at_risk is not None]
     if sums is None or len(risks) < len(ups):

@@ -1,7 +1,7 @@
-"""Formulas of money and energy: owned servers, rented GPUs and an API, per year, request and token.
+"""Formulas for cost and energy of owned servers, rented GPUs and an API, per year, request and token.
 
-All in US dollars. A year has 365 days. `full use` is the highest rate that keeps the limits, around the clock; at a
-mean load the same GPUs are paid for and fewer requests share their cost.
+All money is in US dollars. A year has 365 days. Full use is the highest rate within the limits, around the clock. At the
+mean load the same GPUs are paid for, and fewer requests share their cost.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MONTHS_PER_YEAR = 12
 SECONDS_PER_YEAR = hours_per_year() * SECONDS_PER_HOUR
 WATTS_PER_KW = 1000.0
 JOULES_PER_KWH = WATTS_PER_KW * SECONDS_PER_HOUR
-REQUESTS, TOKENS = 1_000, 1_000_000  # of which prices are quoted
+REQUESTS, TOKENS = 1_000, 1_000_000  # the numbers for which prices are quoted
 
 
 class OwnServer(NamedTuple):
-    """An owned server with all its cost parameters: $, years, watts at full load; shares are fractions of 1."""
+    """The cost parameters of an owned server in $, years, and watts at full load; shares are fractions of 1."""
 
     gpus: int
     price_usd: float
@@ -61,10 +61,9 @@ class ServerYear(NamedTuple):
 
 
 class TokenPrices(NamedTuple):
-    """$ per million tokens: input and output as the cost is split between them, and averaged over all tokens.
+    """$ per million tokens: of input and output by the split, and averaged over all tokens (`total`).
 
-    `output_bearing_all` is what outputs cost where nothing is charged for inputs, the usual figure of serving
-    benchmarks.
+    `output_bearing_all` is the whole cost divided by the output tokens, the usual figure of serving benchmarks.
     """
 
     input: float
@@ -84,12 +83,12 @@ def capital_recovery_factor(rate: float, years: float) -> float:
 
 
 def capital_usd_per_year(price_usd: float, residual_usd: float, rate: float, years: float) -> float:
-    """Yearly $ of a purchase: the loss of value is paid off over the years, and the residual value bears interest."""
+    """Yearly $ of a purchase: the loss of value is paid off over `years`, and the residual value bears interest."""
     return capital_recovery_factor(rate, years) * (price_usd - residual_usd) + rate * residual_usd
 
 
 def power_w(full_w: float, idle_share: float, utilisation: float) -> float:
-    """Power in W of a server at a utilisation: a share of its full power when idle, plus a linear part."""
+    """Power in W of a server: `idle_share` of its full power when idle, rising linearly with `utilisation`."""
     return full_w * (idle_share + (1 - idle_share) * utilisation)
 
 
@@ -101,8 +100,8 @@ def power_usd_per_year(power_w: float, pue: float, usd_per_kwh: float, hours: fl
 def server_year(server: OwnServer, utilisation: float) -> ServerYear:
     """Yearly cost of a server at a mean utilisation (0 to 1).
 
-    Source of the form: price/years + hosting + GPUs x licence, as in NVIDIA's "LLM Inference Benchmarking: How Much Does Your
-    LLM Inference Cost?"; interest, power, network and staff on top.
+    Price/years + hosting + GPUs x licence is the formula of NVIDIA's "LLM Inference Benchmarking: How Much Does Your LLM
+    Inference Cost?"; interest, power, network and staff are added.
     """
     rate, years = server.interest_rate, server.depreciation_years
     load_w = power_w(server.power_w, server.idle_share, utilisation)
@@ -117,7 +116,7 @@ def server_year(server: OwnServer, utilisation: float) -> ServerYear:
 
 
 def usd_per_1k_requests(usd_per_year: float, requests_per_s: float, uptime: float = 1.0) -> float:
-    """$ per 1,000 requests at a yearly cost and a rate served during `uptime`."""
+    """$ per 1,000 requests at a yearly cost and a rate; `uptime` is the share of the year in which requests are served."""
     return REQUESTS * usd_per_year / (requests_per_s * SECONDS_PER_YEAR * uptime)
 
 
@@ -127,7 +126,7 @@ def api_usd_per_1k_requests(usd_per_million_in: float, usd_per_million_out: floa
 
 
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_s: float) -> float:
-    """Dollars per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6."""
+    """$ per million tokens at a steady rate: $/h / (tokens/s * 3600) * 1e6."""
     return usd_per_hour / (tokens_per_s * SECONDS_PER_HOUR) * TOKENS
 
 
@@ -139,7 +138,7 @@ def kwh_per_million_tokens(power_w: float, tokens_per_s: float) -> float:
 def split_by_ratio(usd_per_1k: float, isl: float, osl: float, ratio: float) -> TokenPrices:
     """Split the cost of requests so that an output token costs `ratio` times an input token, as APIs charge.
 
-    c_in = 1000 cost_per_1k / (ISL + k OSL), c_out = k c_in. `ratio` 0 charges inputs alone.
+    c_in = 1000 cost_per_1k / (ISL + k OSL) and c_out = k c_in, with k = `ratio`. With `ratio` 0 only inputs are charged.
     """
     per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
     each = per_request_in_millionths / (isl + ratio * osl)
@@ -147,7 +146,7 @@ def split_by_ratio(usd_per_1k: float, isl: float, osl: float, ratio: float) -> T
 
 
 def split_by_time(usd_per_1k: float, isl: float, osl: float, input_share: float) -> TokenPrices:
-    """Split the cost of requests by time: `input_share` is the share of prefill, the rest that of decode."""
+    """Split the cost of requests by time: prefill takes `input_share` of a request's time, decode the rest."""
     per_request_in_millionths = usd_per_1k / REQUESTS * TOKENS
     each_in = per_request_in_millionths * input_share / isl
     each_out = per_request_in_millionths * (1 - input_share) / osl

@@ -1,4 +1,4 @@
-"""Several workloads on one fleet: pools of GPUs of a type, shared over the hours or separate, and their totals."""
+"""Several workloads on one fleet: pools of one GPU type, shared or separate, and their totals by hour."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sizing.planning.size import Need, Size, packed, size_of
 from sizing.question.demand import Demanded, over_hours
 from sizing.specs import demand
 
-Held = tuple[tuple[int, int], ...]  # GPUs of a replica, and how many replicas
+Held = tuple[tuple[int, int], ...]  # (GPUs of a replica, number of replicas)
 Sharing = Literal["shared", "separate"]
 SHARED: Sharing = "shared"
 
 
 class Tenant(NamedTuple):
-    """A workload of the fleet: its need and size on a type of GPU, its pooling, and its demand by hour."""
+    """A workload of the fleet: its need and size on a type of GPU, shared or separate, and its demand by hour."""
 
     name: str
     gpu_id: str
@@ -35,13 +35,13 @@ class Tenant(NamedTuple):
         return max(1, len(self.demanded.shares)) if self.demanded is not None else 1
 
     def rates_per_s(self, hours: int) -> tuple[float, ...] | None:
-        """Requests/s by hour, the peak at every hour without a profile; None where no rate is known."""
+        """Requests/s by hour; without a profile, the peak in every hour. None where no rate is known."""
         if self.demanded is None or self.demanded.busy_per_s is None:
             return None
         return over_hours(self.demanded.rates_per_s(sized=False) or (self.demanded.busy_per_s,), hours)
 
     def base_replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
-        """The replicas needed by hour, at least the minimum, without the reserve."""
+        """The replicas needed in each hour without the reserve, at least `rules.min_replicas`."""
         need = self.need
         each = tuple(
             min(
@@ -53,16 +53,14 @@ class Tenant(NamedTuple):
         return over_hours(each or (need.base,), hours)
 
     def parts(self) -> tuple[float, ...]:
-        """The demand to size for at each hour divided by that of the peak; the allowance for chance is larger for small
-        loads.
-        """
+        """The demand to size for in each hour, as a share of the peak; the allowance for chance is larger for small loads."""
         if self.demanded is None:
             return ()
         rates = self.demanded.rates_per_s(sized=True)
         return tuple(rate / max(rates) for rate in rates) or self.demanded.shares
 
     def replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
-        """The replicas needed by hour, with the reserve, which runs at all hours."""
+        """The replicas needed in each hour, plus the reserve, which always runs."""
         return tuple(base + self.size.reserve.replicas for base in self.base_replicas(hours, rules))
 
 
@@ -77,11 +75,10 @@ def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
 
 
 class GpuPool(NamedTuple):
-    """The GPUs of one type that some workloads run on.
+    """The GPUs of one type that one or several workloads run on.
 
-    `gpus_sum_of_peaks` would be theirs with each sized for its own peak; a shared pool has the GPUs of the busiest hour
-    of all together, and the reserve of a pool (`reserve_gpus`; `reserve_gpus_apart` are those of each workload on its
-    own).
+    A shared pool is sized for the busiest hour of its workloads together, plus one reserve of `reserve_gpus`.
+    `gpus_sum_of_peaks` and `reserve_gpus_apart` are the sums of GPUs and reserves with each workload sized separately.
     """
 
     gpu_id: str
@@ -98,18 +95,18 @@ class GpuPool(NamedTuple):
     reserve_gpus_apart: int
 
     def units_by_hour(self, gpus_per_unit: int) -> tuple[int, ...]:
-        """The whole servers or instances of `gpus_per_unit` GPUs needed for the replicas of each hour."""
+        """The whole servers or instances of `gpus_per_unit` GPUs that the replicas of each hour need."""
         units = {hour: _nodes(hour, gpus_per_unit) for hour in set(self.held_by_hour)}
         return tuple(units[hour] for hour in self.held_by_hour)
 
 
 def hours_of(tenants: Sequence[Tenant]) -> int:
-    """The common number of hours of all profiles: those of a day or of a week."""
+    """The common number of hours of all profiles: a day, a week, or 1 without profiles."""
     return math.lcm(*(tenant.hours for tenant in tenants))
 
 
 def pools_of(tenants: Sequence[Tenant], rules: ProvisionRules) -> tuple[GpuPool, ...]:
-    """The pools of a fleet: one for each separate workload, and one for each GPU type that others share."""
+    """The pools of a fleet: one for each separate workload, and one for each GPU type with shared workloads."""
     hours = hours_of(tenants)
     shared: dict[str, list[Tenant]] = {}
     groups: list[list[Tenant]] = []
@@ -154,9 +151,9 @@ def _pool(tenants: Sequence[Tenant], hours: int, rules: ProvisionRules) -> GpuPo
 def reserve_of_pool(tenants: Sequence[Tenant], rules: ProvisionRules) -> list[tuple[int, int]]:
     """The reserve of a pool as (GPUs of a replica, replicas).
 
-    A spare GPU can load any of the models, so the pool needs only the largest reserve. Reserves for availability
-    targets add up, as one reserve does not meet the targets of all workloads. Only one node at a time is out for
-    maintenance.
+    A spare GPU can load any of the models, so the pool needs only the largest reserve. With an availability target the
+    reserves for failures add up, because one reserve does not meet the targets of all workloads. Only one node at a time
+    is out for maintenance.
     """
     if rules.availability is None:
         return [
@@ -177,7 +174,10 @@ def _nodes(replicas: Sequence[tuple[int, int]], gpus_per_node: int) -> int:
 
 
 class Hour(NamedTuple):
-    """One hour of the profile, from midnight, or Monday midnight; replicas and GPUs that follow the load, with reserve."""
+    """One hour of the profile, with the replicas and GPUs that follow the load, including the reserve.
+
+    Hour 0 starts at midnight, in a weekly profile on Monday.
+    """
 
     hour: int
     requests_per_s: float | None
@@ -187,9 +187,9 @@ class Hour(NamedTuple):
 
 
 def hours_of_load(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> tuple[Hour, ...]:
-    """The load by hour, and the replicas and GPUs that follow it; none where no workload has a profile.
+    """The load by hour, and the replicas and GPUs that follow it; empty where no workload has a profile.
 
-    The capacity of replicas is stated for a single workload: requests of several workloads differ.
+    The capacity is stated only for a single workload, because requests of several workloads differ.
     """
     count = hours_of(tenants)
     if all(tenant.hours == 1 for tenant in tenants):
@@ -220,7 +220,10 @@ def rates_of(tenants: Sequence[Tenant], hours: int) -> list[tuple[float, ...]] |
 
 
 def peak_of_sums(tenants: Sequence[Tenant]) -> float | None:
-    """The busiest hour of all workloads together, None where one states no rate; chance is left out of several."""
+    """Requests/s in the busiest hour of all workloads together; None where one states no rate.
+
+    The allowance for chance is included only for a single workload.
+    """
     rates = rates_of(tenants, hours_of(tenants))
     if rates is None:
         return None
@@ -228,9 +231,9 @@ def peak_of_sums(tenants: Sequence[Tenant]) -> float | None:
 
 
 def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:
-    """The mean load divided by the capacity of `gpus` within the limits, where they are used as planned.
+    """The mean load divided by the capacity of `gpus` within the limits.
 
-    None where a workload states no rate by hour and no mean.
+    None where a workload has neither hourly rates nor a mean rate, or is sized in requests in flight.
     """
     hours, busy = hours_of(tenants), 0.0
     for tenant in tenants:
@@ -245,7 +248,7 @@ def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:
 
 
 class FleetFigures(NamedTuple):
-    """All workloads together: the sum of their peaks, and the peak of their sum by hour; None where no rates are known."""
+    """The sum of the workloads' peaks, and the peak of their hourly sum; None where no rates are known."""
 
     sum_of_peaks_requests_per_s: float | None
     peak_of_sums_requests_per_s: float | None
@@ -265,7 +268,10 @@ def together(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> FleetFigure
 
 
 class Availability(NamedTuple):
-    """The chance that enough replicas are up for the peak, with independent failures, and with failures of nodes."""
+    """The probability that enough replicas are up for the peak.
+
+    `achieved` is for replicas that fail independently, `achieved_by_node` for replicas that fail with their node.
+    """
 
     workload: str
     target: float | None
@@ -278,9 +284,9 @@ class Availability(NamedTuple):
 
 
 def availability(tenant: Tenant, rules: ProvisionRules) -> Availability | None:
-    """The chance that enough replicas of a workload are up; None where no availability of a node is stated.
+    """The probability that enough replicas of a workload are up; None where no node availability is stated.
 
-    Replicas for maintenance do not count: a node may be out of service when another fails.
+    Replicas for maintenance do not count, because a node may be out of service when another fails.
     """
     if rules.unit_availability is None:
         return None

@@ -1,4 +1,4 @@
-"""The ways to pay for a sized deployment, each with its cost: own servers, rented GPUs, an API. All money is US dollars."""
+"""The cost of a sized deployment by way to pay: owned servers, rented GPUs, an API. All money is in US dollars."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ApiPrices(NamedTuple):
 
 
 class TokenCosts(NamedTuple):
-    """$ per million tokens: input and output as the cost is split between them, all tokens alike, outputs bearing all."""
+    """$ per million tokens: of input and output by the split, averaged over all tokens, and with the whole cost on output."""
 
     input: ByLoad
     output: ByLoad
@@ -45,11 +45,11 @@ class TokenCosts(NamedTuple):
 class CostOption(NamedTuple):
     """One way to serve: `own`, `cloud` (rented around the clock, or following the load) or `api`.
 
-    `units` whole servers or instances of `gpus_per_unit` hold the replicas; `capacity_requests_per_s` is what all GPUs paid
-    for serve within the limits. $ an hour, a month and a year are at `load_requests_per_s`, the same for all ways to serve
-    with one type of GPU; `load` says what that is. `utilisation_at_load` is its share of the capacity. `curves` are the
-    yearly cost against the load, in requests a day: the cheapest of them counts. `gpus` are those of the peak, `mean_gpus`
-    those paid for on average over the hours.
+    `units` whole servers or instances of `gpus_per_unit` GPUs hold the replicas. `capacity_requests_per_s` is the rate within
+    the limits on all GPUs paid for. Costs per hour, month and year are at `load_requests_per_s`, which is the same for all
+    ways with one type of GPU; `load` is its kind. `utilisation_at_load` is the load as a share of the capacity. `curves` give
+    the yearly cost by requests a day; the cheapest of them counts. `gpus` are the GPUs at the peak, `mean_gpus` the mean
+    number paid for over the hours.
     """
 
     name: str
@@ -84,7 +84,7 @@ class CostOption(NamedTuple):
 
 
 def own_server(server: CompleteServer, gpu: Gpu) -> OwnServer:
-    """A server with its power at full load: as stated, else its GPUs' TDP times the factor of a whole server."""
+    """A server with its power at full load: as stated, else the TDP of its GPUs times the server factor."""
     stated = server.numbers.get("server_power_w")
     gpus = int(server.value("gpus"))
     full_w = stated.value if stated is not None else gpus * gpu.datasheet.tdp_w * server.value("server_factor")
@@ -97,7 +97,7 @@ def own_server(server: CompleteServer, gpu: Gpu) -> OwnServer:
 def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     """The cost of the owned servers that hold all replicas.
 
-    Raises InputError for a server too small for a replica that needs its GPUs joined.
+    Raises InputError for a server that has fewer GPUs than a replica must join in one server.
     """
     each = own_server(server, gpu)
     fit = Fit(usage.gpus_per_replica, each.gpus)
@@ -109,7 +109,7 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     busy = usage.busy(units * per_s)
     full, year = cost.server_year(each, 1.0), cost.server_year(each, busy)
     idle = cost.server_year(each, 0.0).total
-    # Power above idle goes with the requests: its joules per request at full use, whatever the number of servers.
+    # Power above idle is proportional to requests: the joules per request do not depend on the number of servers.
     joules = each.power_w * (1 - each.idle_share) * each.pue / per_s
     curve = CostCurve(
         fit.nodes_per_replica * idle,
@@ -135,7 +135,7 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
 
 
 def _too_small(server: CompleteServer, gpus: int, joined: int, gpu: str) -> Fault:
-    """The fault of a server too small for a replica, and alternatives: a larger server, or part of the replica."""
+    """The fault of a server that is too small for a replica; it suggests a larger server or a smaller `--tp`."""
     part = max(size for size in range(1, gpus + 1) if joined % size == 0)
     stated = server.numbers["gpus"]
     message = f"{server.title} has {plural(gpus, 'GPU')}, and a replica on {gpu} joins {joined}"
@@ -144,10 +144,10 @@ def _too_small(server: CompleteServer, gpus: int, joined: int, gpu: str) -> Faul
 
 
 def rented(usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract: str) -> tuple[CostOption, ...]:
-    """The cost of rented GPUs around the clock and, where a mean load is known, following the load.
+    """The cost of rented GPUs around the clock and, where the mean load is known, following the load.
 
-    The result is for a provider's cheapest offer that holds a replica in an instance. Where none does, GPUs count as if
-    several instances were joined, and the note says so.
+    The cheapest offer whose instance holds a replica is used. Where no instance does, GPUs count as if several instances
+    were joined, and the note says so.
     """
     needed = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
     found = list(offers)
@@ -199,7 +199,7 @@ def _rented(usage: Usage, offers: Iterable[Price], *, follows: bool) -> CostOpti
 
 
 def _instances(usage: Usage, offer: Price, *, follows: bool) -> _Instances:
-    """The yearly cost of a deployment on instances of one offer: of all of them, or of those that each hour needs."""
+    """The yearly cost on instances of one offer: of all instances or, with `follows`, of those that each hour needs."""
     fit = Fit(usage.gpus_per_replica, offer.gpus)
     units = fit.nodes(usage.replicas)
     per_s = fit.replicas_together * usage.per_replica_per_s / fit.nodes_per_replica
@@ -212,7 +212,7 @@ def _instances(usage: Usage, offer: Price, *, follows: bool) -> _Instances:
 
 
 def api(usage: Usage, prices: ApiPrices) -> CostOption:
-    """The cost of an API; a year at full use has the capacity of the deployment."""
+    """The cost of an API; full use means the capacity of the deployment that it replaces."""
     per_1k = cost.api_usd_per_1k_requests(prices.usd_in, prices.usd_out, usage.isl, usage.osl)
     a_year = per_1k / cost.REQUESTS * cost.SECONDS_PER_YEAR  # at one request/s
     tokens = cost.split_by_ratio(per_1k, usage.isl, usage.osl, 1.0)._replace(input=prices.usd_in, output=prices.usd_out)

@@ -34,8 +34,9 @@ class Moved(NamedTuple):
 class Plan(NamedTuple):
     """The result of `plan`. `fleet` is None where a workload has no answer, or where `unreachable` gives a reason.
 
-    `sure` is the fleet with the replicas that are confirmed by the error of published runs; None where that is unknown for
-    a workload. `suggestions` are single changes that would make a workload feasible. `draws` is None without a seed.
+    `sure` is the fleet with the replicas that keep the limits with the stated confidence, by the errors of published runs;
+    None where these are unknown for a workload. `suggestions` are single changes that would make a workload feasible.
+    `draws` is None without a seed.
     """
 
     answers: tuple[PlanAnswer, ...]

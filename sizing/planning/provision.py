@@ -1,4 +1,4 @@
-"""A sized fleet: the answer of each workload with its reserve, their pools of GPUs, and rented instances."""
+"""A sized fleet: the answer and reserve of each workload, the pools of GPUs, and the rented instances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rented = Mapping[str, Instances]  # by id of the GPU type; empty without a provi
 
 
 class FleetWorkload(NamedTuple):
-    """A workload to plan for: its question, and the pooling of its GPUs."""
+    """A workload to plan for; `pool` says whether it shares GPUs with other workloads."""
 
     name: str
     question: Question
@@ -50,7 +50,7 @@ class UnitPrice(NamedTuple):
 
 
 class Provision(NamedTuple):
-    """A sized fleet: a tenant for each answer, pools in their order, instances of a provider by GPU type."""
+    """A sized fleet: a tenant for each answer, their pools in the same order, and a provider's instances by GPU type."""
 
     answers: tuple[PlanAnswer, ...]
     rules: ProvisionRules
@@ -85,11 +85,11 @@ class Provision(NamedTuple):
 
     @property
     def peak_requests_per_s(self) -> float:
-        """The busiest hour of all workloads together; the sum of their peaks where one states no rate."""
+        """Requests/s in the busiest hour of all workloads together; the sum of their peaks where one states no rate."""
         return peak_of_sums(self.tenants) or sum(map(peak_of, self.answers, self.tenants))
 
     def price(self, gpu_id: str) -> UnitPrice:
-        """The price of a GPU type: of its rented instances, else the one to plan with."""
+        """The price of a GPU type: of its rented instances, else its planning price."""
         if gpu_id in self.rented:
             offer = self.rented[gpu_id].offer
             return UnitPrice(usd_per_gpu_hour(offer), source_of(offer))
@@ -118,7 +118,7 @@ class Provision(NamedTuple):
 def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision:
     """Size a fleet of workloads with answers.
 
-    Raises UnreachableError where no reserve keeps the availability, InputError for more spare replicas than there are.
+    Raises UnreachableError where no reserve reaches the availability, InputError where spare replicas leave none to serve.
     """
     tenants = tuple(_tenant(answer, rules) for answer in answers)
     sized = Provision(tuple(answers), rules, tenants, pools_of(tenants, rules), {})
@@ -134,7 +134,7 @@ def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision
 def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
     best, question = answer.best, answer.outcome.question
     need = need_of(best, question)
-    if question.origin.demanded is None:  # so many GPUs, whose spare ones serve nothing
+    if question.origin.demanded is None:  # a given number of GPUs: the spare ones serve nothing
         need = need.without(rules.spare)
     size, workload, demanded = size_of(need, rules), answer.workload, question.origin.demanded
     if demanded is not None and not need.in_flight:
@@ -143,19 +143,19 @@ def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
 
 
 def surely(fleet: Provision) -> Provision | None:
-    """The fleet sized so that each workload's replicas are sure to do, with their reserves; None where of one it is not known."""
+    """The fleet with the confident size of each workload, including reserves; None where one is unknown."""
     found = tenants_sure(fleet)
     known = tuple(tenant for tenant in found if tenant is not None)
     return fleet._replace(tenants=known, pools=pools_of(known, fleet.rules)) if len(known) == len(found) else None
 
 
 def tenants_sure(fleet: Provision) -> list[Tenant | None]:
-    """Each workload with the replicas that are sure to do, None where that is not known."""
+    """Each workload with its confident size: the replicas that keep the limits with the stated confidence; None if unknown."""
     return [_surely(*each, fleet.rules) for each in zip(fleet.answers, fleet.tenants, strict=True)]
 
 
 def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant | None:
-    """A workload with the replicas that are sure to do; None where that is not known, or no reserve of them is large enough."""
+    """A workload with its confident size; None where that is unknown, or no reserve reaches the availability."""
     sure, need = answer.outcome.sure, tenant.need
     if sure is None or sure.gpus is None:
         return None
@@ -168,7 +168,7 @@ def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant
 
 
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:
-    """Requests/s of a workload at its peak; those of its answer where the demand is in requests in flight."""
+    """Requests/s of a workload at its peak; for a demand in requests in flight, the rate of its answer."""
     return answer.best.requests_per_s if tenant.need.in_flight else tenant.need.demand
 
 

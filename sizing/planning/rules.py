@@ -1,4 +1,4 @@
-"""The rules of a plan: reserves, growth and cloud use; contradictions between them, and their defaults."""
+"""The rules of a plan (reserves, growth, cloud use), their defaults, and contradictions between them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sizing.specs.fleet import PlanRules
 
 @dataclass(frozen=True, slots=True)
 class ProvisionRules:
-    """Additions to the size of the peak, and the development of the load; none by default.
+    """Reserves, growth and cloud use of a plan; none by default.
 
-    `unit_availability` is that of a node, derived from `mtbf_hours` and `mttr_hours` where these are stated. `provider`
-    is the source of prices and instances. The demand grows from the day `start`. `plan_rules` makes checked rules.
+    `unit_availability` is the availability of a node, derived from `mtbf_hours` and `mttr_hours` where stated. `provider` is
+    the cloud whose prices and instances are used. The demand grows from the day `start`. `plan_rules` makes checked rules.
     """
 
     spare: int = 0
@@ -42,7 +42,7 @@ class ProvisionRules:
 
 
 def plan_rules(**options: Any) -> ProvisionRules:
-    """The rules of a plan by the names of the options of `llmsize plan`. Raises InputError with all faults.
+    """The rules of a plan, from the options of `llmsize plan` by name. Raises InputError with all faults.
 
     >>> plan_rules(spare=1, growth="5%", start="2026-12", until="2027-12").growth_per_month
     0.05
@@ -55,7 +55,7 @@ def plan_rules(**options: Any) -> ProvisionRules:
 
 
 def stated_rules(given: Mapping[str, Any], flags: Mapping[str, str]) -> PlanRules:
-    """Rules as they are given by name; a fault names the flag of a rule, else the rule. Raises InputError with all faults."""
+    """Validate rules given by name. Raises InputError with all faults; each names the rule's flag, else the rule."""
     unknown = sorted(set(given) - set(PlanRules.model_fields))
     if unknown:
         allowed = ", ".join(PlanRules.model_fields)
@@ -78,7 +78,7 @@ def key_of(name: str) -> str:
 
 
 def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
-    """The rules of a plan: `stated` ones, with assumptions in their gaps."""
+    """The rules of a plan: those `stated`, with defaults for the rest."""
     return ProvisionRules(
         spare=stated.spare or 0,
         availability=stated.availability,
@@ -97,7 +97,7 @@ def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
 
 
 def _node_availability(stated: PlanRules) -> float | None:
-    """The availability of a node: from its times, or as stated; None without either."""
+    """The availability of a node: from MTBF and MTTR, else as stated; None without either."""
     if stated.mtbf is not None and stated.mttr is not None:
         return of_times(stated.mtbf, stated.mttr)
     return stated.node_availability
@@ -109,7 +109,7 @@ def of_times(mtbf_hours: float, mttr_hours: float) -> float:
 
 
 def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
-    """Yield contradictions, each with the name of the rule at fault."""
+    """Yield the name of a rule and its fault for each contradiction."""
     times = (stated.mtbf, stated.mttr)
     if times.count(None) == 1:
         name = "mtbf" if stated.mtbf is not None else "mttr"
@@ -132,7 +132,7 @@ def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
 
 
 def _of_until(until: date, start: date, per_month: float) -> list[Fault]:
-    """The fault of a date: past, too far ahead, or after unbounded growth."""
+    """The fault of the date `until`: not in the future, too far ahead, or after too much growth."""
     months = (until.year - start.year) * growth.MONTHS_PER_YEAR + until.month - start.month
     if until <= start:
         return [Fault(f"{until} is not after the day of the plan, {start}", field="--until")]

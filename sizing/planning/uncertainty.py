@@ -1,4 +1,4 @@
-"""The uncertainty of a size: draws of every input with a range, and the resulting GPUs and cost."""
+"""The uncertainty of a size: every input with a range is drawn at random, which gives a range of GPUs and cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sizing.specs.workload import Defaults, Workload
 
 DRAWS = 10_000
 SHARES = (0.1, 0.5, 0.9)
-P90_SIGMAS = NormalDist().inv_cdf(0.9)  # 1.2816: P10 and P90 lie so many standard deviations from the middle
+P90_SIGMAS = NormalDist().inv_cdf(0.9)  # 1.2816: the standard deviations between the median and P10 or P90
 MODEL_ERROR, PRICE = "model error", "price"
 MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all draws, of the price with cost"
 
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 class Uncertain(NamedTuple):
     """One workload and its uncertain inputs: the ranges of its file, and the error band of its rate.
 
-    `gpus_per_instance` are those of what is rented, paid for as a whole.
+    Rented instances of `gpus_per_instance` GPUs are paid for as a whole.
     """
 
     tenant: Tenant
@@ -49,7 +49,7 @@ class Uncertain(NamedTuple):
 
 
 class Influence(NamedTuple):
-    """The influence of one input on the GPUs (of the price: on the cost): Spearman's rank correlation over the draws."""
+    """The influence of one input on the GPUs, or of the price on the cost: Spearman's rank correlation over the draws."""
 
     input: str
     distribution: str
@@ -86,8 +86,8 @@ class _Input(NamedTuple):
 def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, draws: int = DRAWS) -> Ranges:
     """Draw every uncertain input, and size the fleet for each draw.
 
-    Ranges are uniform; the model's error is lognormal with the band's ends as P10 and P90, one draw for a workload;
-    prices are uniform, one draw for all. Equal seeds give equal results.
+    Ranges are uniform. The model error is lognormal with the band's ends as P10 and P90, and is drawn for each workload.
+    The price factor is uniform and common to all workloads. Equal seeds give equal results.
     """
     random = np.random.default_rng(seed)
     inputs: list[_Input] = []
@@ -190,7 +190,7 @@ def _lognormal(random: np.random.Generator, band: Band, draws: int) -> Floats:
 
 
 def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
-    """The demand at the peak of every draw: the workload resolved with the drawn numbers."""
+    """The peak demand of every draw, from the workload with the drawn values."""
     if not drawn or one.workload.demand is None or one.tenant.demanded is None:
         return np.full(draws, one.tenant.need.demand)
     found = np.empty(draws)
@@ -216,12 +216,12 @@ def _demands(one: Uncertain, drawn: dict[str, Floats], draws: int) -> Floats:
 
 
 def _people(demand: Demand) -> float:
-    """Requests in flight or concurrent users; 0 of other demands."""
+    """Requests in flight or concurrent users; 0 for other demands."""
     return float(demand.concurrency or demand.concurrent_users or 0.0)
 
 
 def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
-    """The replicas in reserve for failures at each size, computed once for each size."""
+    """The replicas in reserve for failures of each draw, computed once for each size."""
     sizes, where = np.unique(bases, return_inverse=True)
     return np.array([float(reserve_of(int(size), tenant.need.fit, rules).failures) for size in sizes])[where]
 
@@ -229,7 +229,7 @@ def _failures(tenant: Tenant, bases: Floats, rules: ProvisionRules) -> Floats:
 def _gpus(
     fleet: Sequence[Uncertain], bases: Sequence[Floats], failures: Sequence[Floats], rules: ProvisionRules
 ) -> tuple[Floats, Floats | None]:
-    """All GPUs and $ an hour of every draw; workloads in a shared pool are summed by hour."""
+    """The GPUs and $ per hour of every draw; workloads in a shared pool are summed hour by hour."""
     hours = math.lcm(*(base.shape[1] for base in bases))
     total, usd = np.zeros(bases[0].shape[0]), np.zeros(bases[0].shape[0])
     pools: dict[str, list[int]] = {}
@@ -251,7 +251,7 @@ def _gpus(
 
 
 def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRules) -> Floats:
-    """The GPUs in reserve of a pool, as `fleet.reserve_of_pool` has them."""
+    """The reserve of a pool in GPUs, by the rules of `fleet.reserve_of_pool`."""
     for_failures = np.array([count * fit.gpus_per_replica for count, fit in zip(failures, fits, strict=True)])
     out = np.array([fit.replicas_together * fit.gpus_per_replica * rules.maintenance for fit in fits])
     together: Floats
@@ -263,7 +263,7 @@ def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRu
 
 
 def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
-    """The GPUs of the whole instances that hold `gpus`; idle parts count as those of the largest replica."""
+    """The GPUs of the whole instances that hold `gpus`, with idle GPUs in each as for the largest replica."""
     fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
     used = fit.gpus_per_replica * fit.replicas_together / fit.nodes_per_replica  # of an instance, when it is full
     paid: Floats = np.ceil(gpus / used - ROUNDING) * per_instance
@@ -271,7 +271,7 @@ def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
 
 
 def _quantiles(values: Floats) -> Quantiles:
-    """Quantiles among the drawn values, never between two of them, as there is no half GPU."""
+    """Quantiles without interpolation between draws, as there is no half GPU."""
     return Quantiles(*(float(value) for value in np.quantile(values, SHARES, method="inverted_cdf")))
 
 
@@ -285,7 +285,7 @@ def _influences(inputs: Sequence[_Input], gpus: Floats, usd: Floats | None) -> l
 
 
 def rank_correlation(one: Floats, other: Floats) -> float:
-    """Spearman's rank correlation, 0 where one of both is constant; equal values share their mean rank."""
+    """Spearman's rank correlation; 0 where either is constant. Equal values share their mean rank."""
     first, second = _ranks(one), _ranks(other)
     spread = float(first.std() * second.std())
     return float(np.mean((first - first.mean()) * (second - second.mean()))) / spread if spread else 0.0

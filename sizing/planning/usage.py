@@ -79,7 +79,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
-    """The usage of an answer; with a demand in requests in flight, `planning` gives the ratio of mean to peak."""
+    """The usage of an answer; for users or requests in flight, `planning` decides whether the mean rate is known."""
     each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
     load = load_of(found, question.rules.headroom, each * best.pool.count)
