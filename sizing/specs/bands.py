@@ -1,7 +1,7 @@
-"""How far predictions are off by published measurements: error bands by class, corrections of step times, and the runs.
+"""How far predictions are from published measurements: error bands, corrections of step times, and the published runs.
 
-For each published run the file of runs states how much slower or faster it was than predicted, where the prediction was corrected
-by the runs of others.
+The file of runs states for each published run the ratio of measured to predicted times. The prediction is corrected, but only by
+runs of other groups.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ BandMetric = Literal["ttft", "itl", "e2e", "throughput", "weights", "kv_cache"]
 DrivingMode = Literal["served", "batch", "offline"]
 ModelKind = Literal["dense", "moe"]
 LoadRegion = Literal["solo", "low", "medium", "high"]
-# What a number of memory is of: a model with recurrent states; another over GPUs on PCIe or bridges; any other.
+# What a memory figure describes: a model with recurrent states; any other model on GPUs joined by PCIe or bridges; the rest.
 MemoryKind = Literal["hybrid", "pcie", "plain"]
 
 
 class Band(Spec):
-    """Measured over predicted, the range that about 8 in 10 measurements of a class fall in; an absent condition is any.
+    """The range of measured/predicted that holds about 8 in 10 measurements of a class. An absent condition matches anything.
 
-    `n` measurements of `groups` groups (source, model and GPU) make it up.
+    The range comes from `n` measurements in `groups` groups (source, model and GPU).
     """
 
     metric: BandMetric
@@ -47,10 +47,10 @@ class Band(Spec):
 
 
 class Correction(Spec):
-    """Factors of step times that centre the predictions of a class; an absent condition is any.
+    """Factors on step times that centre the predictions of a class. An absent condition matches anything.
 
-    `decode` multiplies steps that decode, `prefill` the time that prompts add to steps and their front end. They are medians
-    of `groups` groups (source, model and GPU) of published runs, each judged by the others.
+    `decode` multiplies the time of decode steps. `prefill` multiplies the time that prompts add to steps, and their front-end
+    time. Both are fitted to `groups` groups (source, model and GPU) of published runs and tested on groups left out.
     """
 
     mode: DrivingMode | None = None
@@ -64,24 +64,25 @@ class Correction(Spec):
     source: Text = "none"
 
 
-UNCORRECTED = Correction.model_construct()  # for which no validator is built
+UNCORRECTED = Correction.model_construct()  # model_construct builds no validator
 
 
 def of_own(runs: OwnRuns) -> tuple[Band, ...]:
-    """The bands of own runs, which are one group."""
+    """The bands of own runs. All own runs count as one group."""
     return tuple(Band(metric=one.metric, low=one.low, high=one.high, n=one.n, groups=1) for one in runs.bands)
 
 
 def of_runs(own: bool) -> str:
-    """Write which runs a share is of: published ones, or what the errors of `own` runs say of others."""
+    """Name the runs that a share refers to: published runs, or runs with errors like those of `own` runs."""
     return "runs as far off as your own" if own else "published runs like this"
 
 
 class Sure(NamedTuple):
-    """How many GPUs are sure to do: `gpus` keep the limits in a share `confidence` of `groups` groups of published runs.
+    """The number of GPUs that is enough with a stated confidence.
 
-    `gpus` is None where too few were like the question (`why_not`). `chance` is the share in which the expected GPUs do. Of
-    `own` runs each counts as a group.
+    `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
+    the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough. Each of the user's
+    `own` runs counts as a group.
     """
 
     gpus: int | None
@@ -93,7 +94,7 @@ class Sure(NamedTuple):
 
 
 class ErrorBand(NamedTuple):
-    """The range, in the number's own unit, into which 8 in 10 of `n` published measurements of its class put it."""
+    """The 8-in-10 range of a number, in its own unit, from `n` published measurements of its class."""
 
     low: float
     high: float
@@ -101,7 +102,7 @@ class ErrorBand(NamedTuple):
 
 
 class Bands(OneFile, Sourced):
-    """The whole file: bands from the narrowest class to the widest, the first that holds wins."""
+    """The whole file: bands from the narrowest class to the widest. The first band that matches is used."""
 
     FILE = "hardware_profiles/_bands.yaml"
 
@@ -109,14 +110,14 @@ class Bands(OneFile, Sourced):
 
 
 class Corrections(OneFile, Sourced):
-    """The whole file: corrections from the narrowest class to the widest, the first that holds wins."""
+    """The whole file: corrections from the narrowest class to the widest. The first one that matches is used."""
 
     FILE = "hardware_profiles/_corrections.yaml"
 
     corrections: tuple[Correction, ...]
 
     def of(self, situation: Situation) -> Correction:
-        """The correction of a situation; none where nothing of its kind was measured, or own runs say better."""
+        """The correction of a situation. `UNCORRECTED` if nothing of its kind was measured, or if own runs are given."""
         if situation.own:
             return UNCORRECTED
         return next((one for one in self.corrections if holds(one, situation)), UNCORRECTED)
@@ -126,9 +127,9 @@ SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight 
 
 
 class Situation(NamedTuple):
-    """What a number is of: how the engine is driven, which engine on whose GPUs of which generation, dense or experts, how loaded.
+    """The class of a predicted number: driving mode, GPU vendor, engine, GPU architecture, kind of model, and load.
 
-    `own` are the bands of the user's own runs of GPU and engine, which come before those of published runs.
+    `own` holds the bands of the user's own runs of this GPU and engine. They take precedence over bands of published runs.
     """
 
     mode: DrivingMode
@@ -155,12 +156,12 @@ def region(in_flight: float) -> LoadRegion:
 
 
 def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Band | None:
-    """The band of a metric, the first whose conditions hold; None where nothing of its kind was measured."""
+    """The first band of a metric whose conditions hold; None if nothing of its kind was measured."""
     return next((band for band in (*situation.own, *bands) if band.metric == metric and holds(band, situation)), None)
 
 
 def holds(entry: Band | Correction, situation: Situation) -> bool:
-    """Whether a situation has every condition that an entry states."""
+    """Whether a situation meets every condition that an entry states."""
     return all(getattr(entry, name, None) in (None, value) for name, value in situation._asdict().items())
 
 
@@ -169,13 +170,13 @@ def uncorrected(situation: Situation) -> Correction:
     return UNCORRECTED
 
 
-USUAL, EVEN = 0.9, 0.5  # 9 of 10 published runs of the kind; as likely as not
+USUAL, EVEN = 0.9, 0.5  # confidence: 9 in 10 published runs of the kind; as likely as not
 LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.95
-STEPS = 200  # of the share, in which likely errors of own runs are listed: half a percent each
+STEPS = 200  # the likely errors of own runs are listed at 200 quantiles, half a percent apart
 TIMES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e", "throughput")
 CLASS = ("mode", "vendor", "engine", "architecture", "kind")
 COLUMNS = (*CLASS, "group", *TIMES)
-# What runs must have in common with a question, the narrowest class first; in other classes nothing is known.
+# The columns in which runs must agree with a question, the narrowest class first. Wider classes are not used.
 ALIKE: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "kind", "architecture"),
     ("mode", "vendor", "engine", "kind"),
@@ -183,10 +184,11 @@ ALIKE: tuple[tuple[str, ...], ...] = (
 
 
 class Alike(NamedTuple):
-    """Runs like a question: how many groups, the weight of each run (of a group together one), and its times.
+    """Runs that resemble a question.
 
-    A time is measured over predicted, a column for each of `TIMES`; of the throughput it is that of a request. `own` ones are
-    those that the errors of so many of the user's own runs make likely, each as good as a group.
+    `groups` is the number of groups. `weights` has one weight for each run; the weights of a group add up to 1. `times` has one
+    row for each run and one column for each of `TIMES`: measured over predicted time (for throughput, the time per request). If
+    `own`, the runs follow from the errors of the user's own runs; they have equal weights, and `groups` counts the own runs.
     """
 
     groups: int
@@ -195,12 +197,12 @@ class Alike(NamedTuple):
     own: bool = False
 
     def of(self, name: str) -> NDArray[np.float64]:
-        """One time of every run."""
+        """The column `name` of `times`."""
         column: NDArray[np.float64] = self.times[:, TIMES.index(name)]
         return column
 
     def share(self, kept: NDArray[np.bool_]) -> float:
-        """The share of the runs that keep something, groups alike."""
+        """The share of runs marked in `kept`. Each group has the same weight."""
         return float(self.weights[kept].sum() / self.weights.sum())
 
 
@@ -212,7 +214,7 @@ class _Table:
 
 
 class PublishedRuns(OneFile, Sourced):
-    """The whole file: a line a run with the values of `COLUMNS`, a dash for what was not measured; names of groups by number."""
+    """The whole file. Each line is one run with the values of `COLUMNS`; a dash means not measured. `groups` names the groups."""
 
     FILE = "hardware_profiles/_runs.yaml"
 
@@ -232,8 +234,8 @@ class PublishedRuns(OneFile, Sourced):
         )
 
     def like(self, situation: Situation, names: Sequence[str]) -> Alike | None:
-        """The runs of the narrowest class with enough groups that state the times `names`; None where there are too few."""
-        if situation.own:  # whose steps are not those that published runs were compared with
+        """The runs that state the times `names`, from the narrowest class with enough groups; None if no class has enough."""
+        if situation.own:  # own runs change the step times, so published ratios no longer apply
             return _like_own(situation.own, names, self.least_groups)
         key = (situation, tuple(names))
         if key not in self._found:
@@ -242,7 +244,7 @@ class PublishedRuns(OneFile, Sourced):
 
     @cached_property
     def _found(self) -> dict[tuple[Situation, tuple[str, ...]], Alike | None]:
-        """What earlier calls found: a few classes, which many questions are of."""
+        """Results of earlier calls. Many questions fall into a few classes."""
         return {}
 
     def _narrowest(self, situation: Situation, names: Sequence[str]) -> Alike | None:
@@ -259,7 +261,7 @@ class PublishedRuns(OneFile, Sourced):
         return None
 
     def by(self, names: Sequence[str]) -> dict[tuple[str, ...], Alike]:
-        """All runs by the values of the columns `names`, in the order of the file."""
+        """All runs, grouped by the values of the columns `names`, in the order of the file."""
         table, places = self._table, [COLUMNS.index(name) for name in names]
         keys = [tuple(one[at] for at in places) for one in table.classes]
         found = {}
@@ -271,7 +273,10 @@ class PublishedRuns(OneFile, Sourced):
 
 
 def students(share: ArrayLike, freedom: int) -> NDArray[np.float64]:
-    """Quantiles of Student's t (Abramowitz and Stegun 26.7.5; of 5 to 95 % within 3 % from two degrees of freedom on)."""
+    """Quantiles of Student's t distribution (Abramowitz and Stegun 26.7.5).
+
+    From two degrees of freedom on, quantiles from 5 to 95 % are accurate to 3 %.
+    """
     z = np.vectorize(NormalDist().inv_cdf, otypes=[float])(share)
     terms = (
         (z**3 + z) / 4,
@@ -282,9 +287,9 @@ def students(share: ArrayLike, freedom: int) -> NDArray[np.float64]:
 
 
 def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> Alike | None:
-    """Runs as the errors of own ones make likely, in even steps of the share; None where too few were measured.
+    """Likely runs, at even quantiles of the errors of own runs; None if fewer than `least` runs were measured.
 
-    A band spans 8 in 10 of Student's distribution. What slows one time of a run slows the others.
+    A band spans the middle 8 in 10 of Student's t distribution. All times of a run are slow or fast together.
     """
     of = {band.metric: band for band in own if band.n >= least}
     if not of.keys() >= set(names):
@@ -299,7 +304,7 @@ def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> Alike | 
 
 
 class Confidence(NamedTuple):
-    """How sure a size is to be: the share of the published runs like a question that would keep its limits, and these runs."""
+    """The confidence asked of a size: the share of similar published runs that must keep the limits, and the published runs."""
 
     share: float
     runs: PublishedRuns

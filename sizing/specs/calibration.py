@@ -1,4 +1,4 @@
-"""The rules by which constants of engines and kernels are refitted: the file hardware_profiles/_calibration.yaml."""
+"""Rules for refitting constants of engines and kernels: the file hardware_profiles/_calibration.yaml."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, Positi
 
 
 class Fitted(Spec):
-    """A field of an engine setting that may change, between bounds; `prior` and `scale` say what is likely without data.
+    """A field of an engine setting that the fit may change, between `least` and `most`.
 
-    Of one engine and of rows that begin `since` or end by `until` a version, where stated.
+    `prior` and `scale` are the expected value and its spread without data. `engine`, `since` and `until` restrict the rule to
+    one engine and to rows of these versions.
     """
 
     setting: Literal["host", "front_end"]
@@ -30,7 +31,7 @@ class Fitted(Spec):
 
 
 class NotFitted(Spec):
-    """Rows that are left out of a fit: whose source, GPU or notes contain a text, of one version or of all; and why."""
+    """Rows left out of a fit, and `why`. A row matches if its source, GPU and notes contain the stated texts."""
 
     source: Text | None = None
     gpu: Text | None = None
@@ -40,7 +41,7 @@ class NotFitted(Spec):
 
 
 class BandRules(Spec):
-    """How error bands are found: rows of a run by mode, rows and groups that a class needs; tails tried; share to be covered."""
+    """How error bands are found: rows per run by mode, rows and groups that a class needs, tails to try, share to cover."""
 
     rows_per_run: dict[Text, PositiveInt]
     least_rows: PositiveInt
@@ -50,8 +51,10 @@ class BandRules(Spec):
 
 
 class CorrectionRules(Spec):
-    """How corrections of step times are found: groups that a class needs; equal groups without error that draw its factors to
-    one; share of the error of groups left out by which a correction must lessen it; share by which it may raise that of a metric.
+    """How corrections of step times are found.
+
+    A class needs `least_groups` groups. `shrink_groups` pulls factors towards 1, as that many groups without error would. The
+    mean error on groups left out must fall by the share `least_gain`. No metric's median error may rise by more than `most_loss`.
     """
 
     least_groups: PositiveInt
@@ -61,7 +64,7 @@ class CorrectionRules(Spec):
 
 
 class KeptCollectives(Spec):
-    """Rows of collectives of so many GPUs that no refit touches, and why. What is not stated may be anything."""
+    """Rows of collectives over `gpus` GPUs that no refit changes, and why. An absent field matches anything."""
 
     operation: Text | None = None
     engine: Text | None = None
@@ -71,10 +74,10 @@ class KeptCollectives(Spec):
 
 
 class CollectiveRules(Spec):
-    """How collectives of GPU profiles are refitted from tables of measured messages, of up to `most_message_mib`.
+    """How collectives of GPU profiles are refitted from tables of measured messages of up to `most_message_mib`.
 
-    `gpus`, `engines`, `operations` and `backends` say what the tables' names are called here; what has no name is not read. Times
-    lie between `least_us` and `most_us`.
+    `gpus`, `engines`, `operations` and `backends` map the tables' names to the names used here. Lines with other names are
+    skipped. Fitted times lie between `least_us` and `most_us`.
     """
 
     source: Text
@@ -92,11 +95,11 @@ class CollectiveRules(Spec):
 class OwnRunRules(Spec):
     """How factors are fitted to own runs.
 
-    `spread` is how far from the base profile a factor is expected (compute and bandwidth as logarithms, times in us), `most`
-    the spreads that it may go, `far` those beyond which a run is rather of another machine; `error` that of one measurement, beyond `bend` of which it counts linearly, `elsewhere` what other
-    lengths, loads and layouts add to the bands. A factor counts as known where runs leave `most_left` of its spread at most.
-    The simulator confirms so many `rounds` at most. Runs of one setting that are over `most_apart` errors apart contradict
-    each other.
+    `spread` is the expected distance of a factor from the base profile (compute and bandwidth as logarithms, times in us). A
+    factor may move by up to `most` spreads. Beyond `far` spreads the run was probably made on another machine. `error` is the
+    error of one measurement; deviations beyond `bend` errors count linearly. `elsewhere` is what other lengths, loads and layouts
+    add to the bands. A factor counts as known if the runs leave at most `most_left` of its spread. The simulator confirms a fit
+    in at most `rounds` rounds. Runs of one setting contradict each other if they differ by more than `most_apart` errors.
     """
 
     spread: dict[Factor, Positive]

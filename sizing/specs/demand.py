@@ -1,6 +1,6 @@
-"""The demand of a workload: exactly one kind of it, its spread over a day or a week, and how a cloud follows it.
+"""The demand of a workload: exactly one kind of demand, its profile over a day or a week, and how a cloud follows it.
 
-A profile has 24 weights (hours of a day) or 168 (hours of a week).
+A profile has 24 weights (hours of a day) or 168 weights (hours of a week).
 """
 
 import math
@@ -25,7 +25,7 @@ def requests_per_s(
 def daily_active_users(
     requests_per_s: float, requests_per_user_per_day: float, active_hours: float, peak_to_mean: float
 ) -> float:
-    """Users whose peak is `requests_per_s`: the inverse of `requests_per_s`."""
+    """Users whose peak rate is `requests_per_s`. The inverse of the function `requests_per_s`."""
     return requests_per_s * SECONDS_PER_HOUR * active_hours / (requests_per_user_per_day * peak_to_mean)
 
 
@@ -46,7 +46,7 @@ MOST_WEIGHT = 1e9
 
 
 def check_weights(values: Any) -> tuple[float, ...]:
-    """Weights of 24 or 168 hours as numbers. Raises ValueError where they are others, negative, or all zero."""
+    """The weights of 24 or 168 hours as floats. Raises ValueError for another count, a bad weight, or only zeros."""
     if len(values) not in (HOURS_OF_DAY, HOURS_OF_WEEK):
         raise ValueError(f"a profile has {HOURS_OF_DAY} weights (hours of a day) or {HOURS_OF_WEEK} (of a week from Monday), not {len(values)}")  # fmt: skip
     for hour, value in enumerate(values):
@@ -99,7 +99,7 @@ Discount = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
 class Scaling(OneFile, Sourced):
-    """What passes until a new replica serves, the fewest replicas, and usual discounts of contracts; all assumed."""
+    """What determines the start-up time of a new replica, the fewest replicas, and usual contract discounts. All are assumed."""
 
     FILE = "workloads/_scaling.yaml"
 
@@ -112,9 +112,9 @@ class Scaling(OneFile, Sourced):
     spot_discount: Discount
 
 
-# A request in twelve days: with fewer the clock of a simulated run is so far on that steps are lost in its last digits.
+# One request in twelve days. At lower rates the simulated clock grows so large that step times fall below float precision.
 LEAST_REQUESTS_PER_S = 1e-6
-LEAST_REQUESTS_EACH = 1e-3  # of a user a day, of a session, a call, a document: who asks once in a thousand is none
+LEAST_REQUESTS_EACH = 1e-3  # requests per user and day, session, call or document; anything less is a mistake
 
 Rate = Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=1e9, strict=True)]
 People = Annotated[float, Field(gt=0, le=1e11, strict=True)]
@@ -131,7 +131,7 @@ Duration = Annotated[Text, AfterValidator(_is_duration), Field(description="a du
 
 
 class Sessions(Spec):
-    """People at work at the same time at the peak, each with `requests_per_session` in `session_length`."""
+    """Users active at the same time at the peak. Each sends `requests_per_session` requests in `session_length`."""
 
     concurrent_users: People
     requests_per_session: RequestsEach
@@ -139,7 +139,7 @@ class Sessions(Spec):
 
     @property
     def requests_per_s(self) -> float:
-        """Requests/s of them all: users * requests / seconds of a session."""
+        """Requests/s of all users: users * requests / seconds of a session."""
         return self.concurrent_users * self.requests_per_session / self.session_s
 
     @property
@@ -149,7 +149,7 @@ class Sessions(Spec):
 
 
 class CallsPerYear(Spec):
-    """Calls of a year, each with requests: stated, or as minutes of a call and requests a minute."""
+    """Calls per year. Requests per call are stated, or follow from minutes per call and requests per minute."""
 
     calls: Yearly
     requests_per_call: RequestsEach | None = None
@@ -173,19 +173,19 @@ class CallsPerYear(Spec):
 
 
 class DocumentsPerYear(Spec):
-    """Documents of a year, each with `requests_per_document`."""
+    """Documents per year, each with `requests_per_document` requests."""
 
     documents: Yearly
     requests_per_document: RequestsEach = 1.0
 
 
 class Demand(Spec):
-    """One kind of demand, exactly: rates, requests in flight and concurrent users are those of the peak, users of a day,
-    counts of a year.
+    """Exactly one kind of demand.
 
-    A trace is a file of arrivals, whose mean and busiest minute count. Requests in flight are so many on average, under
-    random arrivals; in a `closed_loop` exactly so many, as a benchmark's clients hold them. A concurrent user asks again
-    `think_time` after an answer.
+    Rates, `concurrency` and `concurrent_users` are peak values; active users are counted per day, calls and documents per year.
+    A trace is a file of arrivals; its mean and its busiest minute are used. `concurrency` is the mean number of requests in
+    flight under random arrivals; in a `closed_loop` it is the exact number, as benchmark clients hold it. A concurrent user
+    sends the next request `think_time` after an answer.
     """
 
     requests_per_s: Rate | None = None
@@ -215,7 +215,7 @@ class Demand(Spec):
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
-        """The names of the kinds, of which one is stated."""
+        """The names of all kinds of demand."""
         return tuple(name for name in cls.model_fields if name not in ("closed_loop", "think_time"))
 
     @property

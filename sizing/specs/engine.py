@@ -16,13 +16,13 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class When(Spec):
-    """Where a row of a setting holds, beyond its version range; an absent condition always holds.
+    """The conditions of a row beyond its version range. An absent condition always holds.
 
-    Memory is the smallest total that nvidia-smi reports, in GiB. `gpus` counts tp x pp of one replica. `switched`: whether a
-    switch joins the GPUs of a server (NVSwitch), in place of PCIe or bridges of two. `states`: whether the model has recurrent states.
-    `sparse`: how a token of a sparse cache is held, as an index beside a latent (DeepSeek-V3.2) or compressed (DeepSeek-V4).
-    `windows`: what the windowed layers beside full ones are: of the same cache a token (`alike`) or of another, or chunks.
-    `between_nodes`: whether the GPUs of a pipeline stage are of several nodes.
+    Memory is the smallest total that nvidia-smi reports, in GiB. The number of GPUs is tp x pp of one replica. `switched`: a
+    switch (NVSwitch) joins the GPUs of a server, not PCIe or bridges of two. `states`: the model has recurrent states. `sparse`:
+    how a sparse cache holds a token, with an index beside the latent (DeepSeek-V3.2) or compressed (DeepSeek-V4). `windows`:
+    whether windowed layers beside full ones cache as many bytes a token (`alike`), another number, or attend in chunks.
+    `between_nodes`: a pipeline stage spans several nodes.
     """
 
     min_memory_gib: Positive | None = None
@@ -55,7 +55,7 @@ class Row(Spec):
 
 
 class GraphMemory(Spec):
-    """CUDA-graph memory of one GPU in GiB: a value to plan with and the range seen, where all batch sizes are captured."""
+    """CUDA-graph memory of one GPU in GiB, with all batch sizes captured: the planning value and the observed range."""
 
     gib: NonNegative
     low_gib: NonNegative
@@ -63,9 +63,9 @@ class GraphMemory(Spec):
 
 
 class AttentionWorkspace(Spec):
-    """Memory that kernels of attention keep besides: `mib`, or so many bytes for each query value of a token budget, if that is more.
+    """Workspace of attention kernels: the larger of `mib` and `per_query_value_bytes` for each query value of the token budget.
 
-    It is kept where the cache is in one of `caches`, or in any format if they are empty.
+    It is allocated if the cache format is one of `caches`, or in any format if `caches` is empty.
     """
 
     mib: Positive
@@ -74,7 +74,7 @@ class AttentionWorkspace(Spec):
 
 
 class ExchangeBuffers(Spec):
-    """Memory of a GPU for ways to experts: MiB of either, and messages of so many tokens a rank for the low-latency one."""
+    """Buffers of a GPU for expert-parallel all-to-all: MiB by backend, and the tokens per rank that low latency makes room for."""
 
     high_throughput_mib: NonNegative
     low_latency_mib: NonNegative
@@ -93,21 +93,24 @@ class ForwardActivation(Spec):
 
 
 class VisionProfile(Spec):
-    """Peak of the image encoder in an engine's profile run, in bytes a patch and hidden value: on every GPU, and split over TP."""
+    """Peak memory of the image encoder in an engine's profile run, in bytes per patch and hidden value.
+
+    `whole_bytes` are on every GPU, `split_bytes` are split over TP.
+    """
 
     whole_bytes: NonNegative
     split_bytes: NonNegative
 
 
 class LongContext(Spec):
-    """Contexts above so many `tokens` switch chunked prefill on, with a token budget of its own."""
+    """Contexts longer than `tokens` switch chunked prefill on, with the token budget `max_num_batched_tokens`."""
 
     tokens: PositiveInt
     max_num_batched_tokens: PositiveInt
 
 
 class ExpertPadding(Spec):
-    """Multiples that kernels round widths of MXFP4 experts up to: each GPU's part of the intermediate size, and the hidden size."""
+    """Kernels of MXFP4 experts round widths up to these multiples: each GPU's part of the intermediate size, the hidden size."""
 
     intermediate: PositiveInt
     hidden: PositiveInt
@@ -116,9 +119,9 @@ class ExpertPadding(Spec):
 class CompressedRule(Spec):
     """How an engine holds a compressed cache (DeepSeek-V4) and the weights of its attention.
 
-    `tuples`: blocks of all layers in tuples, one of each kind of page (vLLM). `packed`: blocks as wide as all pages that grow.
-    `tokens`: no blocks of windows; a pool holds so many tokens, and windows and states for `window_share` of them (SGLang).
-    `whole`: every GPU of a tensor-parallel group holds all but the experts. `wide`: matrices kept in 16 bit.
+    `pages` is the allocation. `tuples`: blocks come in tuples with one page of each kind (vLLM). `packed`: a block is as wide as
+    all pages that grow. `tokens`: a pool holds a number of tokens, and windows and states for `window_share` of them (SGLang).
+    `whole`: every GPU of a tensor-parallel group holds all weights except the experts. `wide` names the matrices kept in 16 bit.
     """
 
     pages: Literal["tuples", "packed", "tokens"] = "tuples"
@@ -128,14 +131,15 @@ class CompressedRule(Spec):
 
 
 class StateRule(Spec):
-    """How an engine holds recurrent states beside a cache that grows.
+    """How an engine holds recurrent states beside the growing KV cache.
 
-    `pages`: one pool, cut into blocks that hold a state or as many tokens (vLLM); groups of layers share it, as large as
-    the smallest type of layer, or the largest where that is less than `group_spread` times as many. `split`: a pool of
-    their own, `share` of the one for tokens (SGLang). `reserved`: for every sequence that may run, before the pool.
+    `pages`: one pool of blocks; a block holds a state or as many tokens as fit in its place (vLLM). Groups of layers share the
+    pool. A group has as many layers as the rarest layer type, or as the most common one if that has less than `group_spread`
+    times as many. `split`: states have a pool of their own, `share` of the token pool (SGLang). `reserved`: states of every
+    sequence that may run are allocated before the pool.
 
-    A sequence holds `slots` states, `cached_slots` of them with prefix caching (None: one a block), and `per_drafted` for
-    each drafted token. `spare_slots` are of no sequence. `checked`: the engine won't start with more sequences than blocks.
+    A sequence holds `slots` states, or `cached_slots` with prefix caching (None: one per block), and `per_drafted` for each
+    drafted token. `spare_slots` belong to no sequence. `checked`: the engine won't start with more sequences than blocks.
     """
 
     rule: Literal["pages", "split", "reserved"]
@@ -149,7 +153,7 @@ class StateRule(Spec):
 
 
 class MemoryReserve(Spec):
-    """SGLang's reserve in MiB, kept out of weights and pool together; the fraction is 1 - reserve/memory.
+    """SGLang's reserve in MiB, which neither weights nor pool use. The memory fraction is 1 - reserve/memory.
 
     reserve = base + per_chunk_token*max(chunk, min_chunk_tokens) + per_graph_sequence*graph_batch + per_gpu*gpus
     + per_prefill_graph*prefill_graphs (+ mla when the model has latent attention), at least `floor` where
@@ -169,9 +173,9 @@ class MemoryReserve(Spec):
 
 
 class VisionShare(Spec):
-    """How an encoder of images lowers SGLang's fraction: by `share`, and by `slope` for each size beyond `reference`.
+    """How an image encoder lowers SGLang's memory fraction: by `share`, and by `slope` for each size beyond `reference`.
 
-    The size is layers x hidden^2; the factor of it lies between `low` and `high`.
+    The size is layers x hidden^2. Its factor lies between `low` and `high`.
     """
 
     share: Fraction
@@ -182,10 +186,10 @@ class VisionShare(Spec):
 
 
 class ReserveMore(Spec):
-    """What SGLang's reserve grows by: MiB for speculation (or with a draft model), of attention-data ranks, a share for images.
+    """Additions to SGLang's reserve: MiB for speculation or a draft model, for attention data parallelism, and for images.
 
-    `per_rank_sequence` is a captured sequence's of each rank, half as much again where more than `many_sequences` are captured. It is
-    counted for `most_ranks`: with more, the rule leaves no cache at all, and deployments state the fraction themselves.
+    `per_rank_sequence_mib` is counted for each rank and captured sequence, and 1.5 times if more than `many_sequences` are
+    captured. At most `most_ranks` ranks count: with more, the rule would leave no cache, and deployments state the fraction.
     """
 
     speculation_mib: NonNegative = 0.0
@@ -200,7 +204,7 @@ class ReserveMore(Spec):
 class GraphSizes(Spec):
     """Batch sizes captured as CUDA graphs: `head`, then steps of `step` to `step_until`, then `wide_step` to `most`.
 
-    `per_sequence` ends them at so many tokens a sequence that may run.
+    `per_sequence` limits them to this many tokens for each sequence that may run.
     """
 
     head: tuple[PositiveInt, ...]
@@ -211,7 +215,7 @@ class GraphSizes(Spec):
     per_sequence: PositiveInt | None = None
 
     def count(self, most: int) -> int:
-        """Sizes of up to `most` tokens, at least one."""
+        """The number of sizes up to `most` tokens, at least 1."""
         fine = min(most, self.step_until) // self.step
         wide = max(0, min(most, self.most) - self.step_until) // self.wide_step
         return max(1, sum(size <= most for size in self.head) + fine + wide)
@@ -221,12 +225,12 @@ LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedd
 
 
 class HostTime(Spec):
-    """Host time of one step: t = per_step + per_sequence * running sequences; `overlapped` hides it under the GPU.
+    """Host time of one step: t = per_step + per_sequence * running sequences. `overlapped` hides it behind GPU time.
 
-    `per_kernel_us` is the gap before each kernel of an engine that launches them one by one, without CUDA graphs;
-    `eager_launch_us` what launching a kernel takes in steps beyond `captured_prefill_tokens`, which the GPU waits for where it
-    is faster; `per_streamed_token_us` what each sequence adds in a server whose loop sends the tokens back itself. `own_step_us`
-    and `own_sequence_us` are what own runs add to every step, and to it for a sequence; nothing hides them.
+    `per_kernel_us` is the gap before each kernel of an engine without CUDA graphs. `eager_launch_us` is the time to launch a
+    kernel in steps beyond `captured_prefill_tokens`; the GPU waits for it if the GPU is faster. `per_streamed_token_us` is the
+    time of each sequence in a server whose loop sends the tokens itself. `own_step_us` and `own_sequence_us` are what own runs
+    add to every step and for each sequence; nothing hides them.
     """
 
     per_step_us: NonNegative
@@ -253,7 +257,7 @@ class HostTime(Spec):
 
 
 class SpeculationHost(Spec):
-    """Host time that speculative decoding adds to a step: a constant and a share a sequence; nothing hides it."""
+    """Host time that speculative decoding adds to a step: a constant and a time for each sequence. Nothing hides it."""
 
     per_step_us: NonNegative
     per_sequence_us: NonNegative
@@ -262,10 +266,10 @@ class SpeculationHost(Spec):
 
 
 class FrontEnd(Spec):
-    """What a request takes outside the steps, between client and scheduler: HTTP, tokenising, the way back of its tokens.
+    """The time of a request outside the steps, between client and scheduler: HTTP, tokenising, returning tokens.
 
-    t = per_request + per_prompt_token * prompt tokens. It delays the request, and no step of others. `serial_ms` comes on top: one
-    thread takes it for each request on its way in, one after another, so that requests that come together wait for each other.
+    t = per_request + per_prompt_token * prompt tokens. It delays this request but no step of others. `serial_ms` is added: one
+    thread spends it on each incoming request in turn, so requests that arrive together wait for each other.
     """
 
     per_request_ms: NonNegative
@@ -276,12 +280,11 @@ class FrontEnd(Spec):
 
 
 class VectorAttention(Spec):
-    """Decode attention by one thread block a sequence and query head, on the general cores: no tensor cores, no split of a context.
+    """Decode attention with one thread block per sequence and query head, without tensor cores and without split contexts.
 
-    It takes the longer of reading the cache, at `memory` of the bandwidth, and multiplying, at `tflops` of the whole GPU, for
-    every query head does its own; the last block adds what it takes alone, at `block_gflop_per_s`. Groups of
-    `tensor_core_groups` query heads a KV head go to another kernel, whose measured row holds; those of `tensor_core_groups_8bit` do so with a
-    cache in 8 bit alone.
+    Its time is the longer of two: reading the cache at the share `memory` of the bandwidth, and multiplying at `tflops` for every
+    query head. The last block adds its own time, at `block_gflop_per_s`. Groups of `tensor_core_groups` query heads per KV head
+    run another kernel, which has a measured row. Groups of `tensor_core_groups_8bit` do so only with an 8-bit cache.
     """
 
     memory: Fraction
@@ -291,28 +294,28 @@ class VectorAttention(Spec):
     tensor_core_groups_8bit: tuple[PositiveInt, ...] = ()
 
     def holds(self, group: int, kv_format: str) -> bool:
-        """Whether heads of such groups are attended to in this way."""
+        """Whether this kernel runs for `group` query heads per KV head and a cache in `kv_format`."""
         return group not in self.tensor_core_groups + (() if "16" in kv_format else self.tensor_core_groups_8bit)
 
 
-# How tokens get to the ranks of their experts and back where several ranks of attention share them: all tokens to all, or each
-# to its experts alone, straight or through one GPU a node.
+# How tokens reach the ranks of their experts if several attention ranks share experts: all tokens to all ranks, or each token only
+# to its experts, directly or through one GPU per node.
 All2All = Literal["allgather", "low_latency", "high_throughput"]
-# Tokens of the busiest rank of experts over the mean.
+# Tokens of the busiest expert rank over the mean.
 Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
 
 
 class NormKernels(Spec):
-    """Kernels of one layer that norm queries and keys: of each head by itself, and over all heads at once."""
+    """The number of kernels in a layer that normalise queries and keys: per head, and over all heads at once."""
 
     by_head: NonNegativeInt
     over_heads: NonNegativeInt
 
 
 class FusedAllReduce(Spec):
-    """Sums over GPUs that add the residual and norm it in the same kernel: up to `most_mib` of a message, by the `gpus` of a group.
+    """An all-reduce that also adds the residual and normalises it. `most_mib` is the largest message, by `gpus` of the group.
 
-    The kernel's time is that of the measured rows of the engine `rows_of`, whose library it is from.
+    Its time comes from the measured rows of the engine `rows_of`, whose library has the kernel.
     """
 
     gpus: tuple[PositiveInt, ...]
@@ -320,24 +323,29 @@ class FusedAllReduce(Spec):
     rows_of: Text
 
     def holds(self, gpus: int) -> float:
-        """The largest message of so many GPUs in MiB; 0 where it is not used."""
+        """The largest message in MiB for a group of `gpus` GPUs; 0 if the kernel is not used."""
         return dict(zip(self.gpus, self.most_mib, strict=True)).get(gpus, 0.0)
 
 
 class EngineSettings(Spec):
     """Every setting the model needs, resolved for one engine version, GPU and layout.
 
-    `pool_rule` says how the cache pool follows from memory: `utilisation` (vLLM: visible * fraction less all use),
-    `free_before_load` (SGLang: free after load less (1-fraction) of free before), `free_after_load`
-    (TensorRT-LLM: a fraction of what is left). `admission`: `prompt` admits when the prompt's blocks are free,
-    `first_chunk` when those of its first chunk are, `reserve` when prompt and output are, `estimate` by SGLang's
-    running estimate. `mixed_windows`: whether windowed layers beside full ones are cut to their window, or kept whole. `window_share`: tokens of a pool for windows for each of the pool beside it, None where layers share one. An `encoder` of images is split over TP, or whole on each GPU. `state_alignment_tokens`: blocks of a hybrid model are a multiple of it.
-    `auto_cache` is the format of a cache that neither the user nor the checkpoint states, None for the activations'.
-    Attention data parallelism of an engine has `attention_ranks` of any number, or one for each GPU of a stage; `expert_ranks` alike.
-    `pp_remainder` may be the layers of each stage, as asked. `captured_prefill_tokens`: steps with prefill of up to so many tokens run as
-    CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to the context length where that
-    is longer. `shared_expert_tokens`: in steps of up to so many tokens the shared expert runs beside the routed ones, on a second stream or as
-    one more of them. `older_experts`: kernels of experts are older than the measured ones. Inputs of products in formats that are `quantised_apart` have a kernel of their own for it, even where others' have not.
+    Memory and cache. `pool_rule` gives the size of the cache pool: `utilisation` (vLLM: visible * fraction less all use),
+    `free_before_load` (SGLang: free after load less (1-fraction) of free before), or `free_after_load` (TensorRT-LLM: a fraction
+    of what is left). `mixed_windows`: windowed layers beside full ones are cut to their window or kept whole. `window_share`:
+    tokens of the window pool per token of the full pool; None if layers share one pool. `encoder`: the image encoder is split
+    over TP, or whole on each GPU. Blocks of a hybrid model are a multiple of `state_alignment_tokens`. `auto_cache` is the cache
+    format if neither user nor checkpoint states one; None means the format of the activations.
+
+    Layout. `attention_ranks` and `expert_ranks`: any number of ranks, or either one or one for each GPU of a stage.
+    `pp_remainder` may list the layers of each stage.
+
+    Steps. `admission`: `prompt` admits a request when blocks for its prompt are free, `first_chunk` when those for its first
+    chunk are, `reserve` when those for prompt and output are, `estimate` by SGLang's running estimate. Steps with up to
+    `captured_prefill_tokens` of prefill run as CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to a longer
+    context length. In steps of up to `shared_expert_tokens` tokens the shared expert runs beside the routed ones, on a second
+    stream or as one of them. `older_experts`: expert kernels are older than the measured ones. For formats in `quantised_apart` a
+    separate kernel quantises the inputs of products, even if the engine fuses this for other formats.
     """
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
@@ -401,11 +409,11 @@ class EngineSettings(Spec):
 
     @property
     def in_flight_tokens(self) -> int:
-        """Tokens of a prompt that windows are kept for before they are done: those of all batches in flight."""
+        """Prompt tokens in all batches in flight. Windows must be kept for them until they are processed."""
         return self.max_num_batched_tokens * self.batches_in_flight
 
     def speculating(self) -> Self:
-        """The settings of an engine that decodes speculatively: its host works longer, and in line with the GPU."""
+        """The settings with speculative decoding: host time is longer, and GPU time no longer hides it."""
         host, more = self.host, self.speculation
         slower = {
             "per_step_us": host.per_step_us + more.per_step_us,
@@ -415,7 +423,7 @@ class EngineSettings(Spec):
         return self.model_copy(update={"host": host.model_copy(update=slower)})
 
     def chunked(self) -> Self:
-        """The settings of an engine whose long context switches chunked prefill on: decodes go first."""
+        """The settings with chunked prefill switched on by a long context. Decodes come first in a step."""
         assert self.long_context is not None
         budget = self.long_context.max_num_batched_tokens
         return self.model_copy(
@@ -423,7 +431,7 @@ class EngineSettings(Spec):
         )
 
     def eager(self, layers: int) -> Self:
-        """The settings of an engine without CUDA graphs: the host launches each layer of every step, while the GPU works."""
+        """The settings without CUDA graphs: the host launches the kernels of every layer in each step while the GPU works."""
         host = self.host
         launching = host.per_step_us + layers * LAYER_LAUNCHES * host.eager_launch_us
         slower = {"per_step_us": launching, "eager_launch_us": 0.0, "overlapped": True}
@@ -433,24 +441,25 @@ class EngineSettings(Spec):
         return self.model_copy(update={**without, "host": host.model_copy(update=slower)})
 
     def waiting(self, seconds: float, *, beside: bool) -> Self:
-        """The settings of an engine that waits so long in every step, for weights that come over a bus.
+        """The settings of an engine that waits `seconds` in every step for weights from host memory.
 
-        They come `beside` the step's own work where the engine fetches them ahead, else before it.
+        With `beside` the engine fetches weights ahead, during the step's own work; otherwise it fetches them first.
         """
         longer = {"per_step_us": self.host.per_step_us + seconds / MICRO, "overlapped": beside and self.host.overlapped}
         return self.model_copy(update={"host": self.host.model_copy(update=longer)})
 
     def in_process(self) -> Self:
-        """The settings of an engine that is called directly: nothing in front of it, nothing streamed."""
+        """The settings of an engine called in process: no front end, no streaming."""
         nothing = FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0)
         host = self.host.model_copy(update={"per_streamed_token_us": 0.0})
         return self.model_copy(update={"front_end": nothing, "host": host})
 
 
 class Engine(Spec):
-    """One engine profile, a file of hardware_profiles/engines: `settings` maps each setting to its rows, first match wins.
+    """One engine profile, a file of hardware_profiles/engines.
 
-    `vendors` are those whose GPUs it runs on, any where none is named.
+    `settings` maps each setting to its rows; the first row that matches is used. The engine runs on GPUs of `vendors`; an empty
+    list means any vendor.
     """
 
     name: Text
@@ -470,5 +479,5 @@ class Engine(Spec):
         return self.aliases[0] if self.aliases else self.name
 
     def __hash__(self) -> int:
-        """Hash what names the profile, for `settings` is a mapping; resolved settings are cached by engine."""
+        """Hash name and version range, because `settings` is a mapping. Resolved settings are cached by engine."""
         return hash((self.name, self.oldest, self.newest))

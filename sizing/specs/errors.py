@@ -1,4 +1,4 @@
-"""What a user can do wrong, as data: one fault a line, all faults of a run together."""
+"""Mistakes of the user as data: one fault a line, all faults of a run together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """One mistake in the input: where it is, which field, what is wrong, what is allowed, what was probably meant."""
+    """One mistake in the input: its place, the field, the message, the allowed values, and the likely intention."""
 
     message: str
     file: str | None = None
@@ -42,24 +42,24 @@ class InputError(Exception):
         allowed: str | None = None,
         nearest: str | None = None,
     ) -> None:
-        """Collect one fault or several; a message is one fault, with the other fields of `Fault`."""
+        """Collect one fault or several. A message makes one fault; the keywords are its other fields."""
         found = Fault(faults, file, line, field, allowed, nearest) if isinstance(faults, str) else faults
         self.faults: tuple[Fault, ...] = (found,) if isinstance(found, Fault) else tuple(found)
         super().__init__("\n".join(map(str, self.faults)))
 
 
 class UntimedError(InputError):
-    """A deployment that is right in itself, but that the data hold nothing to time by: a peak or an efficiency is missing."""
+    """A valid deployment that cannot be timed, because a peak or an efficiency is missing in the data."""
 
 
 def unknown(word: str, noun: str, known: Iterable[str], *, field: str | None = None) -> Fault:
-    """The fault of a `word` that is no `noun`, which are the `known`."""
+    """The fault of an unknown `word`. `noun` says what it should be, and `known` lists the valid words."""
     names = list(known)
     return Fault(f"{word!r} is no {noun}", field=field, allowed=", ".join(names), nearest=nearest(word, names))
 
 
 def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:
-    """The known words most like `word`, joined by ` or `, or None when nothing is close."""
+    """The known words most similar to `word`, joined by ` or `; None if nothing is close."""
     lowered = {name.lower(): name for name in known}
     hits = difflib.get_close_matches(word.lower(), list(lowered), n=count, cutoff=0.6)
     return " or ".join(lowered[hit] for hit in hits) or None

@@ -1,4 +1,4 @@
-"""Measured kernels of fused experts: a line of hardware_profiles/kernels/<architecture>.csv, and what the lines share."""
+"""Measured kernels of fused experts: a line of hardware_profiles/kernels/<architecture>.csv, and data common to all lines."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,10 +10,10 @@ from sizing.specs.values import Fraction, Sourced
 
 @dataclass(frozen=True, slots=True)
 class ExpertKernel:
-    """Constants of one fused kernel of experts on one GPU: us, us a value, us a pair and value, shares of peaks, rows.
+    """Constants of one fused expert kernel on one GPU: us, us per value, us per pair and value, shares of peaks, rows.
 
-    `ranks` is `one`, `several` or `any`, or names the all-to-all before it; one that `routes` finds each token's experts itself; `rule` names how rows are cut into tiles; `grid` corrects the logarithm of the time, in
-    thousandths.
+    `ranks` is `one`, `several` or `any`, or names the all-to-all before the kernel. `routes`: the kernel finds each token's
+    experts itself. `rule` names how rows are cut into tiles. `grid` corrects the logarithm of the time, in thousandths.
     """
 
     gpu: str
@@ -48,11 +48,11 @@ class ExpertKernel:
     operation: str = "experts"
 
     def runs(self, gated: bool, ranks: int) -> bool:
-        """Whether it is measured on experts of this kind and on so many ranks."""
+        """Whether the kernel was measured with this kind of experts and on this number of ranks."""
         return self.gated == gated and self.ranks in ("any", "one" if ranks == 1 else "several")
 
     def follows(self, dispatch: str | None) -> bool:
-        """Whether it is measured on tokens as an all-to-all of this kind hands them over."""
+        """Whether the kernel was measured behind the all-to-all `dispatch`."""
         return self.ranks == dispatch
 
 
@@ -60,8 +60,11 @@ Knots = Annotated[tuple[float, ...], Field(min_length=2)]
 
 
 class ExpertKnots(Sourced):
-    """Axes of the corrections, logarithms to base 2; `popularity` is the most liked expert over the least,
-    and `sustained` the rate of long products in service over that of the tables."""
+    """Axes of the corrections, as logarithms to base 2.
+
+    `popularity` is the load of the most popular expert over the least popular. `sustained` is the rate of long products in
+    service over their rate in the tables.
+    """
 
     tokens: Knots
     megabytes: Knots

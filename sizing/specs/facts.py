@@ -1,4 +1,4 @@
-"""What is published of optimisations, and the page on one of them that `llmsize explain` shows."""
+"""Published facts about optimisations, and the pages that `llmsize explain` shows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ Evidence = Literal["read", "from memory", "derived", "assumed"]
 
 
 class DraftHead(Spec):
-    """A draft made of the target's own parts, in 16 bit; or the modules `of_checkpoint` that its config must state.
+    """A draft head built from parts of the target model, in 16 bit, or from modules `of_checkpoint` that its config states.
 
-    `layers` decoder layers as the target's last, whose input joins `joined_states` hidden states in one projection, and
-    whose query/key/value projection reads the embedding too where it is `widened`. `parallel_heads`: a residual block and
-    an output head for each drafted token instead, all from one pass. The output head is the target's own, or one of
-    `vocabulary` rows.
+    It has `layers` decoder layers like the target's last one. A projection joins `joined_states` hidden states as their input. If
+    `widened`, the query/key/value projection also reads the embedding. With `parallel_heads` it has instead a residual block and
+    an output head for each drafted token, all computed in one pass. The output head is the target's, or has `vocabulary` rows.
     """
 
     layers: NonNegativeInt
@@ -31,10 +30,10 @@ class DraftHead(Spec):
 
 
 class Method(Sourced):
-    """A way to draft tokens: what drafts, how many tokens a step, the chance that one is accepted.
+    """A method of speculative decoding: what drafts, tokens per step, and the acceptance rate.
 
-    `head` is None for a draft model of its own (named by the user) and for drafts that take no GPU time (`free`).
-    `acceptance` is None where nothing published holds for other texts: then it must be stated.
+    `head` is None for a separate draft model (named by the user) and for drafts without GPU time (`free`). `acceptance` is None
+    if no published value carries over to other texts. Then the user must state it.
     """
 
     title: Text
@@ -49,10 +48,10 @@ class Method(Sourced):
 
 
 class SparsityFacts(Sourced):
-    """2:4 sparsity: what is stored, on which architectures sparse products run, and how much faster.
+    """2:4 sparsity: what is stored, which architectures run sparse products, and the speed-up.
 
-    A kept value takes its own bits and `metadata_bits`; `kept` of the values are. `rate` is the datasheets' ratio of sparse
-    to dense peaks, and `reached` the share of that gain that products get.
+    The share `kept` of the values is stored, each with `metadata_bits` in addition to its own bits. `rate` is the datasheets'
+    ratio of sparse to dense peaks. `reached` is the share of that gain that products reach.
     """
 
     architectures: tuple[Text, ...]
@@ -67,21 +66,21 @@ class SparsityFacts(Sourced):
 
 
 class LoraFacts(Sourced):
-    """LoRA: bytes of a value, and how many adapters a fused projection has, by the projection's name."""
+    """LoRA: bytes per value, and the number of adapters of a fused projection, by its name."""
 
     value_bytes: Positive
     fused: dict[str, PositiveInt]
     kernels_per_matrix: PositiveInt
 
     def __hash__(self) -> int:
-        """Hash what names the facts, for `fused` is a mapping; memory is cached by them."""
+        """Hash the plain fields, because `fused` is a mapping. Memory results are cached by these facts."""
         return hash((self.value_bytes, self.kernels_per_matrix, self.source))
 
 
 class EncoderFacts(Sourced):
-    """An image encoder and its rule of tokens: a patch of `patch_pixels` squared, `merge` squared patches to a token.
+    """An image encoder and its token rule: a patch is `patch_pixels` squared, and `merge` squared patches make one token.
 
-    Width, depth and parameters of the encoder give its weights and work; `most_tokens` caps an image.
+    Its width, depth and parameters give weights and FLOPs. An image has at most `most_tokens`.
     """
 
     title: Text
@@ -94,7 +93,7 @@ class EncoderFacts(Sourced):
 
 
 class ImageRule(Sourced):
-    """How a family's image processor cuts images, and what of it no config.json states: the most tokens or tiles of one."""
+    """How a family's image processor cuts images, and the maximum of tokens or tiles of an image, which no config.json states."""
 
     title: Text
     rule: Literal["merged", "rows", "fixed", "tiled"]
@@ -112,7 +111,7 @@ class ImageRule(Sourced):
 
 
 class Assumed(Spec):
-    """What a trial assumes and nobody can know beforehand, a value of 0 to 1, and how far off it may well be."""
+    """An assumption of a trial that cannot be known in advance: a value from 0 to 1, and a `step` for its uncertainty."""
 
     what: Text
     value: Fraction
@@ -122,10 +121,12 @@ class Assumed(Spec):
 class OptimisationTrial(Spec):
     """An optimisation that `whatif` tries, as command-line options with their values.
 
-    `{value}` in a value stands for what is `assumed`; it `presumes` weights that are not those of the checkpoint. Of one `group` at most one is in a combination. It is tried where the
-    workload does not ask for its `optimisation` already, where weights and cache have at least so many bits a value, and
-    where the model has modules for multi-token prediction if it needs them, attention of a kind, and, `of_caches`, where turns or several
-    prefixes come to caches at random.
+    `{value}` in an option stands for the `assumed` value. `presumes` says that other weights than the checkpoint's are needed. A
+    combination has at most one trial of a `group`.
+
+    A trial is skipped if the workload already asks for its `optimisation`. Weights and cache must have at least
+    `least_weight_bits` and `least_kv_bits` per value. The model must have the stated kind of `attention`, and modules for
+    multi-token prediction if `of_checkpoint`. With `of_caches`, turns or several prefixes must reach caches at random.
     """
 
     group: Text
@@ -144,7 +145,7 @@ class OptimisationTrial(Spec):
     source: Text
 
     def values(self, assumed: float | None = None) -> dict[str, Any]:
-        """The options with their values, at what is assumed or another value of it."""
+        """The options with their values, with the trial's own assumption or with `assumed` in its place."""
         value = self.assumed.value if self.assumed and assumed is None else assumed
         return {
             name: text.format(value=f"{value:.4g}") if isinstance(text, str) and value is not None else text
@@ -153,7 +154,7 @@ class OptimisationTrial(Spec):
 
 
 class OptimisationFacts(OneFile):
-    """Everything published that optimisations rest on; `image_rules` by the field of a config that says which one holds."""
+    """All published facts about optimisations. The key of `image_rules` is the config field that selects the rule."""
 
     FILE = "hardware_profiles/_optimisations.yaml"
 
@@ -165,7 +166,7 @@ class OptimisationFacts(OneFile):
     trials: dict[str, OptimisationTrial]
 
     def method(self, name: str) -> Method:
-        """The method of speculative decoding that a name or an alias means. Raises InputError for an unknown one."""
+        """The method of speculative decoding with a name or an alias. Raises InputError for an unknown name."""
         for known, method in self.speculative.items():
             if name in (known, *method.aliases):
                 return method
@@ -177,9 +178,9 @@ class OptimisationFacts(OneFile):
 class Topic(Spec):
     """One file of workloads/topics: a term of the answers, or an optimisation, with its sources.
 
-    `does` is what it is or does, `modelled` how it is computed here; `formulas` are lines of their own, `options` say how to
-    ask for it. Of an optimisation `helps` and `does_not_help` say where, `quality` what is known of changed outputs and which
-    evaluation tells.
+    `does` says what the topic is or does, `modelled` how it is computed here. Each of `formulas` has its own line. `options` say
+    how to ask for it. For an optimisation, `helps` and `does_not_help` say when it pays, and `quality` says how outputs change
+    and which evaluation shows it.
     """
 
     name: Text

@@ -30,14 +30,14 @@ from sizing.specs.values import (
 # A kernel's fitted share of a peak may exceed 1 where the fit over-counts traffic (L2 hits, skewed experts).
 Efficiency = Annotated[float, Field(gt=0, le=2, strict=True)]
 
-# How sharply a product turns from one limit to the other: 1 adds the two times, 20 is all but their maximum.
+# How sharply a product changes from one limit to the other: 1 adds the two times, 20 is almost their maximum.
 Sharpness = Annotated[float, Field(ge=0.1, le=1_000, strict=True)]
 
 # A size marketed in GB is at most that many GiB, with room for rounding.
 MARKETED_SLACK = 1.01
 MIB_PER_GIB = 1024
-BRIDGED_GPUS = 2  # joined by one bridge
-# FP16 may be slowed down for a market, never to less than this share of BF16.
+BRIDGED_GPUS = 2  # a bridge joins two GPUs
+# FP16 may be slowed down for a market, but BF16 is never more than this many times as fast.
 MOST_BF16_PER_FP16 = 4
 
 
@@ -45,14 +45,14 @@ SpecT = TypeVar("SpecT", bound=Spec)
 
 
 def _checked(spec: SpecT, wrong: list[str]) -> SpecT:
-    """The spec; raises ValueError, as pydantic expects of its validators, where something is wrong."""
+    """Return the spec. Raises ValueError, as pydantic expects from validators, if `wrong` is not empty."""
     if wrong:
         raise ValueError("; ".join(wrong))
     return spec
 
 
 def _curve_faults(**columns: tuple[float, ...]) -> list[str]:
-    """Say what keeps columns from being one curve over the first: points, as many in each, and in order."""
+    """List what is wrong with columns that should be curves over the first one: no points, unequal lengths, wrong order."""
     (base, along), *_ = columns.items()
     if not along:
         return [f"{base} is empty; a curve has at least one point"]
@@ -106,7 +106,7 @@ class Node(Spec):
 
 
 class DenseTflops(Spec):
-    """Dense peaks (no 2:4 sparsity) in TFLOPS or TOPS; a precision that the hardware lacks is left out."""
+    """Dense peaks (no 2:4 sparsity) in TFLOPS or TOPS. Precisions that the hardware lacks are left out."""
 
     fp32: Tflops
     tf32: Tflops | None = None
@@ -118,9 +118,9 @@ class DenseTflops(Spec):
 
     @model_validator(mode="after")
     def _narrower_is_not_slower(self) -> Self:
-        """Hold what the same tensor cores can't break.
+        """Check that no narrower format is slower on the same tensor cores.
 
-        INT8 is left out, as it has been cut down on purpose; FP32 too, as it runs on other units.
+        INT8 is not checked because some GPUs cut it down on purpose, FP32 because it runs on other units.
         """
         ordered = (("tf32", self.tf32, "fp16", self.fp16), ("fp16", self.fp16, "fp8", self.fp8), ("fp8", self.fp8, "fp4", self.fp4))  # fmt: skip
         wrong = [
@@ -134,7 +134,7 @@ class DenseTflops(Spec):
 
 
 class Datasheet(Spec):
-    """Vendor facts, with where they come from and what was doubtful about them."""
+    """Vendor facts, with their sources and any doubts about them."""
 
     memory: Memory
     dense_tflops: DenseTflops
@@ -148,17 +148,17 @@ class Datasheet(Spec):
 
     @property
     def switched(self) -> bool:
-        """Whether a link joins all GPUs of a server, in place of PCIe or bridges of a few."""
+        """Whether a link joins all GPUs of a server, instead of PCIe or bridges between a few."""
         return self.link is not None and self.link.domain_gpus > BRIDGED_GPUS
 
     @property
     def island_gpus(self) -> int:
-        """GPUs that reach each other without the network between nodes: a node, or a larger link domain."""
+        """The number of GPUs that reach each other without the inter-node network: a node, or a larger link domain."""
         return max(self.node.gpus, self.link.domain_gpus if self.link else 1)
 
 
 class _Measured(Spec):
-    """Where a row of constants comes from and how well it fits: engine and version, points, error, source."""
+    """The origin of a row of constants and its fit: engine and version, points, error, source."""
 
     engine: Literal["vllm", "tensorrt-llm", "sglang", "any"]
     version: Text
@@ -181,7 +181,7 @@ class GemmRow(_Measured):
 
 
 class MoeRow(_Measured):
-    """The same form for the fused expert products, with the bytes of the experts that a step hits."""
+    """The formula of GemmRow for fused expert products, with the bytes of the experts that a step reads."""
 
     operation: Literal["moe"]
     precision: Text
@@ -202,7 +202,7 @@ class DecodeAttentionRow(_Measured):
 
 
 class MlaDecodeRow(_Measured):
-    """Decode attention over a latent cache: bytes and, where the heads are many, FLOPs; by heads on this GPU."""
+    """Decode attention over a latent cache, by the number of heads on the GPU: bytes, and FLOPs if there are many heads."""
 
     operation: Literal["mla_decode"]
     precision: Text
@@ -230,7 +230,7 @@ class PrefillAttentionRow(_Measured):
 
 
 class CollectiveRow(_Measured):
-    """Time of a collective over `gpus` at message sizes `kib` (ascending); beyond them alpha and bus bandwidth."""
+    """Time `us` of a collective over `gpus` at message sizes `kib` (ascending). Larger messages use alpha and bus bandwidth."""
 
     operation: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
     backend: Text
@@ -251,7 +251,7 @@ EfficiencyRow = Annotated[
 ]
 
 
-# How a GPU-hour is sold; owners' costs and purchases are no offers, and are compared with none.
+# How a GPU-hour is sold. Owners' costs and purchases are not offers and are not compared with offers.
 PriceKind = Literal[
     "on-demand",
     "on-demand list",
@@ -290,7 +290,7 @@ class Price(Spec):
 
 
 class Gpu(Spec):
-    """One GPU profile, a file of hardware_profiles/gpus; or one that `extends` it by `own_runs` of an engine."""
+    """One GPU profile, a file of hardware_profiles/gpus, or a profile that `extends` another by `own_runs` of an engine."""
 
     name: Text
     aliases: tuple[Text, ...] = ()
@@ -305,7 +305,7 @@ class Gpu(Spec):
 
 
 class Slicing(Spec):
-    """Multiprocessors of a card and `of` each of its slices, by parts of seven; of cards with `name` in theirs where it is stated."""
+    """Multiprocessors of a card and, in `of`, of its slices by sevenths of the card. `name` limits it to cards with that name."""
 
     architecture: Text
     name: Text = ""
@@ -322,7 +322,7 @@ class Slices(OneFile, Sourced):
 
 
 class AssumedEfficiency(Sourced):
-    """Constants for GPUs without measurements: one set an architecture, borrowed from its nearest measured relative."""
+    """Constants for GPUs without measurements: one set for each architecture, borrowed from the nearest measured relative."""
 
     architecture: Text
     vendor: Text
@@ -331,24 +331,24 @@ class AssumedEfficiency(Sourced):
 
 
 class SmallKernels(Sourced):
-    """Norms, rotary embedding, activation, cache write, residual: launch floor in a graph and share of bandwidth."""
+    """Norms, rotary embedding, activation, cache write, residual: least time in a CUDA graph, and share of bandwidth."""
 
     t0_us: NonNegative
     memory: Efficiency
 
 
 class Launches(Sourced):
-    """Launches of one operation of a layer in a step that no graph holds, by the operation's name; one where none is stated."""
+    """Kernel launches of a layer's operations in a step without CUDA graph, by the operation's name (1 if not stated)."""
 
     by_operation: dict[Text, Positive]
 
     def of(self, name: str) -> float:
-        """Launches of an operation."""
+        """Launches of the operation `name`."""
         return self.by_operation.get(name, 1.0)
 
 
 class PcieCollectives(Spec):
-    """Start-up of a collective over PCIe and the most that a card reaches on a host's bus, by GPUs of the group (ascending)."""
+    """Start-up time of a collective over PCIe, and the highest bandwidth of a card, by GPUs of the group (ascending)."""
 
     gpus: tuple[PositiveInt, ...]
     alpha_us: tuple[NonNegative, ...]
@@ -356,9 +356,9 @@ class PcieCollectives(Spec):
 
 
 class DispatchWay(Spec):
-    """A way of tokens to their experts: start-up within a node and between nodes, shares of the link's and the network's speed.
+    """An all-to-all of tokens to their experts: start-up within and between nodes, and shares of link and network speed.
 
-    `link` is by GPU architecture, `any` for all others.
+    The keys of `link` are GPU architectures; `any` stands for all others.
     """
 
     alpha_us: NonNegative
@@ -368,14 +368,14 @@ class DispatchWay(Spec):
 
 
 class Dispatch(Sourced):
-    """Both ways, as DeepEP has them."""
+    """Both all-to-all modes of DeepEP."""
 
     low_latency: DispatchWay
     high_throughput: DispatchWay
 
 
 class AssumedEfficiencies(OneFile, Sourced):
-    """The file hardware_profiles/_assumed.yaml: what stands in where a GPU has nothing measured."""
+    """The file hardware_profiles/_assumed.yaml: efficiencies that stand in for GPUs without measurements."""
 
     FILE = "hardware_profiles/_assumed.yaml"
 
@@ -383,7 +383,7 @@ class AssumedEfficiencies(OneFile, Sourced):
 
 
 class Assumptions(OneFile, Sourced):
-    """The file hardware_profiles/_general.yaml: what holds for every GPU, measured on some."""
+    """The file hardware_profiles/_general.yaml: constants for every GPU, measured on some."""
 
     FILE = "hardware_profiles/_general.yaml"
 
@@ -398,7 +398,7 @@ class Assumptions(OneFile, Sourced):
     launches: Launches
 
 
-# Which measured precision stands in where the wanted one has no row: same width first, then wider.
+# The measured precisions that stand in for one without a row: same width first, then wider.
 STAND_INS = {
     "fp32": ("fp32", "bf16", "fp16"),
     "fp16": ("fp16", "bf16"),
@@ -413,15 +413,15 @@ STAND_INS = {
 
 
 def stand_ins(precision: str) -> tuple[str, ...]:
-    """The precisions with rows that may time `precision`: itself first, then its substitutes."""
+    """The precisions whose rows may time `precision`: itself first, then its substitutes."""
     return STAND_INS.get(precision, (precision, "bf16"))
 
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """A GPU type under consideration, with the id of its profile and the price to plan with.
+    """A GPU type under consideration, with the id of its profile and its price for planning.
 
-    `shares_name` is set where another type considered is called the same, as a profile and a user's copy of it are.
+    `shares_name` is set if another type has the same name, for example a profile and a user's copy of it.
     """
 
     id: str
@@ -432,7 +432,7 @@ class GpuType:
 
     @property
     def name(self) -> str:
-        """What to call the type, with its id where the name alone does not tell it from another."""
+        """The name to show, with the id if another type has the same name."""
         if self.shares_name:
             return f"{self.gpu.name} ({self.id})"
         return self.gpu.name if self.gpu.own_runs is None else f"{self.gpu.name}, own runs"

@@ -1,4 +1,4 @@
-"""Measured kernels: a line of hardware_profiles/kernels/<gpu>.csv, and what the lines share."""
+"""Measured kernels: a line of hardware_profiles/kernels/<gpu>.csv, and data common to all lines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sou
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """One kernel on one GPU: the constants of its operation's form, and a grid that corrects the logarithm of its time.
+    """One kernel on one GPU: the constants of its operation's formula, and a grid that corrects the logarithm of its time.
 
-    `precision` is that of the product, in decode that of the cache; `cache` the cache's where both are told apart. `variant` names the shapes or the
-    cutting that the form is of, `head_sizes` those that were measured. Errors are of whole shapes left out, as shares.
+    `precision` is that of the product, or of the cache in decode. `cache` is the cache's precision if the two differ. `variant`
+    names the shapes or the tiling that the formula is for. `head_sizes` are the measured ones. Errors are shares, on whole shapes
+    left out.
     """
 
     operation: str
@@ -37,11 +38,11 @@ class Surface:
 
 
 class Chips(Spec):
-    """Multiprocessors of the GPUs of an architecture: usual ones, and those of GPUs that differ, by name.
+    """The GPUs of an architecture: the usual number of multiprocessors, and exceptions by GPU name in `of`.
 
-    `reference` is the GPU whose kernels time those that have none of their own, with its watts and its 16-bit peak. `files` hold the kernels;
-    `sustained` is the rate of long products in service, of that in the tables; `drawn_gb_per_s` what products draw from a memory that
-    is wider than their few multiprocessors can use, by GPU.
+    `reference` is the GPU whose kernels stand in for GPUs without their own; `reference_w` and `reference_tflops` are its power
+    and 16-bit peak. `files` hold the kernels. `sustained` is the rate of long products in service over their rate in the tables.
+    `drawn_gb_per_s` is the bandwidth that products reach on GPUs with too few multiprocessors for their memory, by GPU.
     """
 
     files: tuple[Text, ...]
@@ -54,26 +55,27 @@ class Chips(Spec):
     drawn_gb_per_s: dict[Text, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
     def weight_of_the_rest(self, gpu: str, tflops: float) -> float:
-        """What all but the tensor cores' work weighs in a kernel's time on another GPU, over what it does on the reference: it takes as
-        long on each multiprocessor, while their tensor cores are slower or faster. 1 where none are stated to differ.
+        """The weight of all work outside the tensor cores in a kernel's time, relative to the reference GPU.
+
+        This work takes as long on each multiprocessor of either GPU, but the tensor cores differ in speed. 1 if `of` lacks `gpu`.
         """
         own = self.of.get(gpu)
         return 1.0 if own is None else tflops / own / (self.reference_tflops / self.multiprocessors)
 
 
 def carried(share: float, weight: float) -> float:
-    """The share of a peak that a kernel reaches where all but its tensor cores' work has another weight."""
+    """The share of a peak that a kernel reaches if its work outside the tensor cores weighs `weight` times as much."""
     return share if share >= 1 else 1 / (1 + weight * (1 / share - 1))
 
 
 class Power(Sourced):
-    """Clock under power limits: long products of a GPU slow down by watts a FLOP of their own over those of the reference, to `exponent`."""
+    """Clock under power limits: long products slow down by (watts per FLOP of the GPU / of the reference)^`exponent`."""
 
     exponent: NonNegative
 
 
 class ProductKnots(Spec):
-    """Axes of the corrections of products: rows, and outputs and inputs; `measured` is the largest of each, beyond which they fade."""
+    """Axes of the corrections of products: rows, and widths (outputs and inputs). Beyond the largest values corrections fade."""
 
     rows: Knots
     widths: Knots
@@ -82,7 +84,7 @@ class ProductKnots(Spec):
 
 
 class AttentionKnots(Spec):
-    """Axes of the corrections of attention: heads times sequences, tokens, queries a key, and coarser ones of tokens and of heads."""
+    """Axes of the corrections of attention: heads x sequences, tokens, queries per key, and coarser axes of tokens and heads."""
 
     heads: Knots
     tokens: Knots
@@ -92,7 +94,7 @@ class AttentionKnots(Spec):
 
 
 class Forms(Sourced):
-    """What the forms of dense kernels share; between `contexts`, in tokens, decode attention is linear."""
+    """Data common to the formulas of dense kernels. Decode attention is linear between `contexts`, in tokens."""
 
     products: ProductKnots
     decode: AttentionKnots

@@ -1,4 +1,4 @@
-"""How published benchmarks were run where their rows do not say it: the file workloads/_benchmarks.yaml."""
+"""How published benchmarks were run, for what their rows leave out: the file workloads/_benchmarks.yaml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sizing.specs.workload import KvPrecision, Precision
 
 
 class VersionSpelling(Spec):
-    """The version that a text means, for rows whose source contains `rows_of` (None: any)."""
+    """The version that a spelling stands for, in rows whose source contains `rows_of` (None: any)."""
 
     engine: Text
     stated: Annotated[str, Field(strict=True)]
@@ -23,7 +23,10 @@ class VersionSpelling(Spec):
 
 
 class UnstatedCache(Spec):
-    """The cache format of an engine for some weight formats, where a row states none, of models named `model_of`... in a source."""
+    """The cache format of an engine for these `weights`, for rows that state none.
+
+    It holds for rows whose source contains `rows_of` and for models whose name begins with `model_of` (None: any).
+    """
 
     engine: Text
     rows_of: Text | None = None
@@ -34,9 +37,9 @@ class UnstatedCache(Spec):
 
 
 class NoteRule(Spec):
-    """A fact that stands in a row's notes alone: the expression's group is the value, or `value`.
+    """A fact that only a row's notes state. Its value is `value`, else the group of the expression `pattern`.
 
-    Of `lengths` it is `spread`, the shares of the row's lengths between which the requests' own are drawn evenly.
+    For `lengths` the value is `spread`: lengths of requests are uniform between these shares of the row's length.
     """
 
     sets: Literal[
@@ -56,7 +59,7 @@ class NoteRule(Spec):
 
 
 class OfEngine(Spec):
-    """Base of what holds for versions `since`..`until` of an engine, and perhaps for one model, tp and shape."""
+    """Base of conventions for versions `since`..`until` of an engine, and optionally for one model, tp and shape."""
 
     engine: Text
     since: Text
@@ -70,14 +73,14 @@ class OfEngine(Spec):
 
 
 class OfflineBudget(OfEngine):
-    """The token budget of an offline call where the server's is `server`."""
+    """The token budget `offline` of an offline call, if the server's budget is `server`."""
 
     server: PositiveInt
     offline: PositiveInt
 
 
 class Script(OfEngine):
-    """Settings that a source's scripts gave the engine where its rows leave them unsaid, on GPUs of an architecture or on all."""
+    """Engine settings from a source's scripts, for rows that do not state them. Without an `architecture` they hold on any GPU."""
 
     rows_of: Text
     architecture: Text | None = None
@@ -87,13 +90,13 @@ class Script(OfEngine):
     fused_all_reduce: FusedAllReduce | None = None
 
     def given(self) -> dict[str, Any]:
-        """The settings that it states."""
+        """The settings that this script states, by name."""
         settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation", "fused_all_reduce")
         return {name: value for name in settings if (value := getattr(self, name)) is not None}
 
 
 class RequestCount(OfEngine):
-    """The requests of a saturated run."""
+    """The number of requests of a saturated run."""
 
     requests: PositiveInt
 
@@ -113,7 +116,7 @@ class RoundingStep(Spec):
 
 
 class SizeHeuristic(OfEngine):
-    """How a benchmark tool sizes an engine from the cache that a data set's lengths leave room for."""
+    """How a benchmark tool sizes an engine, from the number of sequences that fit in the cache at a data set's lengths."""
 
     memory_share: Fraction
     most_sequences: PositiveInt
@@ -125,7 +128,7 @@ class SizeHeuristic(OfEngine):
 
 
 class SameExperts(Spec):
-    """Rows of a source whose weights are filled in: every token chooses the same experts, and no others are read."""
+    """Rows of a source with dummy weights: all tokens choose the same experts, and no other experts are read."""
 
     rows_of: Text
     source: Text
@@ -134,8 +137,8 @@ class SameExperts(Spec):
 class SystemBenchmark(Spec):
     """A benchmark of whole systems, for rows whose source contains `rows_of` and whose model contains `model_of`.
 
-    Its requests are of the ready `workload`, whose limits a server keeps. Submitters choose the layout and the first of `weights` that the GPU
-    multiplies in. Rows of one with `refused` are not predicted.
+    Requests are those of the ready `workload`, and a server keeps its limits. Submitters choose the layout, and the first format
+    of `weights` that the GPU can multiply in. Rows of a benchmark with `refused` are not predicted.
     """
 
     rows_of: Text
@@ -149,7 +152,7 @@ class SystemBenchmark(Spec):
 
 
 class Stretch(Spec):
-    """How many times the positions that a config states published runs go to."""
+    """The `factor` by which published runs exceed the positions that a config states."""
 
     factor: Annotated[float, Field(ge=1, strict=True)]
     source: Text
@@ -181,14 +184,14 @@ class Conventions(OneFile):
 
 
 class LogLines(Spec):
-    """The start-up log of an engine: an expression that tells it, and those of each fact, the newest first."""
+    """The start-up log of an engine: an expression that recognises it, and expressions for each fact, the newest first."""
 
     sign: Text
     facts: dict[Text, tuple[Text, ...]]
 
 
 class EngineLogs(OneFile, Sourced):
-    """The file hardware_profiles/_engine_logs.yaml: what the lines of start-up logs say."""
+    """The file hardware_profiles/_engine_logs.yaml: how to read facts from lines of start-up logs."""
 
     FILE = "hardware_profiles/_engine_logs.yaml"
 
