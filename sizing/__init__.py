@@ -5,20 +5,20 @@
     >>> sizing.estimate(question).best.gpus
     8
 
-`ask` makes a question of what the command line's options say, `ask_layout` one of a single layout; the other names of PUBLIC
-answer it. They print nothing, and what they return is data.
+`ask` builds a question from the options of the command line, and `ask_layout` builds one about a single layout. The other
+names in PUBLIC answer a question. They print nothing and return data.
 
-The package is a house of rooms on floors. A file imports from its own room and from rooms on floors below:
+The subpackages form layers. A file imports only from its own subpackage and from the layers below:
 
-    cli                            options to a question, call, render; the only room that prints
-    report                         answers to documents: one file a command
-    planning, launch, calibration  money and time; commands and manifests, written and read; constants refitted from measurements
-    answers                        what the library does: search, confirm, compare, vary, draw curves
+    cli                            reads options into a question, calls the library, prints; nothing else prints
+    report                         turns answers into documents; one file per command
+    planning, launch, calibration  fleets and costs; launch commands and manifests; constants refitted from measurements
+    answers                        search, confirmation by simulation, comparison, variation, curves
     evidence                       measured rows against predictions
-    engine                         the scheduler, simulated; caches on their way between pools
-    question, replica              everything that is asked, resolved; one engine instance: layouts, step times, capacity
+    engine                         simulation of the scheduler and of KV cache transfers between pools
+    question, replica              the resolved question; one engine instance: layouts, step times, capacity
     catalog, model, formats        names and files to specs; operations, memory, attention; documents to text
-    specs                          the vocabulary: frozen, validated types, units, errors
+    specs                          frozen, validated types, units, errors
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ PUBLIC = {
     "check": "launch.check",
     "shown": "report.notebook",
     "InputError": "specs.errors",
-}  # names of the package, each loaded where it is first used
+}  # public names and their modules; each module is loaded at first use
 
 
 def __getattr__(name: str) -> Any:

@@ -1,1 +1,1 @@
-"""What the library does with a question: search, confirm, compare, vary, advise."""
+"""Answers to a question: search, confirmation by simulation, comparison, variation, suggestions."""

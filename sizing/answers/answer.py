@@ -1,7 +1,7 @@
-"""What is found for a question: answers of one pool of replicas or of two, and the outcome that puts them in order.
+"""The answers to a question, each with one or two pools of replicas, and the outcome that orders them.
 
-Everything here is data: it can be pickled, compared and asked again. What finds, sizes and simulates answers stands in
-`search`, `pools` and `verify`.
+Everything here is data that can be pickled and compared. `search` and `pools` find and size answers; `verify` simulates
+them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:  # the simulator is loaded where something is simulated
     from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer
 
-PRICE_DIGITS = 6  # beyond which prices of the same GPUs, summed in another way, differ
+PRICE_DIGITS = 6  # prices are rounded to this, so that the order of summation does not matter
 Order = Callable[["Answer", Question], tuple[float, ...]]
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # maps, in other processes if it likes; in order
-Progress = Callable[[int, int], None]  # called with what is done, and all there is to do
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # a map in order, possibly in other processes
+Progress = Callable[[int, int], None]  # called with the number of steps done and the total
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Equal replicas of one layout that do one phase of a request, at the load that each of them gets.
+    """Equal replicas of one layout that do one phase of a request, with the load of each.
 
-    `capacity` is the most that one replica serves within all limits, `point` its operating point. For a confidence that is
-    asked the demand is multiplied by the `margin`. `undelayed` is a prefill pool as if its caches took no time to hand over; None of other
-    pools. `run` is what a simulation measured of this pool by itself, where it is one of two.
+    `capacity` is the highest load of one replica within all limits, `point` its operating point. The demand is multiplied by
+    `margin` where a confidence is asked for. `undelayed` is the load of a prefill pool without the time of the KV cache
+    transfer; None for other pools. `run` holds the simulated figures of this pool alone, where it is one of two.
     """
 
     load: Timed = field(repr=False, compare=False)
@@ -55,12 +55,12 @@ class Pool:
 
     @property
     def phase(self) -> Phase:
-        """What of a request its replicas do."""
+        """The phase of a request that the replicas run."""
         return self.replica.service.phase
 
     @property
     def name(self) -> str:
-        """The phase, empty of replicas that do all of a request."""
+        """The phase; empty for replicas that do the whole request."""
         return "" if self.phase == "whole" else self.phase
 
     @property
@@ -75,12 +75,12 @@ class Pool:
 
     @property
     def most_requests_per_s(self) -> float:
-        """The most requests/s within the limits, over all replicas."""
+        """The highest requests/s within the limits, over all replicas."""
         return self.capacity.requests_per_s * self.count
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Price of all GPUs an hour, None without a price."""
+        """Price of all GPUs per hour; None without a price."""
         price = self.replica.gpu_type.usd_per_gpu_hour
         return None if price is None else price * self.gpus
 
@@ -95,7 +95,7 @@ class Pool:
         return seconds
 
     def question(self, question: Question) -> Question:
-        """The question with its optimisations as they are on this layout, at this number of replicas."""
+        """The question with the effect of its optimisations on this layout and number of replicas."""
         return question.with_(extras=self.replica.service.extras)
 
 
@@ -103,7 +103,7 @@ class Pool:
 class Answer:
     """A deployment that meets a demand within its limits: one pool, or a prefill and a decode pool with a transfer.
 
-    `run` is what a simulation measured of requests as the client sees them.
+    `run` holds the simulated figures of requests as the client sees them.
     """
 
     pools: tuple[Pool, ...]
@@ -128,7 +128,7 @@ class Answer:
 
     @property
     def separate(self) -> bool:
-        """Whether prefill and decode have pools of their own."""
+        """Whether prefill and decode run on separate pools."""
         return len(self.pools) > 1
 
     @property
@@ -138,24 +138,24 @@ class Answer:
 
     @property
     def requests_per_s(self) -> float:
-        """Requests/s that are served."""
+        """Requests/s served."""
         return self.pools[0].requests_per_s
 
     @property
     def most_requests_per_s(self) -> float:
-        """The most requests/s within the limits: of the pool that serves less."""
+        """The highest requests/s within the limits; the pool that serves less decides."""
         return min(pool.most_requests_per_s for pool in self.pools)
 
     @property
     def most_per_gpu(self) -> float:
-        """The most requests/s of a GPU within the limits."""
-        if not self.separate:  # by one replica: so the figure is the same at every number of them
+        """The highest requests/s per GPU within the limits."""
+        if not self.separate:  # from one replica, so that the figure does not depend on the number of replicas
             return self.pool.capacity.requests_per_s / self.pool.replica.layout.gpus
         return self.most_requests_per_s / self.gpus
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Price of all GPUs an hour, None without a price of each."""
+        """Price of all GPUs per hour; None where a pool has no price."""
         prices = [pool.usd_per_hour for pool in self.pools]
         return None if None in prices else sum(price for price in prices if price is not None)
 
@@ -166,17 +166,17 @@ class Answer:
 
     @property
     def transfer_s(self) -> float:
-        """Seconds by which the transfer of its cache delays a prompt of the mean length; 0 without a transfer."""
+        """Seconds by which the KV cache transfer delays a prompt of mean length; 0 without a transfer."""
         undelayed = self.prefill.undelayed
         return 0.0 if undelayed is None else self.prefill.load.curves.front_end_s - undelayed.curves.front_end_s
 
     @property
     def tightest(self) -> Pool:
-        """The pool that is nearest to the most that it serves."""
+        """The pool that is nearest to its capacity."""
         return max(self.pools, key=lambda pool: pool.requests_per_s / pool.most_requests_per_s)
 
     def latency_s(self, name: str) -> dict[str, float]:
-        """Statistics of `ttft`, `itl` or `e2e` in seconds: as simulated, else of the closed form."""
+        """Statistics of `ttft`, `itl` or `e2e` in seconds: simulated, else by the closed form."""
         if self.run is not None and self.run.latencies_s[name]:
             return self.run.latencies_s[name]
         return self.closed_s(name)
@@ -184,8 +184,8 @@ class Answer:
     def closed_s(self, name: str) -> dict[str, float]:
         """Statistics of `ttft`, `itl` or `e2e` in seconds, by the closed form.
 
-        ITL of separate pools is the time from the arrival of the cache to the last token, over the tokens after the first.
-        Percentiles of their E2E are sums of both pools', which is more than they can be together.
+        With separate pools, ITL is the time from the arrival of the cache to the last token, divided by the number of tokens
+        after the first. E2E percentiles are the sums of both pools' percentiles, which is an upper bound.
         """
         if not self.separate:
             return self.pool.closed_s(name)
@@ -200,11 +200,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Why layouts of two pools found no partner.
+    """Why layouts of two pools were rejected.
 
-    `refusals` are the layouts of each pool that won't do, and `lacking` the pools for which none does, whatever the other
-    pool is. `short` are pairs, at the replicas that each pool needs, of which too few are given or none fits the budget;
-    `unpaired` prefill layouts that would do, were it not for the transfer to a decode pool.
+    `refusals` are the rejected layouts of each pool. `lacking` are the pools without any usable layout, whatever the other
+    pool is. `short` are pairs, with the replicas that each pool needs, that exceed the given replicas or the budget.
+    `unpaired` are prefill layouts that fail only because of the transfer to a decode pool.
     """
 
     refusals: Mapping[Phase, tuple[Refusal, ...]]
@@ -215,7 +215,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """A relaxed limit and the fewer GPUs that it needs, of which type; no limit much tighter does."""
+    """A relaxed limit, and the smaller number and the type of GPUs that it needs; no much tighter limit saves GPUs."""
 
     limit: str
     seconds: float
@@ -224,7 +224,7 @@ class Relaxation:
 
 
 class Suggestion(NamedTuple):
-    """A change that turns an infeasible question feasible, and what it then takes."""
+    """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs."""
 
     change: str
     gpus: int
@@ -234,7 +234,7 @@ class Suggestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Surer:
-    """Another answer, as the closed form has it, that is sure at less than the first one, or whose sure count alone is known."""
+    """Another answer (by the closed form) whose confident size `sure` is cheaper than the first one's, or the only one known."""
 
     answer: Answer
     sure: Sure
@@ -242,15 +242,15 @@ class Surer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All answers to a question, best first, and all layouts that were turned down.
+    """All answers to a question, best first, and all rejected layouts.
 
-    `tries` counts the sizes that were simulated, 0 without a simulation; `passed` is False where none of them was
-    confirmed: the first answer is then the last that was tried. `pairing` says of separate pools what was turned down.
+    `tries` is the number of simulated sizes, 0 without simulation. `passed` is False where the simulation confirmed none.
+    `pairing` has the rejected layouts of separate pools. `even` says that the search asked for even odds (50 % confidence).
 
-    An estimate adds what would help: `relaxation` of a limit, or `suggestions` where there is no answer; `predicted`, the
-    answer as predicted where a confidence was asked, or even odds took another; what separate pools take for the same, where
-    they are asked for; how many GPUs of the first are sure to do, and what is `surer` at less. `even` says that it was
-    searched for with even odds.
+    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs; `suggestions` help where there is no answer.
+    `predicted` is the plain prediction where a confidence or even odds changed the answer. `separate_pools` is the outcome
+    with separate pools. `sure` is the confident size of the first answer, and `surer` an answer whose confident size is
+    cheaper.
     """
 
     question: Question = field(repr=False)
@@ -269,17 +269,17 @@ class Outcome:
 
     @property
     def best(self) -> Answer | None:
-        """The first in order, whether it holds or not; None where nothing meets demand and limits."""
+        """The first answer, confirmed or not; None where nothing meets demand and limits."""
         return self.answers[0] if self.answers else None
 
     @property
     def confirmed(self) -> Answer | None:
-        """The first in order where no simulation contradicts it; it may exceed the budget."""
+        """The first answer where no simulation contradicts it; it may exceed the budget."""
         return self.best if self.passed else None
 
     @property
     def within_budget(self) -> bool:
-        """Whether there is an answer that keeps the budget of GPUs, where there is one."""
+        """Whether there is an answer within the GPU budget, if a budget is given."""
         budget = self.question.rules.gpu_budget
         return self.best is not None and (budget is None or self.best.gpus <= budget)
 
@@ -293,17 +293,17 @@ class Outcome:
 
     @property
     def correction(self) -> Correction:
-        """What the step times of the first in order were multiplied by, as published runs say."""
+        """The correction by published runs that the first answer's step times were multiplied by."""
         return UNCORRECTED if self.best is None else self.best.pool.load.kernels.correction
 
     @property
     def verified(self) -> bool | None:
-        """Whether a simulation confirmed the first in order; None where none was simulated."""
+        """Whether a simulation confirmed the first answer; None without simulation."""
         return self.passed if self.tries else None
 
     @property
     def answer(self) -> Answer | None:
-        """The first in order where it holds: within the budget, and not contradicted by a simulation."""
+        """The first answer where it is within the budget and no simulation contradicts it."""
         return self.confirmed if self.within_budget else None
 
 
@@ -311,7 +311,7 @@ Shape = Literal["one GPU", "tensor parallel", "expert parallel", "attention data
 
 
 def shape_of(layout: Layout) -> Shape:
-    """The kind of a layout, by what it adds to the one before: tensor, expert, attention-data parallelism, a pipeline."""
+    """The kind of a layout: the last of tensor, expert, attention-data and pipeline parallelism that it uses."""
     if layout.pp > 1:
         return "pipeline"
     if layout.dp > 1:
@@ -322,32 +322,32 @@ def shape_of(layout: Layout) -> Shape:
 
 
 def cost(answer: Answer) -> float:
-    """Dollars an hour to compare by, sums alike; infinity without a price, so that what has one comes first."""
+    """$ per hour, rounded for comparison; infinite without a price, so that answers with a price come first."""
     return math.inf if answer.usd_per_hour is None else round(answer.usd_per_hour, PRICE_DIGITS)
 
 
 def spent(answer: Answer, objective: Objective) -> float:
-    """What an objective is to have least of: GPUs, dollars an hour, watts."""
+    """The quantity that the objective minimises: GPUs, $ per hour or watts."""
     return {"gpus": float(answer.gpus), "cost": cost(answer), "energy": answer.power_w}[objective]
 
 
 def objective_key(answer: Answer, objective: Objective) -> tuple[float, ...]:
-    """Order of the objective: what is asked first, then GPUs, cost and latency as tie breakers."""
+    """Sort key: the objective, then GPUs, cost and latency to break ties."""
     return (spent(answer, objective), answer.gpus, cost(answer), answer.latency_s("e2e")["mean"])
 
 
 def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
-    """What comes before the objective without a demand: the most requests/s of a budget, of offline work those of a GPU."""
+    """The sort key before the objective without a demand: requests/s with a GPU budget, else requests/s per GPU."""
     if question.target.amount is not None:
         return ()
     return (-answer.requests_per_s if question.rules.gpu_budget is not None else -answer.requests_per_s / answer.gpus,)
 
 
 def preference(answer: Answer, question: Question) -> tuple[float, ...]:
-    """Order of what is asked: the objective; where only a GPU budget is given the most throughput; offline that per GPU.
+    """Sort key: the objective; without a demand, throughput within the GPU budget, or per GPU, comes first.
 
-    Among equals more replicas come first, since one of them fails with less; then fewer pipeline stages; then the faster, then no
-    expert parallelism.
+    Among equals, more replicas come first, because the failure of one then costs less. Then come fewer pipeline stages,
+    lower latency, and less expert parallelism.
     """
     objective = question.rules.objective
     replicas = sum(pool.count for pool in answer.pools)

@@ -1,4 +1,4 @@
-"""A deployment of a given size against a demand: what it serves, whether the limits hold, and how many replicas would do."""
+"""Check a deployment of a given size against a demand: its capacity, its limits, and the replicas that it needs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from sizing.specs.demand import ROUNDING_SLACK
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a deployment of a given size does under a demand.
+    """The result of `held`: whether a deployment of a given size serves a demand within its limits.
 
-    `answer` is the deployment under its load; None where it takes the load at no limits, or its engine does not start: `why`
-    says so. `most_requests_per_s` is the most within the limits, `needed` the same layout with as many replicas as it takes.
+    `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
+    `most_requests_per_s` is the highest rate within the limits. `needed` is the same layout with the replicas that the
+    demand needs.
     """
 
     question: Question = field(repr=False)
@@ -38,9 +39,9 @@ class Held:
 
 
 def held(question: Question, replicas: int, data: Data, *, simulate: bool = True) -> Held:
-    """Hold a question of one layout, at a number of replicas, against its demand and limits.
+    """Check `replicas` replicas of a question's layout against its demand and limits.
 
-    Of separate pools, whose counts the question states, both together. Raises InputError as a search does.
+    Separate pools are checked together, at the replicas that the question states. Raises InputError as a search does.
     """
     if question.space.pools is not None:
         return _of_pools(question, data, simulate)
@@ -83,7 +84,10 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
 
 
 def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
-    """So many replicas at the most that a simulation confirms, whatever the demand is; None where a small share is too much."""
+    """`replicas` replicas at the highest rate that a simulation confirms, whatever the demand.
+
+    None where not even the share `RULES.least_most` of the predicted capacity is confirmed, or the demand is not a rate.
+    """
     alone = question.with_(requests_per_s=None, headroom=0.0)
     best = search(alone, data).best
     if alone.target.amount is not None or best is None:
@@ -106,7 +110,7 @@ def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
 
 
 def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, data: Data) -> Held:
-    """Replicas with their confirmed most against a demand: what is within the most keeps the limits, what is beyond does not."""
+    """Check a demand against the confirmed capacity: a demand within it keeps the limits, a larger one does not."""
     most, amount = at_most.requests_per_s, question.target.amount
     assert amount is not None
     capacity = replace(pool.capacity, amount=most / replicas, requests_per_s=most / replicas)
@@ -118,13 +122,13 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
         return Held(question, False, None, "capacity", None, most, used, needed)
     sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
-        sized = replace(sized, run=at_most.run)  # chance of a short run: at more load the limits were kept
+        sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
     sure_of = sure(sized, question, data.runs)
     return Held(question, True, None, None, sized, most, used, sized, sure_of, True)
 
 
 def _used(pool: Pool, replicas: int, question: Question) -> float | None:
-    """The demand as a share of the most that so many replicas serve within the limits."""
+    """The demand as a share of the capacity of `replicas` replicas within the limits."""
     demand = question.target.amount
     return None if demand is None else demand / (pool.capacity.amount * replicas) * (1 - ROUNDING_SLACK)
 
@@ -140,7 +144,7 @@ def _of_pools(question: Question, data: Data, simulate: bool) -> Held:
 
 
 def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
-    """The same layouts of both pools with as many replicas as it takes."""
+    """The same layouts of both pools with the replicas that the demand needs."""
     pools = question.space.pools
     assert pools is not None
     prefill, decode = (
@@ -150,7 +154,7 @@ def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
 
 
 def _lacking(found: Outcome) -> str | None:
-    """Why pools will not do whatever their size; None where they are too few."""
+    """Why pools fail at any size; None where only their replicas are too few."""
     pairing = found.pairing
     if pairing is None or not pairing.lacking:
         return None

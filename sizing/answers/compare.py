@@ -1,4 +1,4 @@
-"""One demand on several GPU types and weight precisions: each at its best, as a search of its own finds it, in order."""
+"""One demand on several GPU types and weight precisions, each with the best answer of its own search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sizing.replica.replica import Refusal
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
 
-MOST_CONFIRMED = 10  # candidates that are simulated: a screen of them
+MOST_CONFIRMED = 10  # candidates to simulate: as many as fit on a screen
 
 
 def compare(
@@ -24,10 +24,10 @@ def compare(
     each: Each = map,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """What is found of every candidate, each with its first answer alone; the ten best in the order of `sort` are `simulated`.
+    """The outcome of every candidate, with its best answer only; the ten best by `sort` are simulated where `simulated`.
 
-    `sort` is the question's objective without one. Where others take no more GPUs than a comparison does by default, those
-    that take more are turned down.
+    `sort` defaults to the question's objective. Without a GPU budget, answers with more GPUs than the default limit of a
+    comparison are rejected, unless all answers exceed it.
 
     >>> from sizing import ask
     >>> found = compare(ask("chat", gpu=["h100-sxm", "h200-sxm"]), simulated=False)
@@ -45,7 +45,7 @@ def compare(
         left = [number for number in best if not found[number].tries and found[number].best is not None]
         if not left:
             break
-        left.sort(key=lambda number: -found[number].answers[0].gpus)  # many GPUs take long to confirm: they begin first
+        left.sort(key=lambda number: -found[number].answers[0].gpus)  # large answers take longest: they start first
         work = partial(_first, data=data, simulated=True)
         for number, outcome in zip(left, each(work, [candidates[number] for number in left]), strict=True):
             found[number], done = outcome, done + 1
@@ -55,7 +55,7 @@ def compare(
 
 
 def _sensible(found: list[Outcome], most: int) -> list[Outcome]:
-    """What was found, less answers of more than `most` GPUs where others take fewer."""
+    """The outcomes without answers of more than `most` GPUs, unless all answers exceed it."""
     sizes = [outcome.best.gpus for outcome in found if outcome.best is not None]
     if min(sizes, default=0) > most:
         return found
@@ -78,7 +78,7 @@ def _too_many(outcome: Outcome, most: int) -> Outcome:
 
 
 def candidates_of(question: Question) -> list[Question]:
-    """The question of each GPU type and precision, and of each pair of pools, once where these name their own types."""
+    """A question for each GPU type and precision, and for each pair of pools; one pair where both pools name their types."""
     space = question.space
     found = [
         question.with_(gpu_types=(gpu_type,), precisions=(precision,), pools=None)
@@ -99,8 +99,8 @@ def _first(question: Question, data: Data, simulated: bool) -> Outcome:
 
 
 def place(answer: Answer | None, sort: Objective) -> tuple[float, ...]:
-    """The place of a candidate in the order: by GPUs, $ an hour or watts, then by the others; what is infeasible last.
+    """Sort key of a candidate: GPUs, $ per hour or watts, then the other quantities; infeasible candidates come last.
 
-    Where cost decides, those without a price come after all that have one.
+    By cost, candidates without a price come after all with a price.
     """
     return (1.0,) if answer is None else (0.0, *objective_key(answer, sort))

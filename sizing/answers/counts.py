@@ -1,15 +1,14 @@
-"""How many replicas a demand takes: where their number changes what each finds in its cache, and where a size is to be sure.
+"""The number of replicas where it changes the cache hit rate, and the number for a confidence.
 
-A router that picks at random finds less the more replicas there are, so more of them are needed than one alone would say; one
-that keeps what begins alike together leaves each the less to hold the more there are; and the idle conversations that a cache
-must keep are those of a replica's own load. The answer is the fewest replicas that suffice with what so many find. Each trial
-is an evaluation by the search; this module says which ones.
+With random routing, the hit rate falls as replicas are added, so more replicas are needed than one replica alone suggests.
+With affinity routing, each of many replicas has fewer prefixes to hold. The idle conversations that a cache must keep depend
+on the load of its replica. The answer is the fewest replicas that suffice with the hit rate at their number. The search
+evaluates each trial; this module chooses the trials.
 
-A size is sure to do where a share of the published runs like the question would keep its limits. Every run says how far off a
-prediction may be: its TTFT, ITL and E2E against the limits, its throughput against the rate. With each of them the closed form
-says anew how much a replica serves; the loads of one layout are evaluated once for all runs. What it is predicted to serve,
-over what it serves by a run, is the margin that the run asks for; the margin of a confidence is that of so large a share of the
-runs.
+The confident size is the one at which a given share of similar published runs would keep the limits. Each run gives the
+error of a prediction: of TTFT, ITL and E2E against the limits, and of throughput against the rate. For each run, the closed
+form gives the capacity of a replica with these errors; the loads of a layout are evaluated once for all runs. The margin of a
+run is the predicted capacity divided by this capacity. The margin of a confidence covers that share of the runs.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK, replicas_for
 from sizing.specs.workload import Target
 
-MOST_REPLICAS = 4096  # tried for a layout that so many did not help
-KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # of a share that falls as what is found less slows replicas down
+MOST_REPLICAS = 4096  # the largest number tried for a layout
+KEPT_ROUNDS, KEPT_CLOSE = 24, 1e-3  # rounds and precision in the search for the share kept
 
 
 class Trial(NamedTuple):
-    """What to evaluate: a number of replicas, and the share of histories that their caches keep."""
+    """What to evaluate: a number of replicas, and the share of conversation histories that their caches keep."""
 
     replicas: int
     kept: float
 
 
 class Reply(NamedTuple):
-    """What a trial came to: the replicas that the demand takes then, and the share of histories that those tried keep.
+    """The result of a trial: the replicas that the demand then needs, and the share of histories that the tried ones keep.
 
-    Of a layout that is turned down both are missing; `memory` says that a cache with less to hold might do.
+    A rejected layout has no `needed`; `memory` says that it might fit if its cache had less to hold.
     """
 
     needed: int | None
@@ -56,14 +55,17 @@ class Reply(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """Idle conversations that a replica's cache should keep between turns, and those it has room for beside live requests."""
+    """The idle conversations that a replica's cache should keep, and those that fit in addition to live requests."""
 
     needed: float
     room: float
 
     @property
     def kept(self) -> float:
-        """The share of turns that find their history: exact for think times without memory, where ended talks go first."""
+        """The share of turns that find their history.
+
+        Exact for exponential think times, where the cache drops ended conversations first.
+        """
         return min(1.0, self.room / self.needed) if self.needed > 0 else 1.0
 
 
@@ -72,7 +74,7 @@ Trials = Generator[Trial, Reply, Trial | None]
 
 
 def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
-    """Try `replicas` replicas with the share of the histories that they keep, at most `kept`."""
+    """Try `replicas` replicas; find the share of histories that they keep, starting from `kept`."""
     before: float | None = None
     for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
         trial = Trial(replicas, kept)
@@ -86,7 +88,7 @@ def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Rep
 
 
 def _limit(before: float | None, kept: float, after: float) -> float | None:
-    """The limit of a falling share by three values (Aitken's delta-squared), or None where they do not converge."""
+    """The limit of a falling share from three values (Aitken's delta-squared); None where they do not converge."""
     if before is None or (kept - after) >= (before - kept):
         return None
     first, second = kept - before, after - kept
@@ -94,10 +96,11 @@ def _limit(before: float | None, kept: float, after: float) -> float | None:
 
 
 def fewest(cached: Cached) -> Trials:
-    """Find the fewest replicas that suffice; returns the trial that did, None where none does.
+    """Find the fewest replicas that suffice. Returns their trial; None where no number suffices.
 
-    From one upwards, each time to as many as the last trial asked for: where more replicas find less, none in between
-    suffices. Where they have less to keep, the fewest lie between the last that did not and the first that did.
+    The search starts at one replica, and then tries the number that the last trial needed. Where more replicas have a lower
+    hit rate, no number in between suffices. Where more replicas have less to keep (`cached.eases`), a bisection between the
+    last number that failed and the first that sufficed follows.
     """
     low, count = 0, 1
     while True:
@@ -113,7 +116,7 @@ def fewest(cached: Cached) -> Trials:
             return None
     while cached.eases and count - low > 1:
         middle = (low + count) // 2
-        other, reply = yield from at(middle, cached, trial.kept)  # of more replicas, none of which keeps less
+        other, reply = yield from at(middle, cached, trial.kept)  # more replicas keep at least as much
         if reply.needed is not None and reply.needed <= middle:
             count, trial = middle, other
         else:
@@ -124,9 +127,9 @@ def fewest(cached: Cached) -> Trials:
 def fewest_of(
     layouts: int, cached: Cached, tried: Callable[[Mapping[int, Trial]], Sequence[tuple[Result, Reply]]]
 ) -> list[tuple[Result, Trial | None]]:
-    """Find the fewest replicas for each of `layouts` layouts. `tried` evaluates their next trials together, by number.
+    """Find the fewest replicas for each of `layouts` layouts. `tried` evaluates the next trials of all layouts together.
 
-    Returns the result of the trial that sufficed, or the last one and None where none did.
+    For each layout, returns the result and trial that sufficed; where none did, the last result and None.
     """
     searches = [fewest(cached) for _ in range(layouts)]
     trials = {number: next(each) for number, each in enumerate(searches)}
@@ -144,7 +147,7 @@ def fewest_of(
 
 
 def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]]) -> Result:
-    """The result for `replicas` replicas, with the share of histories that they keep."""
+    """The result for `replicas` replicas at the share of histories that they keep."""
     trials = at(replicas, cached)
     trial = next(trials)
     while True:
@@ -156,9 +159,9 @@ def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result
 
 
 def placed(replica: Replica, trial: Trial) -> Replica | Refusal:
-    """A layout as one of the trial's replicas, with what is found in the cache of each attention-data rank.
+    """A layout as one of the trial's replicas, with the hit rate of each attention-data rank.
 
-    Its memory is the rest that prefixes leave.
+    Its cache memory excludes the shared prefixes.
     """
     return fitting(with_extras(replica, with_found(replica, trial)))
 
@@ -169,10 +172,10 @@ def with_found(replica: Replica, trial: Trial) -> Extras:
 
 
 def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Alive | None:
-    """Idle conversations that each of `replicas` replicas should keep, or None without a think time.
+    """The idle conversations that each of `replicas` replicas should keep; None without a think time.
 
-    The number equals the turns that come within a think time: to this replica, or to all replicas where any of them may
-    get the next turn. The room is that of whole conversations of mean length, in the memory that live requests leave.
+    Their number is the number of turns within a think time: at this replica, or at all replicas where any replica may get
+    the next turn. The room is counted in whole conversations of mean length, in the memory that live requests leave.
     """
     cached = replica.service.extras.cached
     if cached.think_time_s is None or cached.conversation is None:
@@ -184,7 +187,10 @@ def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Aliv
 
 
 def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:
-    """The extras of `replica` with what `replicas` replicas find under a demand. Raises UntimedError without times."""
+    """The extras of `replica` with the hit rate of `replicas` replicas under a demand.
+
+    Raises UntimedError where the data cannot time the layout.
+    """
 
     def tried(trial: Trial) -> tuple[Extras, Reply]:
         layout = placed(replica, trial)
@@ -201,11 +207,11 @@ def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extr
 
 NONE_ALIKE = "no published runs like this"
 OWN_RUNS = "too few own runs; their error band says how far off a prediction may be"
-MOST_MARGIN = 10.0  # beyond it a limit is so near to what a lone request takes that GPUs do not help
+MOST_MARGIN = 10.0  # beyond it, the limit is so near to a lone request's latency that more GPUs do not help
 
 
 class Margins(NamedTuple):
-    """The margins that published runs ask for, ascending, and the share of the runs up to each; of so many groups."""
+    """The margins of published runs in ascending order, the share of runs up to each, and the number of groups."""
 
     groups: int
     of_runs: Array
@@ -213,14 +219,14 @@ class Margins(NamedTuple):
     own: bool = False
 
     def of(self, confidence: float) -> float:
-        """The margin with which a share of the runs keeps the limits, at least 1; infinite where no sensible one does."""
+        """The margin, at least 1, with which the share `confidence` of runs keeps the limits; infinite above `MOST_MARGIN`."""
         place = min(int(np.searchsorted(self.share, confidence - ROUNDING_SLACK)), self.of_runs.size - 1)
         margin = max(1.0, float(self.of_runs[place]))
         return margin if margin <= MOST_MARGIN else math.inf
 
 
 def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure:
-    """The GPUs of an answer's layout that are sure to do, and the chance that the answer's own do."""
+    """The confident size of an answer's layout, and the confidence of the answer's own number of GPUs (`chance`)."""
     asked, target = question.target.confidence, question.target
     confidence = USUAL if asked is None else asked.share
     demand = target.amount
@@ -245,12 +251,12 @@ def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure
 
 
 def asked_of(question: Question) -> str:
-    """Write what runs are to keep: the limits; without any the demand."""
+    """Write what the runs must keep: the limits, or the demand where there are no limits."""
     return "the limits" if bounded(question.target.limits) else "the demand"
 
 
 def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Margins | str:
-    """The margins that published runs ask of a layout, or why nothing is known of it."""
+    """The margins of published runs for a layout, or why they are unknown."""
     found = _alike(load, question, runs)
     if isinstance(found, str):
         return found
@@ -265,7 +271,7 @@ def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Marg
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
     predicted = max(predicted, float(served[0]))
     if target.population is not None:
-        in_flight = np.maximum.accumulate(points.running)  # at a load, however long a run takes for it
+        in_flight = np.maximum.accumulate(points.running)  # at each load, whatever the E2E of a run
         thinking = by_runs * target.think_time_s / found.of("throughput")
         by_runs = np.interp(by_runs, served, in_flight, left=0.0) + thinking
         predicted = float(np.interp(predicted, served, in_flight)) + predicted * target.think_time_s
@@ -279,7 +285,7 @@ def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Marg
 
 
 def _alike(load: Timed, question: Question, runs: PublishedRuns | None) -> Alike | str:
-    """The published runs like a layout, or why there are none."""
+    """The published runs similar to a layout, or why there are none."""
     if question.service.model.pooled:
         return "no published runs of models that do not generate"
     if question.service.extras != NOTHING:

@@ -1,4 +1,4 @@
-"""A deployment as it is asked for, nothing searched: one layout on one GPU type, and what refuses it."""
+"""A deployment as the question states it, without a search: one layout on one GPU type, and why it may be refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sizing.specs.gpu import GpuType
 
 
 def memory(question: Question, data: Data | None = None) -> MemoryUse:
-    """What the memory of one GPU holds in the layout that a question's flags describe, on its first GPU type.
+    """The memory use of one GPU in the question's layout, on its first GPU type.
 
     Raises InputError for a layout that the engine or the hardware refuses.
 
@@ -35,7 +35,7 @@ def memory(question: Question, data: Data | None = None) -> MemoryUse:
 
 
 def deployment(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
-    """The layout that a question's flags describe, on its first GPU type; of one of separate pools with `pool`."""
+    """The question's layout on its first GPU type; with `pool`, the layout of that pool."""
     serving = question.service.serving if pool is None else pool.serving(question.service.serving)
     gpu_types = question.space.gpu_types if pool is None else pool.gpu_types
     precision = question.space.precisions[0]
@@ -43,14 +43,14 @@ def deployment(question: Question, data: Data, pool: PoolSpace | None = None) ->
 
 
 def running(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
-    """The same deployment as it is run: with as many sequences as its engine starts with, where nobody said how many."""
+    """The deployment as it runs; where no number of sequences is stated, the engine's own at start-up."""
     found = deployment(question, data, pool)
     return replace(found, replica=started(found.replica))
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A question for one layout. `refusals` say why hardware or engine won't run it; `notes` what the model's name says."""
+    """A question for one layout. `refusals` say why hardware or engine won't run it; `notes` are about the model's name."""
 
     question: Question
     replica: Replica
@@ -60,7 +60,7 @@ class Resolved:
 
     @property
     def refused(self) -> str | None:
-        """Why hardware or engine won't run the layout."""
+        """Why hardware or engine won't run the layout; None where they do."""
         return "; ".join(detail for _, detail in self.refusals) or None
 
     @property
@@ -102,6 +102,6 @@ def resolve(
     *,
     notes: tuple[str, ...] = (),
 ) -> Resolved:
-    """Resolve one layout. What hardware or engine refuse is reported, not raised: the sizes are still worth seeing."""
+    """Resolve one layout. Refusals by hardware or engine are returned, not raised: the memory use is still of interest."""
     replica, refused = replicas.unchecked(question.service, gpu_type, layout, precision_name, data)
     return Resolved(question.with_(extras=replica.service.extras), replica, refused, data, notes)

@@ -1,6 +1,6 @@
-"""What answers a question: the search, a simulation that confirms it, what limits the answer, and what would help.
+"""Answer a question: search, confirm by simulation, and find the changes that would help.
 
-What would help is computed by searching again with one thing changed, never guessed.
+Every suggested change is found by a new search with that one change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MOST_OF_ONE = 0.5  # of the GPUs that serving as one takes: pools that nobody as
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
-    """The answers to a question, confirmed by simulation where `simulated`, with what would help.
+    """The answers to a question, confirmed by simulation where `simulated`, with changes that would help.
 
-    `relaxed` looks for the limit that takes fewer GPUs. Where separate pools are asked for, what they take for the same
-    stands in `separate_pools`; so it does where experts are spread over nodes, and pools take half of the GPUs or fewer.
+    With `relaxed`, a looser limit that saves GPUs is searched for. `separate_pools` of the outcome is set where the question
+    asks for separate pools, or where experts span nodes and separate pools need at most half of the GPUs.
 
     >>> from sizing import ask
     >>> outcome = estimate(ask("chat", gpu="h100-sxm"))
@@ -53,10 +53,10 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
 
 
 def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
-    """The outcome with pipelines on the answer's GPU type that take less beside it, and what is surer among all of them.
+    """Add pipeline layouts on the answer's GPU type that cost less than the answer, and update `surer`.
 
-    They are as the closed form has them. Where other layouts will do, pipelines are for those who ask, or whose budget of GPUs
-    has no room for others.
+    The added layouts are sized by the closed form. Where other layouts suffice, a pipeline becomes the answer only if the
+    question asks for it, or if the GPU budget leaves no other choice.
     """
     best, objective = outcome.answer, question.rules.objective
     if best is None or question.space.layouts != REACHES[0] or outcome.question.target.amount is None:
@@ -73,7 +73,7 @@ def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
 
 
 def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -> Outcome | None:
-    """What separate pools take, where they are asked for, or found to take far fewer GPUs."""
+    """The outcome of separate pools, where they are asked for or need far fewer GPUs."""
     if question.space.pools is not None:
         return answer(question, data, simulated=simulated)
     if whole.answer is None or not _over_nodes(whole.answer, question):
@@ -99,15 +99,16 @@ def _over_nodes(found: Answer, question: Question) -> bool:
 def answer(question: Question, data: Data, *, simulated: bool = True, order: Order = preference) -> Outcome:
     """The answers to a question in `order`, the first confirmed by simulation where `simulated`.
 
-    They are of separate pools where the question asks for these.
+    Where the question asks for separate pools, the answers have them.
     """
     return with_odds(question, data, lambda asked: by_prediction(asked, data, simulated=simulated, order=order))
 
 
 def with_odds(question: Question, data: Data, answered: Callable[[Question], Outcome]) -> Outcome:
-    """What `answered` finds, with the GPUs that are sure to do; and never with less than even odds.
+    """The outcome of `answered` with its confident size, and with at least even odds.
 
-    Where fewer than half of the published runs like the answer would keep demand and limits, it is asked again for half.
+    Where fewer than half of the similar published runs would keep demand and limits, `answered` runs again with a confidence
+    of 50 %.
     """
     found = answered(question)
     said = _surely(found, data)
@@ -119,7 +120,7 @@ def with_odds(question: Question, data: Data, answered: Callable[[Question], Out
 
 
 def _has_odds(outcome: Outcome) -> bool:
-    """Whether runs say of an answer as predicted how likely it is to do."""
+    """Whether published runs give the probability that a plain prediction keeps its limits."""
     asked, said = outcome.question.target.confidence, outcome.sure
     return asked is None and said is not None and said.chance is not None
 
@@ -137,7 +138,7 @@ def _surely(found: Outcome, data: Data) -> Outcome:
 
 
 def _surer(found: Outcome, others: Iterable[Answer], own: Sure | None, data: Data) -> Surer | None:
-    """Of `others` the one that is sure at the least, where that is less than the first one's or the first one's is not known."""
+    """The answer of `others` with the cheapest confident size; None where the first answer's confident size costs no more."""
     question = found.question
     if own is None or question.target.confidence is not None:
         return None
@@ -152,7 +153,7 @@ def _surer(found: Outcome, others: Iterable[Answer], own: Sure | None, data: Dat
 
 
 def by_prediction(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
-    """The answers by the prediction alone, whatever published runs say of it, unless a confidence is asked for."""
+    """The answers by prediction alone; published runs change them only where the question asks for a confidence."""
     if question.space.pools is None:
         outcome = search(question, data)
     else:
@@ -166,7 +167,7 @@ def by_prediction(question: Question, data: Data, *, simulated: bool, order: Ord
 
 
 def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Outcome:
-    """An outcome as a simulation leaves it; where it confirms no layout within reach, all others have their try too."""
+    """The outcome after simulation. Where no layout within reach is confirmed, all other layouts are tried too."""
     from sizing.answers.verify import verify  # what is not simulated need not load the simulator
 
     found, question = verify(outcome, data, order=order), outcome.question
@@ -185,30 +186,30 @@ def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Out
 
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:
-    """The answer without caution; a size found with caution keeps the limits without it too."""
+    """The best answer without a confidence; the cautious answer is a candidate too, as it also keeps the limits."""
     plain = question.with_(confidence=None)
     answers = (answer(plain, data, simulated=simulated).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)
 
 
-MOST_RELAXED = 3.0  # times a limit: further off, another limit is no longer the same service
-THRESHOLD_STEP = 1.005  # how near the threshold is found, before it is rounded up
-# How far above its mean in one run a limit is kept in a longer one too: steps are many in any run, waits for a first token are not.
+MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
+THRESHOLD_STEP = 1.005  # relative precision of the threshold, before it is rounded up
+# A limit this far above the mean of one run also holds in a longer run: a run has many steps, but few waits for a first token.
 SURE = {"itl": 1.02, "e2e": 1.02}
-LEGIBLE_SHARE = 0.01  # of a figure, that rounding it up to one that is easy to read may add
-STABLE_UTILISATION = 0.8  # suggested in place of one set lower
-TIMES_ALONE = (1.0, 1.5, 2.5)  # of what a lone request meets: limits that are tried where a tighter one cannot be met
-LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # what turned a layout down that a looser limit may let serve
+LEGIBLE_SHARE = 0.01  # the share by which rounding up to a readable figure may raise it
+STABLE_UTILISATION = 0.8  # suggested instead of a lower one
+TIMES_ALONE = (1.0, 1.5, 2.5)  # limits to try where one cannot be met, as multiples of a lone request's latency
+LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
 LARGER_BUDGET = "a larger budget of GPUs"
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
-    """The least relaxed limit, of the one that binds, that needs fewer GPUs; None where no near one does.
+    """The smallest relaxation of the binding limit that saves GPUs; None where none up to three times the limit does.
 
-    The threshold is the closed form's, to a half per cent, rounded up to a legible figure; where the sizes are simulated, it
-    is no less than what was measured of the one that is confirmed.
+    The closed form gives the threshold to half a per cent, and it is rounded up to a readable figure. Where sizes are
+    simulated, the threshold is at least the latency of the confirmed size.
     """
     best, request = outcome.best, outcome.question
     if best is None or best.pool.capacity.binding not in LATENCIES:
@@ -222,7 +223,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     low, high = 1.0, MOST_RELAXED
     while high / low > THRESHOLD_STEP:
         middle = math.sqrt(low * high)
-        # What a looser limit does not save, a tighter one does not either.
+        # A layout that saves nothing at a looser limit saves nothing at a tighter one.
         fewer = _fewer(found, _with_limit(request, name, middle), best.gpus)
         low, high, found = (low, middle, fewer) if fewer else (middle, high, found)
     seconds = legible(limit.seconds * high)
@@ -244,13 +245,13 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         again = _confirmed(replace(outcome, question=asked, answers=sizes), data, simulated).confirmed
         if again is not None and again.gpus < best.gpus:
             return Relaxation(name, seconds, again.gpus, gpu)
-        # A longer run, near its limit, measured a little more; a run at more load, by a margin, perhaps much more.
+        # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
         seconds, more = legible(seconds * (1 + more)), 2 * more
     return Relaxation(name, limit.seconds * MOST_RELAXED, size.gpus, gpu)
 
 
 def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
-    """An outcome as a simulation leaves it, perhaps at a larger size; as it is where nothing is simulated."""
+    """The outcome after simulation, perhaps with a larger size; unchanged where not `simulated`."""
     if not simulated:
         return outcome
     from sizing.answers.verify import verify
@@ -263,9 +264,10 @@ def _with_limit(question: Question, name: str, factor: float) -> Question:
 
 
 def _pools(outcome: Outcome, loosest: Question, data: Data) -> Iterator[Pool]:
-    """Yield the layouts that a looser limit may let serve with fewer GPUs: those found, and those that a limit turned down.
+    """Yield the layouts that may need fewer GPUs under a looser limit: those found, and those that a limit rejected.
 
-    Where GPUs are not what is minimised, those of the answer's type and precision alone: fewer of these cost less too.
+    Where the objective is not GPUs, only layouts of the answer's GPU type and precision count, because fewer GPUs of one type
+    also cost less.
     """
     best = outcome.best
     assert best is not None
@@ -306,7 +308,7 @@ def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, 
 
 
 def _able(found: Sequence[Pool], question: Question) -> Iterator[tuple[Pool, Capacity]]:
-    """Yield the layouts that keep a changed question, with the margin that runs ask for there, and what each serves."""
+    """Yield the layouts that keep the limits of a changed question, with their margin there and their capacity."""
     for pool, most in zip(found, most_of([pool.load for pool in found], question.target), strict=True):
         if most is None or solo_over(pool.load, question.target.limits) is not None:
             continue
@@ -316,17 +318,17 @@ def _able(found: Sequence[Pool], question: Question) -> Iterator[tuple[Pool, Cap
 
 
 def _resized(found: Sequence[Pool], question: Question, data: Data) -> tuple[Answer, ...]:
-    """The layouts with the replicas that a changed question takes, in order."""
+    """The layouts with the replicas that a changed question needs, best first."""
     answers = [Answer((resized(pool, most, question, data),)) for pool, most in _able(found, question)]
     return tuple(sorted(answers, key=lambda answer: preference(answer, question)))
 
 
 def legible(value: float) -> float:
-    """Round up to a step of 1, 2 or 5 times a power of ten that is at most a hundredth of the value: 44.83 to 45."""
+    """Round up to a multiple of 1, 2 or 5 times a power of ten, at most a hundredth of the value: 44.83 to 45."""
     most = value * LEGIBLE_SHARE
     power = math.floor(math.log10(most))
     step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
-    # Counted in decimals, so that a figure that is legible already stays as it is.
+    # Rounded in decimals, so that a figure that is already readable does not change.
     digits = max(0, -power) + 3
     return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
 
@@ -338,10 +340,10 @@ def relaxed(limits: Limits, name: str, factor: float) -> Limits:
 
 
 def nearest_miss(outcome: Outcome) -> Refusal | None:
-    """The refusal that came closest, or None without refusals.
+    """The refusal that came closest to an answer; None without refusals.
 
-    A layout that fits and misses a limit is nearer than a layout that does not fit. Where a budget of GPUs is too small for
-    any replica, the layout within it that lacks the least memory says why.
+    A layout that fits and misses a limit is nearer than a layout that does not fit. Where the GPU budget is too small for
+    any replica, the layout within the budget that lacks the least memory is returned.
     """
     nearest = min(outcome.refusals, key=_miss, default=None)
     if nearest is None or nearest.reason != "gpu_budget":
@@ -358,7 +360,7 @@ def _miss(refusal: Refusal) -> tuple[bool, float, int]:
 def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
     """The single changes that would make an infeasible question feasible, each found by searching again.
 
-    Of several values of one limit the tightest that does.
+    Of several values of one limit, only the tightest feasible one is returned.
     """
     found, done = [], set()
     changes = ((change, change, question) for change, question in _changes(outcome))
@@ -407,7 +409,7 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
 
 
 def _next_budget(outcome: Outcome) -> Iterator[int]:
-    """Yield the fewest GPUs that hold a replica, beyond a node whole nodes; nothing where no replica is too large alone."""
+    """Yield the fewest GPUs that hold a replica, above a node in whole nodes; nothing where a replica fits the budget."""
     too_large = [r for r in outcome.refusals if r.reason == "gpu_budget"]
     least = min(too_large, key=lambda r: r.layout.gpus, default=None)
     if least is not None:
@@ -416,9 +418,9 @@ def _next_budget(outcome: Outcome) -> Iterator[int]:
 
 
 def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
-    """Yield (limit, change in words, changed question): of each limit what a lone request meets, and some times that.
+    """Yield (limit, change in words, changed question) for each limit, with multiples of a lone request's latency.
 
-    Under a load requests wait for each other, so what one alone meets may not do.
+    Under load requests wait for each other, so the latency of a lone request may not be feasible as a limit.
     """
     request = outcome.question
     for name in LATENCIES:
@@ -431,7 +433,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
-    """A limit in s that the nearest miss would meet with a tenth to spare, at least a tenth above `limit_s`."""
+    """A limit in s that the nearest miss would meet with 10 % to spare, at least 10 % above `limit_s`."""
     misses = [r.shortfall for r in outcome.refusals if r.reason == name]
     over = min(misses, default=0.0)
     return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3

@@ -1,4 +1,4 @@
-"""Every layout on every GPU type, evaluated; the fewest GPUs that meet demand and limits; why each other one did not."""
+"""Evaluate every layout on every GPU type: the fewest GPUs that meet demand and limits, and why other layouts fail."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Reach
 
-REACHES: tuple[Reach, ...] = get_args(Reach)  # of a search for layouts, from near to far
+REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
 
 
 class Bounded(NamedTuple):
-    """A layout with the most that one replica serves within the limits; None where no load meets them all."""
+    """A layout with the capacity of one replica within the limits; None where no load meets them all."""
 
     load: Timed
     most: Capacity | None
@@ -34,7 +34,7 @@ class Bounded(NamedTuple):
 def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
     """Tabulate a layout's step times.
 
-    What the data hold nothing to time by is turned down like any other, so that it ends no comparison.
+    A layout that the data cannot time is rejected like any other, so that a comparison can go on.
     """
     try:
         return timing.of(replica)
@@ -43,7 +43,7 @@ def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
 
 
 def alone(load: Timed, question: Question) -> Timed | Refusal:
-    """Turn a layout down whose lone request breaks a limit."""
+    """Reject a layout where even a lone request breaks a limit."""
     over = solo_over(load, question.target.limits)
     if over is None:
         return load
@@ -57,7 +57,7 @@ def alone(load: Timed, question: Question) -> Timed | Refusal:
 
 
 def evaluate(loads: Sequence[Timed], question: Question) -> list[Pool | Refusal]:
-    """What each layout serves within the limits; all of them are asked at once."""
+    """Size each layout within the limits; all layouts are evaluated in one batch."""
     return sized(_bounded(loads, question), question)
 
 
@@ -66,7 +66,7 @@ def _bounded(loads: Sequence[Timed], question: Question) -> list[Bounded]:
 
 
 def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal]:
-    """Size each layout for the demand; all of them are asked at once."""
+    """Size each layout for the demand; all layouts are evaluated in one batch."""
     entries = [_counted(bounded, question) for bounded in layouts]
     good = [entry for entry in entries if not isinstance(entry, Refusal)]
     loads, mosts, counts, _ = zip(*good, strict=True) if good else ((), (), (), ())
@@ -80,7 +80,7 @@ def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal
 
 
 def _with_margin(pool: Pool, question: Question) -> Pool:
-    """The pool, at less load by its margin where a budget alone says how many replicas there are."""
+    """The pool; where only a GPU budget sets the number of replicas, its load is divided by the margin."""
     target = question.target
     if pool.margin == 1.0 or target.amount is not None:
         return pool
@@ -117,7 +117,7 @@ def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Ref
 
 
 def margin_of(load: Timed, question: Question) -> float | str:
-    """The margin for the confidence that is asked, 1 without; or why it is not known, or none is large enough."""
+    """The margin for the confidence asked for, 1 without one; or why it is unknown, or why none is large enough."""
     asked = question.target.confidence
     if asked is None:
         return 1.0
@@ -132,7 +132,7 @@ def margin_of(load: Timed, question: Question) -> float | str:
 
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
-    """Replicas that the demand takes with a margin, or that the GPU budget allows where there is no demand."""
+    """The replicas that the demand needs with its margin; without a demand, those that the GPU budget allows."""
     wanted = question.target.amount
     if wanted is not None:
         return demand.replicas_for(wanted * (1 + question.rules.headroom) * margin, most.amount)
@@ -140,10 +140,10 @@ def replicas(question: Question, replica: Replica, most: Capacity, margin: float
 
 
 def with_count(pool: Pool, count: int, question: Question, data: Data) -> Pool:
-    """The pool with another number of replicas, at the load that each then gets.
+    """The pool with another number of replicas and the resulting load of each.
 
-    Where what caches find depends on the number of replicas, the layout is evaluated anew; not behind a transfer, whose
-    prompts are sized where each finds its cache.
+    Where the cache hit rate depends on the number of replicas, the layout is evaluated again. Pools behind a transfer are
+    not, because they are sized for requests that always find their cache.
     """
     if question.service.extras.cached.varies and pool.undelayed is None:
         anew = _evaluated_at(pool, count, question, data)
@@ -167,7 +167,7 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
 
 
 def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
-    """The pool with the replicas that a question takes when each serves `most`."""
+    """The pool with the replicas that a question needs where each serves at most `most`."""
     count = replicas(question, pool.replica, most, pool.margin)
     if question.service.extras.cached.varies and pool.undelayed is None:
         return with_count(pool, count, question, data)
@@ -183,9 +183,9 @@ def at_share(pool: Pool, share: float) -> Pool:
 
 
 def outcome_of(results: Sequence[Pool | Refusal], question: Question) -> Outcome:
-    """Put what was found in order, best first.
+    """Order the results, best first.
 
-    The question of the outcome says what the replicas of its answer find in their caches.
+    The question of the outcome has the cache hit rate of its answer's replicas.
     """
     answers = [Answer((result,)) for result in results if isinstance(result, Pool)]
     ranked = tuple(sorted(answers, key=lambda answer: preference(answer, question)))
@@ -193,7 +193,7 @@ def outcome_of(results: Sequence[Pool | Refusal], question: Question) -> Outcome
 
 
 def with_extras_found(outcome: Outcome) -> Outcome:
-    """The outcome with a question that says what the replicas of its answer find in their caches."""
+    """The outcome, its question having the cache hit rate of its answer's replicas."""
     best, question = outcome.best, outcome.question
     if best is None or best.pool.replica.service.extras == question.service.extras:
         return outcome
@@ -201,9 +201,9 @@ def with_extras_found(outcome: Outcome) -> Outcome:
 
 
 def search(question: Question, data: Data) -> Outcome:
-    """Evaluate the layouts of every GPU type and precision; best first, each rejected one with its reason.
+    """Evaluate the layouts of every GPU type and precision: answers best first, rejected layouts with their reasons.
 
-    Where none within reach of the question meets it on a GPU type, wider ones are tried there.
+    Where no layout within the question's reach meets it on a GPU type, further layouts are tried there.
     """
 
     def once(asked: Question) -> Outcome:
@@ -215,9 +215,9 @@ def search(question: Question, data: Data) -> Outcome:
 
 
 def widened(question: Question, search_within: Callable[[Question], Outcome]) -> Outcome:
-    """The outcome of a search, with wider layouts on GPU types and in precisions for which none within reach will do.
+    """The outcome of a search, widened to further layouts where none within reach suffices on a GPU type and precision.
 
-    Where the best of those that people usually run spans nodes, pipelines that take less are added.
+    Further layouts are also tried where the best usual layout spans nodes.
     """
     found = search_within(question)
     if question.space.layouts == REACHES[-1]:
@@ -237,7 +237,7 @@ def widened(question: Question, search_within: Callable[[Question], Outcome]) ->
 
 
 def spans_nodes(answer: Answer) -> bool:
-    """Whether the GPUs of a replica are of several nodes, or of larger link domains."""
+    """Whether a replica spans several nodes, or several link domains where these are larger than a node."""
     replica = answer.pool.replica
     return replica.layout.gpus > replica.gpu_type.gpu.datasheet.island_gpus
 
@@ -248,7 +248,7 @@ def _affordable(outcome: Outcome) -> Iterator[Answer]:
 
 
 def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
-    """Both outcomes as one; what the wider search says of a layout counts, which it has tried again."""
+    """Both outcomes as one. For a layout that both searches tried, the wider search counts."""
     of_both = [*narrow.answers, *wide.answers]
     answers = {layout_of(answer.pool.replica): answer for answer in of_both}
     refusals = {layout_of(refusal): refusal for refusal in (*narrow.refusals, *wide.refusals)}
@@ -260,13 +260,13 @@ def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
 
 
 def layout_of(of: Replica | Refusal) -> Hashable:
-    """What tells one layout from another: GPU type, weight format, sizes."""
+    """The identity of a layout: GPU type, weight format, parallel sizes."""
     precision = of.plan.weight_format if isinstance(of, Replica) else of.precision
     return of.gpu_type.id, precision, of.layout
 
 
 def _spread(question: Question, data: Data) -> Outcome:
-    """Evaluate every layout at the fewest replicas that suffice with what they find in their caches."""
+    """Evaluate every layout at the fewest replicas that suffice with their own cache hit rate."""
     entries = list(_candidates(question, data))
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Pool | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]
@@ -275,7 +275,7 @@ def _spread(question: Question, data: Data) -> Outcome:
 
 
 def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[Pool | Refusal]:
-    """Try numbers of replicas for each layout, those of all layouts at once, until each has its fewest."""
+    """Find the fewest replicas of each layout; each round tries one number for every layout together."""
 
     def tried(trials: Mapping[int, Trial]) -> list[tuple[Pool | Refusal, Reply]]:
         results = _tried([(layouts[number], trial) for number, trial in trials.items()], question, data)
@@ -288,7 +288,7 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
-    """Evaluate layouts, each as one of the replicas that are tried."""
+    """Evaluate each layout at the number of replicas of its trial."""
     timing = Timing(data)
     results: list[Timed | Refusal] = []
     for candidate, trial in layouts:
@@ -300,7 +300,7 @@ def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: D
 
 
 def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
-    """What a trial says: how many replicas suffice then, and how much of the histories those tried keep."""
+    """The reply to a trial: the replicas that would suffice, and the share of histories that the tried replicas keep."""
     if isinstance(result, Refusal):
         return Reply(None, memory=result.reason == "memory")
     if result.count > trial.replicas:
@@ -313,7 +313,7 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
 def tabulated(question: Question, data: Data, tables: Tables | None = None) -> list[Timed | Refusal]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits.
 
-    `tables` are those of earlier questions of the same model, engine and GPU types, and get what is new in this one.
+    `tables` come from earlier questions with the same model, engine and GPU types; new entries are added to them.
     """
     timing = Timing(data) if tables is None else Timing(data, tables)
     return [timed(entry, timing) if isinstance(entry, Replica) else entry for entry in _candidates(question, data)]
@@ -326,13 +326,13 @@ def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:
 
 
 def bounded(layouts: Sequence[Timed | Refusal], question: Question) -> list[Bounded | Refusal]:
-    """Find the most that a replica of each layout serves within the limits, whatever the demand of its kind."""
+    """Find the capacity of one replica of each layout within the limits, whatever the amount of the demand."""
     entries = [alone(entry, question) if isinstance(entry, Timed) else entry for entry in layouts]
     found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], question))
     return [next(found) if isinstance(entry, Timed) else entry for entry in entries]
 
 
 def chosen(layouts: Sequence[Bounded | Refusal], question: Question) -> Outcome:
-    """Size every layout for the demand; best first, each rejected one with its reason."""
+    """Size every layout for the demand: answers best first, rejected layouts with their reasons."""
     evaluated = iter(sized([entry for entry in layouts if isinstance(entry, Bounded)], question))
     return outcome_of([next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts], question)

@@ -1,8 +1,8 @@
-"""The sizes of a layout in order, from the closed form's on: which of them a simulation refuted, which one it confirmed.
+"""The sizes of a layout, from the closed form's size upwards: those that a simulation refuted, and the one it confirmed.
 
-A size that fails is followed by one as much larger as it missed by: by what the closed form asks for when corrected by the
-simulation, and by twice the step before where it failed again. A size that holds after one that failed sends the search back
-between the two. Where only a budget of GPUs is given, the steps are of less load in place of more replicas.
+The size after a failure is the one that the closed form gives when corrected by the simulation. After a second failure, the
+step is at least twice the last one. When a size holds after one that failed, the search continues between the two. Where only
+a GPU budget is given, the steps reduce the load instead of adding replicas.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from sizing.specs.verification import Verification
 from sizing.specs.workload import LATENCIES, Limits
 
 RULES = shelf.only(Verification)
-ROUNDING = 1e-6  # of a demand, by which sums over replicas may differ from it
-TINY = 1e-6  # below which a ratio has no logarithm that helps
+ROUNDING = 1e-6  # the relative rounding error of a sum over replicas
+TINY = 1e-6  # smaller ratios are replaced by this before the logarithm
 
 
 class SizeVerdict(NamedTuple):
-    """What a simulation says of a size: whether it holds, the largest ratio of a latency to its limit, and whether chance may
-    have decided. `measured` is the size with what was measured, `corrected` with the most that it serves corrected by it.
+    """The verdict of a simulation on a size.
+
+    `missed` is the largest ratio of a latency to its limit. `sure` says that chance did not decide. `measured` is the size
+    with its run; `corrected` also has its capacity corrected by the run.
     """
 
     holds: bool
@@ -41,10 +43,10 @@ class SizeVerdict(NamedTuple):
 
 @dataclass(slots=True)
 class TriedSizes:
-    """The sizes of one layout (or pair of them): `bound` is the best that it may still come to, `next` the one to try.
+    """The sizes of one layout or pair: `bound` is the best size that it may still reach, `next` the size to try.
 
-    Steps count from the closed form's size; `tried` has what a simulation said of each. Where the search ends and chance may
-    have decided, `next` is a size with what was measured of it so far.
+    Steps count from the closed form's size; `tried` has the verdict on each. Where the search has narrowed down to a size on
+    which chance may have decided, `next` is that size with its run so far.
     """
 
     first: Answer
@@ -63,28 +65,28 @@ class TriedSizes:
 
     @property
     def _refuted(self) -> list[int]:
-        """The steps that were refuted, ascending, after one that no size has."""
+        """The refuted steps in ascending order, after -1 as a sentinel."""
         return [-1, *sorted(step for step, verdict in self.tried.items() if not verdict.holds)]
 
     @property
     def low(self) -> int:
-        """The last step that was refuted."""
+        """The largest refuted step; -1 without one."""
         return self._refuted[-1]
 
     @property
     def high(self) -> int | None:
-        """The first step beyond those that was confirmed."""
+        """The smallest confirmed step above `low`."""
         low = self.low
         return min((step for step, verdict in self.tried.items() if verdict.holds and step > low), default=None)
 
     @property
     def confirmed(self) -> SizeVerdict | None:
-        """What was said of the smallest size that holds."""
+        """The verdict on the smallest size that holds."""
         return None if self.high is None else self.tried[self.high]
 
     @property
     def settled(self) -> bool:
-        """Whether the confirmed size is the smallest that holds, beyond doubt."""
+        """Whether the confirmed size is the smallest that holds, without doubt."""
         return self.high is not None and (self.first.separate or (self._narrowed(self.high) and self._doubtful is None))
 
     def _narrowed(self, high: int) -> bool:
@@ -92,7 +94,7 @@ class TriedSizes:
 
     @property
     def _doubtful(self) -> int | None:
-        """The step next to the limit on which chance may have decided: of many replicas one more is not worth long runs."""
+        """The step beside the boundary on which chance may have decided; with many replicas, only the upper one counts."""
         low, high = self.low, self.high
         assert high is not None
         if not self.tried[high].sure:
@@ -100,7 +102,7 @@ class TriedSizes:
         return low if low in self.tried and not self.tried[low].sure and self._coarse(high) < 1 else None
 
     def judge(self, verdict: SizeVerdict) -> bool:
-        """Note what a simulation says of the next size, and go on; False where there is no other to try."""
+        """Record the verdict on the next size and go on; False where there is no other size to try."""
         self.tries += 1
         self.tried[self.step] = verdict
         if self.high is not None:
@@ -119,7 +121,7 @@ class TriedSizes:
         return self._at(low + max(1, again, more if before >= 0 else more // 2))
 
     def _onward(self, high: int) -> None:
-        """Go to where the limit should be met, by the two sizes that came nearest; every third time to the middle."""
+        """Go to where the two nearest sizes predict that the limit is met; every third time to the middle."""
         if self.settled:
             self.bound = self.tried[high].corrected
         elif self._narrowed(high):
@@ -149,12 +151,12 @@ class TriedSizes:
 
     @property
     def _scales(self) -> bool:
-        """Whether the demand decides how many replicas there are."""
+        """Whether the demand sets the number of replicas."""
         return self.question.target.amount is not None
 
     @property
     def _share(self) -> int | None:
-        """Requests in flight of a replica at first, where sizes differ by them alone."""
+        """Requests in flight of a replica at the first size; None where sizes do not count by requests in flight."""
         target = self.question.target
         if target.concurrency is None or self.question.rules.headroom or self.first.pool.margin != 1.0:
             return None
@@ -172,7 +174,7 @@ class TriedSizes:
         return pool if count == pool.count else with_count(pool, count, self.question, self.data)
 
     def _corrected(self, measured: Answer) -> int:
-        """The step that the closed form asks for when corrected by a simulation."""
+        """The step that the closed form gives when corrected by a simulation."""
         pool, run = measured.pool, measured.run
         assert run is not None
         most = _most(pool, tightened(pool, run, self.question.target.limits), self.question)
@@ -206,9 +208,9 @@ def _following_pair(failed: Answer, question: Question, data: Data) -> Answer | 
 
 
 def next_size(pool: Pool, run: Run, question: Question) -> int:
-    """The replicas to try next: what the closed form asks for when corrected by the simulation, one more at least.
+    """The replicas to try next, from the closed form corrected by the simulation; at least one more.
 
-    The correction is gone half of the way at a time: it is largest where a limit is broken, and falls with the load.
+    Only half of the correction is applied at a time, because the correction falls with the load.
     """
     most = _most(pool, tightened(pool, run, question.target.limits), question)
     needed = pool.count if most is None else replicas(question, pool.replica, most)
@@ -216,9 +218,9 @@ def next_size(pool: Pool, run: Run, question: Question) -> int:
 
 
 def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) -> Answer | None:
-    """The pair with the replicas that the closed form asks for when corrected by the simulation; None where they are given.
+    """The pair with the replicas that the closed form, corrected by the simulation, gives; None where they are fixed.
 
-    Where it outgrows its node the cache takes the network.
+    Where the pair outgrows its node, KV caches go over the network.
     """
     from sizing.answers.pools import fits_node, joined, phase_requests, with_counts
 
@@ -243,7 +245,7 @@ def _larger(pair: Answer, question: Question, data: Data, asked: SeparatePools) 
 
 
 def _runs_of_phases(pair: Answer) -> tuple[Run, Run]:
-    """What was measured of each phase: TTFT as the client sees it for prefill, ITL and E2E of the decode pool alone."""
+    """The run of each phase: TTFT as the client sees it for prefill, ITL and E2E of the decode pool alone for decode."""
     whole, prefill, decode = pair.run, pair.prefill.run, pair.decode.run
     assert whole is not None and prefill is not None and decode is not None
     return (
@@ -260,7 +262,7 @@ def _lighter(pair: Answer, question: Question, data: Data, asked: SeparatePools)
 
 
 def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:
-    """Whether each pool is too small by what a simulation measured: it misses its limit, or does not keep up."""
+    """Whether each pool is too small by the simulation: it misses its limit, or its queue grows."""
     limits, run = question.target.limits, pair.run
     assert run is not None
 
@@ -270,7 +272,7 @@ def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:
         return missed or (pool.run is not None and not pool.run.stable)
 
     prefill, decode = short(pair.prefill, "ttft"), short(pair.decode, "itl")
-    if not prefill and not decode:  # E2E alone, or requests that no pool takes
+    if not prefill and not decode:  # only E2E is missed, or requests are refused
         return pair.tightest.phase == "prefill", pair.tightest.phase == "decode"
     return prefill, decode
 
@@ -279,11 +281,11 @@ def lacking(pair: Answer, question: Question) -> tuple[bool, bool]:
 
 
 def corrected(answer: Answer, question: Question) -> Answer:
-    """A simulated size with the most that it serves corrected by what the simulation saw.
+    """A simulated size with its capacity corrected by the simulation.
 
-    Where the simulated statistic is above the closed form's, the limit is tightened by that ratio before the closed form is
-    asked how much more load it takes; so headroom and latencies of one answer come from one picture. Separate pools stay as
-    they are.
+    Where a simulated latency exceeds the closed form's, the limit is tightened by that ratio, and the closed form gives the
+    capacity within the tightened limit. The headroom and the latencies of an answer are then consistent. Separate pools are
+    not changed.
     """
     if answer.separate or answer.run is None:
         return answer
@@ -301,7 +303,7 @@ def corrected(answer: Answer, question: Question) -> Answer:
 
 
 def keeps_headroom(answer: Answer, question: Question) -> bool:
-    """Whether a size serves headroom and margin on top of the demand, as corrected by the simulation."""
+    """Whether the corrected capacity of a size covers the demand with headroom and margin."""
     demand = question.target.amount
     if answer.separate or not demand or (not question.rules.headroom and answer.pool.margin == 1.0):
         return True
@@ -315,7 +317,7 @@ def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
 
 
 def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
-    """The limits, each that a simulation came nearer to than the closed form tightened by that ratio."""
+    """The limits; where the simulated latency exceeds the closed form's, the limit is divided by that ratio."""
     for name in LATENCIES:
         limit = getattr(limits, name)
         if limit is None or not run.latencies_s[name]:

@@ -1,13 +1,13 @@
-"""Answers checked by simulation: the closed form's choice under the stated demand, and the next size where it hoped for too much.
+"""Check answers by simulation: the closed form's size under the demand, and the next size where that one fails.
 
-Of equal replicas that do all of a request one is simulated, under its share of the demand: Poisson arrivals that a router
-spreads at random are Poisson at each replica. Of separate pools all replicas are simulated together, or of large pools a
-part of each in nearly the same ratio. What is measured is the steady state, after the start and before the end of the run.
+Of equal replicas that serve whole requests, one is simulated with its share of the demand: a random router turns Poisson
+arrivals into Poisson arrivals at each replica. The replicas of separate pools are simulated together; of large pools, a part
+in nearly the same ratio. The steady state is measured, without the start and the end of the run.
 
-A limit that a short run comes near is decided by a longer one. Where chance may still have decided, as many requests again
-are driven with other arrivals, until all of them decide or there are enough (batch means of the share of requests beyond the
-limit, less what the batches' own rates explain: the rate of the whole is exact). What is promised: of 100 answers confirmed in
-this way, at most one misses a limit by more than 2 % in a run ten times as long. `tests/benchmarks/verified.py` measures it.
+Where a short run ends near a limit, a longer run decides. Where chance may still decide, runs with other arrivals are added
+until the result is significant, or there are enough requests. The test uses batch means of the share of requests beyond the
+limit, with the arrival rates of the batches as a control variate. The goal: of 100 confirmed answers, at most one misses a
+limit by more than 2 % in a run ten times as long. `tests/benchmarks/verified.py` measures this.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def verify(
     tries: int = RULES.most_tries,
     order: Order = preference,
 ) -> Outcome:
-    """The outcome with the best size that the simulator confirms, or the nearest one tried (`passed` False).
+    """The outcome with the best size that the simulator confirms, else with the nearest size tried (`passed` False).
 
-    Layouts are tried in the `order` of the best that each may still come to, so that what is settled first is no worse than
-    what any of them would give alone. One that fails comes back at a larger size, or, where only a budget of GPUs is given, at
-    less load. Each GPU type adds its `tries`; where so many have confirmed nothing, the shapes of layouts take turns.
+    Layouts are tried in the `order` of the best size that each may still reach, so that the first settled layout is the best
+    of all. A layout that fails is tried again at a larger size, or at less load where only a GPU budget is given. There are
+    `tries` simulations for each GPU type. If the first `tries` confirm nothing, the shapes of layouts take turns.
     """
     question = outcome.question
     left = [_Turn.of(TriedSizes.of(answer, question, data), order) for answer in outcome.answers]
@@ -70,7 +70,7 @@ def verify(
 
 @dataclass(slots=True)
 class _Turn:
-    """The sizes of one layout, their place in the order, and the shape of the layout on its GPU type."""
+    """The sizes of one layout, its rank in the order of layouts, and its shape on its GPU type."""
 
     sizes: TriedSizes
     rank: tuple[float, ...]
@@ -84,9 +84,9 @@ class _Turn:
 
 
 def _verdict(size: Answer, question: Question, seed: int) -> SizeVerdict:
-    """What a short simulation says of a size, or a thorough one that goes on from what was measured of it.
+    """The verdict of a short simulation, or of a long one that continues the run where the size was simulated before.
 
-    Of separate pools, whose sizes do not return, it is thorough at once.
+    Separate pools get a long simulation at once, because their sizes are tried only once.
     """
     thorough = size.separate or size.run is not None
     measured = simulated(size, question, seed=seed, most=RULES.longest if thorough else RULES.longer)
@@ -105,7 +105,7 @@ def _missed(run: Run, limits: Limits) -> float:
 
 
 def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, done: int, order: Order) -> Outcome:
-    """The outcome with the best that was confirmed, else with what came nearest."""
+    """The outcome with the best confirmed size first, else with the nearest one."""
     question = outcome.question
     holding = [(turn.sizes.confirmed.corrected, turn) for turn in left if turn.sizes.confirmed is not None]
     first, best = min(holding, key=lambda found: order(found[0], question), default=(None, None))
@@ -115,7 +115,7 @@ def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, don
         return outcome
     others = sorted((turn for turn in left if turn is not best), key=lambda turn: turn.rank)
     rest = [turn.sizes.bound for turn in others]
-    if best is None:  # what came nearest may still wait for its next size
+    if best is None:  # the nearest layout may still be among those waiting for their next size
         rest = [answer for answer in rest if answer.pools[-1].replica is not first.pools[-1].replica]
     found = replace(outcome, answers=(first, *rest), tries=done, passed=best is not None)
     return found if first.separate else with_extras_found(found)
@@ -125,9 +125,9 @@ def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, don
 
 
 def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = RULES.longest) -> Answer:
-    """An answer with what a simulation measures of it under the demand, added to what was measured of it before.
+    """The answer with its simulation under the demand, which continues an earlier run of it.
 
-    Where chance may decide on a limit, requests are driven until it does not, or until there are `most` times the first.
+    Where chance may decide on a limit, requests are added until it does not, or up to `most` times the first run.
     """
     found = answer
     if found.run is None:
@@ -142,7 +142,7 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = 
 
 
 def _longer(found: Answer, question: Question, seed: int) -> Answer:
-    """An answer with more of what a simulation measures, of other arrivals."""
+    """The answer with its run extended by other arrivals."""
     assert found.run is not None
     again = driven(found, question, RULES.longer * RULES.requests, seed + found.run.completed).run
     assert again is not None
@@ -152,7 +152,7 @@ def _longer(found: Answer, question: Question, seed: int) -> Answer:
 
 
 def _joined(run: Run, again: Run) -> Run:
-    """Two runs of one load as one: rates and means over both times, extremes of either."""
+    """Two runs of one load as one: rates and means over both durations, and the extremes of both."""
     both = run, again
     duration_s = run.duration_s + again.duration_s
 
@@ -188,7 +188,7 @@ def _joined(run: Run, again: Run) -> Run:
 
 
 def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
-    """An answer for people, or requests in flight, at the rate that follows from the E2E measured at it."""
+    """An answer for users or requests in flight, at the rate that is consistent with the simulated E2E."""
     target = question.target
     for _ in range(RULES.e2e_rounds if target.population is not None else 0):
         pool, run = answer.pool, driven(answer, question, RULES.requests, seed).run
@@ -199,20 +199,20 @@ def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:
         after = target.population / pool.count / (run.latencies_s["e2e"]["mean"] + target.think_time_s)
         if abs(after / before - 1) < RULES.e2e_close:
             break
-        rate = math.sqrt(before * after)  # half of the way, as E2E falls with the rate
+        rate = math.sqrt(before * after)  # half of the way, because E2E falls with the rate
         answer = replace(answer, pools=(replace(pool, point=point_at_rate(pool.load, rate, pool.capacity)),))
     return answer
 
 
 def is_decided(run: Run, question: Question) -> bool:
-    """Whether a run says for sure on which side of the limits it ends; a closed loop leaves little to chance."""
+    """Whether a run decides on the limits beyond chance; a closed loop always does."""
     return question.target.concurrency is not None or is_sure(run, question.target.limits)
 
 
 def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answer:
-    """An answer with what a simulation of about `requests` requests measures.
+    """The answer with a simulation of about `requests` requests.
 
-    Of large separate pools a part is driven, under its part of the load (`part_of`).
+    Of large separate pools only a part is simulated, with its share of the load (`part_of`).
     """
     if not answer.separate:
         return replace(answer, run=_replica_driven(answer.pool, question, requests, seed))
@@ -234,7 +234,7 @@ def _traffic(question: Question, seed: int) -> Traffic:
 
 
 def part_of(prefills: int, decodes: int, most: int = RULES.most_replicas) -> tuple[int, int, float]:
-    """The replicas of each pool to simulate, and the share of the load: at least what any replica of a pool gets."""
+    """The replicas of each pool to simulate, and their share of the load: at least the true share of each replica."""
     common = math.gcd(prefills, decodes)
     part = prefills // common, decodes // common
     scale = max(1.0, sum(part) / most)
@@ -243,11 +243,11 @@ def part_of(prefills: int, decodes: int, most: int = RULES.most_replicas) -> tup
 
 
 def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) -> Run:
-    """Simulate one replica of a pool that does all of a request, under its share of the demand."""
+    """Simulate one replica that serves whole requests, under its share of the demand."""
     deployed = deployment_of(pool.load)
     traffic = _traffic(question, seed)
     if question.target.offline and question.target.amount is None:
-        full = pool.load.slots  # whatever comes, the next waits
+        full = pool.load.slots  # every slot is refilled at once
         return simulate(deployed, replace(traffic, in_flight=full, count=ROUNDS * full))
     if question.target.concurrency is not None:
         share = max(1, -(-question.target.concurrency // pool.count))
@@ -277,7 +277,7 @@ def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
 
 
 def is_clear(served: Run, limits: Limits) -> bool:
-    """Whether even a short run says on which side of the limits a longer one ends: far from each, or far beyond one."""
+    """Whether a short run already decides on the limits: it is far from each limit, or far beyond one."""
     asked = bounded(limits)
     far = {name: limit for name, limit in asked.items() if not _is_close(served.latencies_s[name], limit)}
     return _is_missed(served, far) or (far == asked and is_sure(served, limits))
@@ -289,7 +289,7 @@ def _is_close(found: dict[str, float], limit: Limit) -> bool:
 
 
 def is_sure(served: Run, limits: Limits) -> bool:
-    """Whether more requests would hardly change on which side of the limits a run ends, but for a miss by `missed`."""
+    """Whether more requests would hardly change the verdict on the limits, apart from misses by at most `missed`."""
     asked = bounded(limits)
     if not served.stable or served.refused or _is_missed(served, asked):
         return True
@@ -304,7 +304,7 @@ def _is_missed(served: Run, limits: Mapping[str, Limit]) -> bool:
 
 
 def _excess(served: Run, name: str, limit: Limit, errors: float, factor: float = 1.0) -> float:
-    """How far what a limit bounds is above it at so many standard errors: of a percentile the share of requests beyond."""
+    """How far a run exceeds a limit, plus `errors` standard errors; for a percentile, in the share of requests beyond it."""
     values_s, bound_s = served.measured_s.get(name), limit.seconds * factor
     if values_s is None or not values_s.size:
         return -math.inf
@@ -313,8 +313,8 @@ def _excess(served: Run, name: str, limit: Limit, errors: float, factor: float =
     beyond, allowed = (values_s > bound_s).astype(float), 1 - PERCENTILES[limit.statistic]
     share = float(beyond.mean())
     if errors:
-        # Long waits come rarely and in clusters. Where few were seen, their share is that of a tail that falls exponentially, and
-        # as many requests are alike as their latencies up to the bound say.
+        # Long waits are rare and come in clusters. Where few were seen, the share follows an exponential tail, and the
+        # correlation of requests is estimated from their latencies up to the bound.
         rare = max(share, allowed ** max(1.0, bound_s / served.latencies_s[name][limit.statistic]))
         clipped_s = np.minimum(values_s, bound_s)
         spread_s = float(clipped_s.std())
@@ -326,8 +326,8 @@ def _excess(served: Run, name: str, limit: Limit, errors: float, factor: float =
 def _error(tested: NDArray[np.float64], gaps: NDArray[np.float64] | None = None) -> float:
     """The standard error of a mean over requests in order, by batch means.
 
-    Where the `gaps` between arrivals are given, less what the rates of the batches explain, since that of all is exact (a control
-    variate).
+    The `gaps` between arrivals serve as a control variate: they remove the error that the batches' arrival rates explain,
+    because the rate of the whole run is exact.
     """
     batches = min(RULES.batches, tested.size)
     if batches <= 2:
@@ -344,9 +344,9 @@ def _error(tested: NDArray[np.float64], gaps: NDArray[np.float64] | None = None)
 def steady(
     traffic: Traffic, rate_per_s: float, in_flight: float, chunks: float, requests: int = RULES.requests
 ) -> Traffic:
-    """Poisson arrivals at `rate_per_s`, enough to measure the steady state of about `in_flight` requests.
+    """Poisson arrivals at `rate_per_s`, enough to measure the steady state with about `in_flight` requests in flight.
 
-    A prompt is cut into `chunks` steps. Requests before the load settles and after it ends are not measured.
+    A prompt takes `chunks` steps. Requests of the warm-up and the cool-down are not measured.
     """
     measured = max(RULES.fewest_requests, RULES.measured * in_flight, min(requests, RULES.most_chunks / chunks))
     warm_up, cool_down = (math.ceil(share * in_flight) for share in (RULES.warm_up, RULES.cool_down))
@@ -355,9 +355,9 @@ def steady(
 
 
 def meets(served: Run, limits: Limits) -> bool:
-    """Whether a run was stable, served all requests, and kept each limit on the statistic that the limit bounds.
+    """Whether a run was stable, served all requests, and kept each limit in the statistic that the limit bounds.
 
-    It must also leave little doubt that a longer one misses none by more than `missed`.
+    A longer run must also be unlikely to miss a limit by more than `missed`.
     """
     if not served.stable or served.refused or not served.completed:
         return False
