@@ -1,4 +1,4 @@
-"""What APIs charge for a million tokens: the file hardware_profiles/_api_prices.yaml."""
+"""Prices of APIs per million tokens: the file hardware_profiles/_api_prices.yaml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UsdPerMillion = Annotated[float, Field(ge=0, le=100_000, strict=True), AsFloat]
 
 
 class ApiModel(Spec):
-    """One model of a provider: $ per million input, output and cached input tokens, and how sure that is."""
+    """One model of a provider: $ per million input, output and cached input tokens, and the confidence in them."""
 
     model: Text
     input: UsdPerMillion

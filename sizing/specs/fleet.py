@@ -14,7 +14,7 @@ _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
 _HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "y": 8760.0}
 MOST_HOURS = 1e9
 LAST_YEAR = 2200
-LEAST_AVAILABILITY = 0.5  # a node that is down more than it is up is no node to plan with
+LEAST_AVAILABILITY = 0.5  # a node that is down most of the time is not worth planning with
 
 
 def _day(value: Any) -> date:
@@ -52,9 +52,9 @@ Available = Annotated[float, Field(ge=LEAST_AVAILABILITY, le=1, strict=True), As
 
 
 class PlanRules(Spec):
-    """What is added to the size of the peak, how the demand grows, and how a cloud is used; everything may be absent.
+    """Reserves on top of the peak size, growth of the demand, and use of a cloud. Every field may be absent.
 
-    `failures` says what fails together: a replica by itself, or all replicas of a node. `from` is the day of the plan.
+    `failures` says what fails together: a single replica, or all replicas of a node. `from` is the day of the plan.
     """
 
     spare: Annotated[int, Field(ge=0, le=10_000, strict=True)] | None = None
@@ -80,9 +80,9 @@ def _workload(value: Any) -> Any:
 
 
 class Member(Spec):
-    """One workload of a fleet, by name, path or written out, with the GPU type that it runs on and its pool.
+    """One workload of a fleet, given by name, by path or in full, with its GPU type and its pool.
 
-    `profile` takes the place of the workload's own peak.
+    `profile` replaces the workload's own peak.
     """
 
     name: Text | None = None

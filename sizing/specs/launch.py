@@ -1,4 +1,4 @@
-"""How engines are started: the flags of each version, a deployment as read or written, and the policy that it must keep."""
+"""How engines are started: the flags of each version, a deployment as read or written, and its policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sizing.specs.values import (
 )
 from sizing.specs.workload import KvPrecision, Precision, Serving
 
-# What a flag states, in this project's words; the sizes of a layout as the engine counts them.
+# What a flag states, in this project's words. Sizes of a layout are as the engine counts them.
 Term = Literal[
     "tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp", "attention_dp_size", "expert_parallel", "all2all_backend", "deepep_mode",
     "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "max_total_tokens", "kv_precision",
@@ -34,7 +34,7 @@ Term = Literal[
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
-# Terms that are whole numbers above 0, and shares of a whole.
+# Terms whose values are whole numbers above 0, and terms whose values are shares of a whole.
 COUNTS: tuple[Term, ...] = (
     *SIZES, *TOKENS, "max_mamba_cache_size", "lora_slots", "lora_rank", "spec_tokens", "spec_modules", "spec_verified", "spec_width",
     "nodes", "dp_local",
@@ -48,10 +48,10 @@ Words = Annotated[dict[str, str], Field(default_factory=dict)]
 class EngineFlag(Spec):
     """One flag: the term that it states, its spellings, and the versions that have it (`since`..`until`, both included).
 
-    `off` are spellings that say no; a `switch` has no value, nor has a flag with `off`. `values` are the engine's words for
-    ours, `also` other words of the engine and what they mean, `unknown` words that leave the term open. `key` is its place in the
-    JSON value of the flag, or in the engine's `file` of settings; `env` is an environment variable in place of a flag. An
-    `absent` one is on where its key is null. What is `read_only` is never written.
+    `off` lists spellings that switch it off. A `switch`, or a flag with `off`, takes no value. `values` maps our words to the
+    engine's words, `also` maps other engine words to ours, and `unknown` lists words that leave the term open. `key` is the place
+    in the flag's JSON value, or in the engine's settings `file`. `env` is an environment variable instead of a flag. An `absent`
+    flag is on if its key is null. A `read_only` flag is read but never written.
     """
 
     term: Term
@@ -77,14 +77,14 @@ class EngineFlag(Spec):
 
     @property
     def name(self) -> str:
-        """What a user writes: the first spelling, the key of the file, or the variable."""
+        """The name that a user writes: the first spelling, else the key in the file, else the variable."""
         return self.flags[0] if self.flags else self.key or self.env or self.term
 
 
 class EngineSettingsFile(Spec):
-    """An engine's own file of settings: the flags that name it, newest first, and the name that is written.
+    """An engine's own settings file: the flags that name it, newest first, and the file name to write.
 
-    Where no flag has a key in it, its keys are the flags themselves, without hyphens before them.
+    If no flag has a key in the file, its keys are the flags without leading hyphens.
     """
 
     flags: tuple[Text, ...]
@@ -93,24 +93,24 @@ class EngineSettingsFile(Spec):
 
 
 class Cluster(Spec):
-    """What joins the nodes of an instance before its engine starts on the first: the command of that node, and of the others."""
+    """The commands that join the nodes of an instance before its engine starts: on the `first` node and on `further` nodes."""
 
     first: tuple[Text, ...]
     further: tuple[Text, ...]
 
 
 class SideChannel(Spec):
-    """The variables that state the address and the port at which an instance hands its caches over."""
+    """The environment variables for the address and port at which an instance hands over its KV cache."""
 
     host: Text
     port: Text
 
 
 class IgnoredFlags(Spec):
-    """Flags, and keys of files and JSON values, that change nothing that is predicted: with a value, a JSON object, or none.
+    """Flags and keys that change no prediction: with a value (`values`), a JSON object (`objects`), or none (`switches`).
 
-    Of `limited` flags and keys that holds for these values alone, and any other is a fault. The `of_model` override keys of the
-    model's config.json, of which those of `model_keys` change nothing.
+    `limited` flags and keys are ignored only for the listed values; any other value is a fault. `of_model` flags override keys of
+    the model's config.json; the keys in `model_keys` change no prediction.
     """
 
     values: tuple[Text, ...] = ()
@@ -125,12 +125,13 @@ class IgnoredFlags(Spec):
 class EngineFlags(Sourced):
     """A file of hardware_profiles/launch: how one engine is started.
 
-    `serves` are words with which its command begins, `images` parts of the names of its container images, `command` what is written.
-    `tp_counts` says whether TP counts the GPUs of attention or of a whole stage, `sequences_of` whose running sequences are bounded, and
-    `adapters` are the engine's own slots and rank where only that there are some is said. One that `holds_longest` starts only where
-    its cache holds the longest sequence. Nodes of an instance meet at the first one's `head_port`, where the address states one, or
-    in a `cluster`; or one `launcher`, which takes {nodes}, {node_gpus} and all {gpus}, starts a process for each GPU of all nodes.
-    Instances of separate pools find each other by their `side_channel`.
+    `serves` lists words with which a start command begins, `images` parts of container image names. `command` is the command to
+    write. `tp_counts` says whether TP counts the GPUs of attention or of a whole stage. `sequences_of` says whether the limit on
+    running sequences holds for a rank or a replica. `adapters` gives the default slots and rank if LoRA is only switched on.
+    `holds_longest`: the engine starts only if its cache holds the longest sequence.
+
+    Nodes of an instance meet at the first node's `head_port`, or in a `cluster`. Otherwise one `launcher`, which takes {nodes},
+    {node_gpus} and {gpus}, starts a process for each GPU. Instances of separate pools find each other by their `side_channel`.
     """
 
     name: Text
@@ -157,14 +158,15 @@ class EngineFlags(Sourced):
     note: Text | None = None
 
     def states(self, term: Term) -> bool:
-        """Whether any version has a flag that states a term; else the engine chooses by itself."""
+        """Whether any version has a flag for `term`. Otherwise the engine chooses the value itself."""
         return any(row.term == term for row in self.flags)
 
 
 class BenchmarkTool(Spec):
-    """A benchmark tool: the version whose flags are written, the file of its results, and its command.
+    """A benchmark tool: the version whose flags are written, its result file, and its command.
 
-    The load is open, of random arrivals at a rate, or closed, of requests in flight; the flag of `goals` takes limits (`ttft:500`).
+    `open_load` has flags for random arrivals at a rate, `closed_load` for a fixed number of requests in flight. The flag in
+    `goals` takes limits (`ttft:500`).
     """
 
     version: Text
@@ -176,7 +178,7 @@ class BenchmarkTool(Spec):
 
 
 class LaunchFacts(OneFile, Sourced):
-    """The file hardware_profiles/_launch.yaml: what manifests say beside an engine's flags."""
+    """The file hardware_profiles/_launch.yaml: what manifests state in addition to an engine's flags."""
 
     FILE = "hardware_profiles/_launch.yaml"
 
@@ -204,7 +206,7 @@ class LaunchFacts(OneFile, Sourced):
 
     @property
     def every_label_key(self) -> tuple[str, ...]:
-        """The labels of nodes that name a GPU type."""
+        """All keys of node labels that name a GPU type."""
         return (*self.label_keys.values(), *self.other_label_keys)
 
 
@@ -212,10 +214,11 @@ Role = Literal["whole", "prefill", "decode"]
 
 
 class Launched(Spec):
-    """A deployment that exists or is to be made: equal replicas of one engine instance.
+    """A deployment, existing or planned: equal replicas of one engine instance.
 
-    `role` is what of a request they do; prefill and decode of one deployment are two of these. `reserved_gpus` are those that
-    a replica's containers ask for, `connector` hands caches over from prefill to decode, `draft_checkpoint` is the head that drafts.
+    `role` is the part of a request that they serve. A deployment with separate prefill and decode has two of these records.
+    `reserved_gpus` is the number of GPUs that a replica's containers request. `connector` transfers the KV cache from prefill to
+    decode. `draft_checkpoint` is the checkpoint of the draft head.
     """
 
     name: Text = "deployment"
@@ -243,10 +246,10 @@ class Launched(Spec):
 
 
 class Policy(Spec):
-    """What a deployment must keep beside demand and limits.
+    """Requirements on a deployment in addition to demand and limits.
 
-    `max_utilisation` is the demand over the most that it serves within the limits, `min_headroom` the growth of the demand that
-    it takes (0.2 is 20 %), `confidence` the share of published runs like it that keep the limits.
+    `max_utilisation` bounds the demand over the most that the deployment serves within the limits. `min_headroom` is the growth
+    of the demand that it must bear (0.2 is 20 %). `confidence` is the share of similar published runs that keep the limits.
     """
 
     max_utilisation: Annotated[Fraction, AsShare] | None = None
@@ -257,7 +260,7 @@ class Policy(Spec):
 
 
 class DeploymentFile(Spec):
-    """A user's own deploy.yaml: deployments as they exist, the demand that they serve, and a policy."""
+    """A user's own deploy.yaml: existing deployments, the demand that they serve, and a policy."""
 
     deployments: Annotated[tuple[Launched, ...], Field(min_length=1, max_length=256)]
     demand: Text | None = None

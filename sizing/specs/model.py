@@ -1,4 +1,4 @@
-"""A model as its config states it: attention and MLP kinds by layer, vocabulary, precision. Read by `sizing.catalog.config`."""
+"""A model as its config states it: attention and MLP of each layer, vocabulary, precision. `sizing.catalog.config` reads it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pydantic import Field
 
 from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text
 
-# What a weight matrix belongs to; quantised checkpoints name the ones that stay in 16 bit.
+# The part of a model that a weight matrix belongs to. Quantised checkpoints name the parts that stay in 16 bit.
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Heads of attention over keys and values: `kv_heads` are `q_heads` in multi-head attention, 1 in multi-query; head_dim explicit.
+    """Attention heads: `kv_heads` equals `q_heads` in multi-head attention and is 1 in multi-query attention.
 
-    `output_gate` adds a gate as wide as the query projection; `shared_kv` (key = value) stores and projects one of
-    the two; `reuses_cache` marks a layer that reads an earlier layer's cache and has no K/V of its own; `norm_heads` norms each
-    head's query and key. `value_dim` is the width of a value where it is not that of a key; `index_dim` that of a key cached beside
-    them, by which blocks are chosen.
+    `output_gate` adds a gate as wide as the query projection. `shared_kv`: key and value are the same, stored and projected once.
+    `reuses_cache`: the layer reads an earlier layer's cache and has no K/V of its own. `norm_heads`: each head's query and key
+    are normalised. `value_dim` is the width of a value if it differs from the key's. `index_dim` is the width of an additional
+    cached key that selects cache blocks.
     """
 
     q_heads: int
@@ -38,7 +38,7 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class GqaAttention(Heads):
-    """Attention to the whole context. `norm_over_heads` norms queries and keys over all heads at once, for which ranks sum up."""
+    """Attention to the whole context. `norm_over_heads` normalises over all heads at once, so ranks must add up their sums."""
 
     norm_over_heads: bool = False
     kind: Literal["gqa"] = "gqa"
@@ -46,7 +46,7 @@ class GqaAttention(Heads):
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowAttention(Heads):
-    """Attention that sees the last `window` tokens only, or, where it is `chunked`, those of its own chunk of `window` tokens."""
+    """Attention to the last `window` tokens or, if `chunked`, to the token's own chunk of `window` tokens."""
 
     window: int = 0
     chunked: bool = False
@@ -55,7 +55,7 @@ class SlidingWindowAttention(Heads):
 
 @dataclass(frozen=True, slots=True)
 class BidirectionalAttention(Heads):
-    """Attention of an encoder: multi-head, each token sees all of its prompt, and nothing is cached."""
+    """Multi-head attention of an encoder. Each token sees the whole prompt, and nothing is cached."""
 
     bias: bool = True
     kind: Literal["bidirectional"] = "bidirectional"
@@ -65,7 +65,7 @@ class BidirectionalAttention(Heads):
 class MlaAttention:
     """Multi-head latent attention: one latent of kv_lora_rank + rope per token, shared by all heads.
 
-    `index_heads`, `index_head_dim` and `index_topk` describe a sparse-attention indexer (DeepSeek-V3.2, GLM-5); 0 where absent.
+    `index_heads`, `index_head_dim` and `index_topk` describe a sparse-attention indexer (DeepSeek-V3.2, GLM-5); 0 without one.
     """
 
     q_heads: int
@@ -83,9 +83,9 @@ class MlaAttention:
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Gated delta rule and its kin: a fixed state of value_heads x key_head_dim x value_head_dim per sequence.
+    """Gated delta rule and similar: a fixed state of value_heads x key_head_dim x value_head_dim per sequence.
 
-    `gate_rank` > 0 means that output and decay gates are low-rank (Kimi linear attention), else full width.
+    `gate_rank` > 0: output and decay gates are low-rank (Kimi linear attention). 0: they have full width.
     """
 
     key_heads: int
@@ -100,7 +100,7 @@ class LinearAttention:
 
 @dataclass(frozen=True, slots=True)
 class SsmAttention:
-    """Mamba-2: a fixed state of heads x head_dim x state_size per sequence, and a short convolution's tail."""
+    """Mamba-2: a fixed state of heads x head_dim x state_size per sequence, and the last inputs of a short convolution."""
 
     heads: int
     head_dim: int
@@ -113,7 +113,7 @@ class SsmAttention:
 
 @dataclass(frozen=True, slots=True)
 class ShortConv:
-    """A gated short convolution (LFM2): no attention, the last `kernel` - 1 inputs of each channel are the state."""
+    """A gated short convolution (LFM2), without attention. Its state is the last `kernel` - 1 inputs of each channel."""
 
     width: int
     kernel: int
@@ -124,9 +124,9 @@ class ShortConv:
 class CompressedAttention:
     """Attention over a compressed cache and a window (DeepSeek-V4): one latent a token, and one for every `ratio` tokens.
 
-    A `ratio` of 0 leaves the window alone. With `index_heads` a query attends to the `index_topk` best compressed entries, else
-    to all. `page_share` is the share of a layer in the engine's common page of all layers, `few_share` and `many_share` those of
-    layers that compress by 4 and by 128.
+    With a `ratio` of 0 there is only the window. With `index_heads` a query attends to the `index_topk` best compressed entries,
+    otherwise to all. `page_share` is the layer's share of the page that the engine allocates for all layers together. `few_share`
+    and `many_share` are the shares of layers that compress by 4 and by 128.
     """
 
     q_heads: int
@@ -160,7 +160,7 @@ Attention = (
 
 @dataclass(frozen=True, slots=True)
 class DenseMlp:
-    """Two projections, or three where gated (SwiGLU and its kin)."""
+    """Two projections, or three if `gated` (SwiGLU and similar)."""
 
     intermediate: int
     gated: bool
@@ -169,10 +169,10 @@ class DenseMlp:
 
 @dataclass(frozen=True, slots=True)
 class MoeMlp:
-    """Routed experts, `experts_per_token` of them hit by each token, beside an always-on shared expert (0: none).
+    """Routed experts, of which each token uses `experts_per_token`, and a shared expert for all tokens (0: none).
 
-    `latent` is the width in which the routed experts work where it differs from the hidden size. `redundant` copies of popular
-    experts are held besides, as an engine that balances load is told to.
+    `latent` is the width of the routed experts' inputs if it differs from the hidden size. `redundant` is the number of extra
+    copies of popular experts, which an engine holds to balance load.
     """
 
     experts: int
@@ -187,7 +187,7 @@ class MoeMlp:
 
     @property
     def slots(self) -> int:
-        """Experts that are held, copies counted."""
+        """The number of experts held, copies included."""
         return self.experts + self.redundant
 
 
@@ -204,7 +204,7 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A share of a role's weights in another precision than the rest of the checkpoint, or in 16 bit (`precision` None)."""
+    """The share of a role's weights that has another precision than the checkpoint (`precision` None: 16 bit)."""
 
     role: Role
     precision: str | None
@@ -215,8 +215,8 @@ class Stored:
 class Quantisation:
     """How a checkpoint stores its weights: precision, the roles that stay in 16 bit, block width, cache precision.
 
-    `weight_only` marks methods whose products run at 16 bit whatever the hardware (GPTQ, AWQ). `stored` holds what differs
-    from `precision` and is no whole role in 16 bit. `bits` are those of one value, scales included, where groups are stated.
+    `weight_only` marks methods whose products run at 16 bit on any hardware (GPTQ, AWQ). `stored` lists weights that differ from
+    `precision`, except whole roles in 16 bit. `bits` is the size of one value including scales, if groups are stated.
     """
 
     precision: str
@@ -231,11 +231,11 @@ class Quantisation:
 
 @dataclass(frozen=True, slots=True)
 class Vision:
-    """A vision tower as the config states it; `field` is the one that says how images become tokens, None where none does.
+    """A vision tower as the config states it. `field` is the config field that says how images become tokens, or None.
 
-    `merge` patches a side make one token, `tokens` are those of an image where they are fixed, and `image_pixels` is the side of
-    the image, or the tile, that the tower takes. An engine's profile run encodes a video of `video_patches` patches in time, 1
-    where none is known. The largest image or video has `largest_tokens` of `largest_patches`, None where no rule was read for it.
+    A token covers `merge` x `merge` patches. `tokens` is the number of tokens of an image if it is fixed. `image_pixels` is the
+    side of the image or tile that the tower takes. An engine's profile run encodes a video of `video_patches` patches in time (1
+    if unknown). The largest image or video has `largest_tokens` (None without a rule) and `largest_patches`.
     """
 
     hidden_size: int
@@ -252,9 +252,9 @@ class Vision:
 
 @dataclass(frozen=True, slots=True)
 class Mtp:
-    """Multi-token prediction as the config's `field` states it: so many modules (0: none), each of `layers`.
+    """Multi-token prediction as the config's `field` states it: the number of `modules` (0: none), each with `layers`.
 
-    They are weights of the checkpoint that engines load only to draft with. `kept_16bit`: not quantised with the others.
+    Engines load these weights only for drafting. `kept_16bit`: they are not quantised with the other weights.
     """
 
     modules: int
@@ -265,14 +265,14 @@ class Mtp:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model's architecture. `layers` indexes into `kinds`, one entry a layer, first to last.
+    """A model's architecture. `layers` holds an index into `kinds` for each layer, first to last.
 
-    `extra_parameters` are held in 16 bit on every pipeline stage's first rank and take no part in a text step
-    (learned positions, a vision tower, whose part is `vision_parameters`). `checkpoint_bytes` is the exact size of the weights where an index (`checkpoint_index`, a file) gives it,
-    which may be `checkpoint_ratio` times off what the config computes, either way, and no more. `mtp` is None where the config
-    is silent. `rotary_values` are those of the tables of rotary embeddings. `pooled`: it serves a vector or scores of a whole
-    prompt in place of tokens, and has no output head; an `encoder` can do nothing else. `streams` are those of the hidden state,
-    which hyper-connections keep in parallel (DeepSeek-V4).
+    `extra_parameters` are held in 16 bit and take no part in a text step (learned positions, a vision tower). The part
+    `vision_parameters` of them belongs to the vision tower. `checkpoint_bytes` is the exact size of the weights from the index
+    file `checkpoint_index`, if there is one. It may differ from the size that the config gives by a factor of up to
+    `checkpoint_ratio`. `mtp` is None if the config does not mention it. `rotary_values` counts the values of the rotary tables.
+    `pooled`: the model returns a vector or scores for a whole prompt instead of tokens, and has no output head. An `encoder` can
+    do nothing else. `streams` is the number of parallel hidden states of hyper-connections (DeepSeek-V4).
     """
 
     name: str
@@ -301,10 +301,10 @@ class Model:
 
 
 class Checkpoint(Spec):
-    """One published checkpoint, a line of workloads/models/_checkpoints.csv: a profile, and what is not as that has it.
+    """One published checkpoint, a line of workloads/models/_checkpoints.csv: a profile, and the differences from it.
 
-    `stored` and `kept` are words of CheckpointRules, `head` says that a tied head is stored apart, `task` what it is for where
-    it does not generate. `evidence` from memory is a guess.
+    `stored` and `kept` are words of CheckpointRules. `head` says that a tied head is stored separately. `task` is the purpose of
+    a model that does not generate. `evidence` from memory means a guess.
     """
 
     name: Text
@@ -323,8 +323,8 @@ class Checkpoint(Spec):
 class CheckpointRules(OneFile, Sourced):
     """The file workloads/models/_checkpoints.yaml: the words of the checkpoints' table.
 
-    `storages` are values of quantization_config, `kept` lists of modules in 16 bit; `largest_ratio` says how far an index may
-    be from the config beside it.
+    `storages` maps words to values of quantization_config, `kept` maps words to lists of modules in 16 bit. `largest_ratio` is
+    the largest allowed ratio between the size in an index and the size that its config gives.
     """
 
     FILE = "workloads/models/_checkpoints.yaml"
@@ -337,7 +337,7 @@ class CheckpointRules(OneFile, Sourced):
 class ModelFile(Spec):
     """One model profile, a file of workloads/models: names, sources, and `config` with keys as published in config.json.
 
-    `task` is what the model is for where it does not generate.
+    `task` is the purpose of a model that does not generate.
     """
 
     name: Text

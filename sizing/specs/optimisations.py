@@ -1,6 +1,6 @@
-"""Optimisations as a user asks for them, separate pools for prefill and decode included; one that is absent is off.
+"""Optimisations that a user asks for, including separate pools for prefill and decode. An absent optimisation is off.
 
-What they change in weights, cache and operations is in `sizing.model.extras`.
+Their effect on weights, cache and operations is in `sizing.model.extras`.
 """
 
 import re
@@ -24,7 +24,7 @@ from sizing.specs.values import (
     Text,
 )
 
-SEARCHED = "auto"  # both pools as the search finds them
+SEARCHED = "auto"  # the search chooses both pools
 POOLS_FORM = (
     "auto, or prefill=POOL,decode=POOL with POOL = [COUNTx][GPU][:LAYOUT], as prefill=h100-sxm:tp2,decode=h200-sxm:tp4 "
     "or prefill=3xtp2,decode=tp4pp2"
@@ -37,7 +37,7 @@ _SIZE = re.compile(r"(tp|pp|ep|dp|dcp|cp)(\d+)")
 
 
 def _pool(text: str) -> dict[str, Any]:
-    """Read `2xh100-sxm:tp4pp2`, any part of it absent."""
+    """Read `2xh100-sxm:tp4pp2`. Any part may be absent."""
     found: dict[str, Any] = {}
     rest = text.strip()
     if counted := _COUNTED.fullmatch(rest):
@@ -62,7 +62,7 @@ def _pool(text: str) -> dict[str, Any]:
 
 
 def read_pools(value: Any) -> Any:
-    """Accept `auto` and `prefill=h100-sxm:tp2,decode=h200-sxm:tp4`, either pool absent where the search picks it."""
+    """Accept `auto` and `prefill=h100-sxm:tp2,decode=h200-sxm:tp4`. The search chooses a pool that is absent."""
     if not isinstance(value, str):
         return value
     if value.strip().lower() == SEARCHED:
@@ -84,7 +84,7 @@ def read_pools(value: Any) -> Any:
 
 
 class PoolLayout(Spec):
-    """One pool: GPU type and layout of its replicas, and how many; the search picks what is absent."""
+    """One pool: GPU type, layout and number of its replicas. The search chooses what is absent."""
 
     gpu: Text | None = None
     replicas: Annotated[int, Field(gt=0, le=MOST_REPLICAS, strict=True)] | None = None
@@ -97,7 +97,7 @@ class PoolLayout(Spec):
 
 
 class Disaggregate(Spec):
-    """Prefill and decode on GPUs of their own; a pool that is not described is searched for."""
+    """Prefill and decode on separate GPUs. The search chooses a pool that is not described."""
 
     prefill: PoolLayout = PoolLayout.model_construct()
     decode: PoolLayout = PoolLayout.model_construct()
@@ -107,10 +107,10 @@ Pools = Annotated[Disaggregate, BeforeValidator(read_pools)]
 
 
 class HandOver(OneFile, Sourced):
-    """The file hardware_profiles/_disaggregation.yaml: how a prompt's cache goes from one pool to the other.
+    """The file hardware_profiles/_disaggregation.yaml: how a prompt's KV cache moves from one pool to the other.
 
-    `by_layer`: a layer's cache is sent while later ones are computed, so only what that does not hide delays the first token;
-    otherwise all of it is sent when prefill is over. `needs` says what engines must have.
+    `by_layer`: the cache of a layer is sent while later layers are computed, so only the time that this does not hide delays the
+    first token. Otherwise the whole cache is sent after prefill. `needs` says what engines must have.
     """
 
     FILE = "hardware_profiles/_disaggregation.yaml"
@@ -119,8 +119,8 @@ class HandOver(OneFile, Sourced):
     needs: Text
 
 
-MOST_DRAFTED = 64  # tokens a step: far beyond what any published method drafts
-DRAFT_MODEL = "draft"  # the method whose draft is a model of its own, named after it
+MOST_DRAFTED = 64  # tokens a step: far beyond any published method
+DRAFT_MODEL = "draft"  # the method with a separate draft model, whose name follows
 
 OF_EXPERTS = "+experts"
 LORA_FORM = f"SLOTSxRANK[{OF_EXPERTS}], as 16x64"
@@ -132,7 +132,7 @@ PrefixRouting = Literal["affinity", "random"]
 
 
 def _not_written_so(value: Any, form: str) -> Any:
-    """What is no text; a number or a list is refused, for text is allowed where a mapping is."""
+    """Return a value that is not text. Raises ValueError for a number or a list: only a mapping or text is allowed."""
     if isinstance(value, (bool, int, float, list)):
         raise ValueError(f"{value!r} is not of the form {form}")
     return value
@@ -169,7 +169,7 @@ def _speculative(value: Any) -> Any:
 
 
 def _sizes(*names: str, form: str) -> Callable[[Any], Any]:
-    """What reads `16x64` into as many whole numbers as there are names."""
+    """A reader of texts such as `16x64`: one whole number for each name."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):
@@ -190,7 +190,7 @@ def _lora(value: Any) -> Any:
 
 
 def _prefix(value: Any) -> Any:
-    """Accept a plain share, the hit rate alone. Raises ValueError for what nothing says the hit rate of."""
+    """Accept a plain share as the hit rate. Raises ValueError for fields that contradict or give no hit rate."""
     if isinstance(value, dict):
         if "turns" in value and "hit" in value:
             raise ValueError("the hit rate (hit, --prefix-hit) follows from turns (--turns): state one of them")
@@ -217,7 +217,7 @@ def _share_alone(value: Any) -> Any:
 
 
 def _offload(value: Any) -> Any:
-    """Accept `0.5` and `0.5@40`: share of the prompt, GB/s of the way back."""
+    """Accept `0.5` and `0.5@40`: share of the prompt, and GB/s from host memory."""
     if isinstance(value, str):
         share, marked, rate = value.strip().partition("@")
         found: dict[str, Any] = {"hit": share}
@@ -234,11 +234,11 @@ Rate = Annotated[float, Field(gt=0, le=10_000, strict=True)]
 
 
 class Speculative(Spec):
-    """Speculative decoding: a method, the tokens that it drafts a step, and the chance that one of them is accepted.
+    """Speculative decoding: a method, the tokens that it drafts per step, and the acceptance rate of a drafted token.
 
-    `tokens` and `acceptance` are the method's published defaults where absent; `model` names the draft model of method
-    `draft`. `by_depth` has an acceptance for each drafted token in place of one for all: that of the first, of the second where
-    the first was accepted, and so on; the last holds for deeper ones.
+    Absent `tokens` and `acceptance` take the method's published defaults. `model` names the draft model of method `draft`.
+    `by_depth` gives an acceptance rate for each drafted token: for the first, for the second if the first was accepted, and so
+    on. Its last value holds for all further tokens.
     """
 
     method: Text
@@ -262,15 +262,15 @@ class Speculative(Spec):
 
 
 class Prefix(Spec):
-    """Prefix caching: the share of a prompt's tokens that the cache holds already when it comes.
+    """Prefix caching: `hit` is the share of a prompt's tokens that the cache already holds when the prompt arrives.
 
-    `shared_tokens` of each prompt are one of `distinct` prefixes (system prompts, documents) that live requests share: the
-    cache holds each once. Without them each request holds its whole prompt, as a conversation with itself does.
+    `shared_tokens` tokens of each prompt are one of `distinct` prefixes (system prompts, documents). Live requests share them,
+    and the cache holds each prefix once. Without `shared_tokens` each request holds its whole prompt.
 
-    With `turns` the hit follows from conversations of so many turns: the workload's ISL is then the first prompt, and each
-    later one sends it all again with the answers so far and as much as the user added at first. `think_time_s` passes
-    between an answer and the next turn. `routing` says whether a router over replicas sends what begins alike to one of
-    them (affinity) or picks any (random).
+    With `turns` the hit rate follows from conversations of that many turns. The workload's ISL is then the first prompt. Each
+    later prompt repeats the conversation so far and adds as many user tokens as the first one. `think_time_s` passes between an
+    answer and the next turn. `routing` says whether a router sends equal prefixes to the same replica (affinity) or to any
+    replica (random).
     """
 
     hit: ShareOfAll | None = None
@@ -293,7 +293,7 @@ class Lora(Spec):
         return f"{self.slots}x{self.rank}{OF_EXPERTS if self.experts else ''}"
 
 
-MOST_PIXELS = 100_000  # of a side
+MOST_PIXELS = 100_000  # of one side of an image
 
 
 class Images(Spec):
@@ -305,9 +305,9 @@ class Images(Spec):
 
 
 class KvOffload(Spec):
-    """Cache kept in host memory: the share of a prompt restored from there, of what the GPU's own cache does not hold.
+    """KV cache in host memory: `hit` is the share restored from there, of the prompt tokens that the GPU's cache lacks.
 
-    At `gb_per_s`, that of the GPU's PCIe link where absent.
+    It is read at `gb_per_s`; if absent, at the speed of the GPU's PCIe link.
     """
 
     hit: ShareOfAll
@@ -315,7 +315,7 @@ class KvOffload(Spec):
 
 
 class Optimisations(Spec):
-    """What a workload asks for in addition to plain serving; an absent one is off."""
+    """The optimisations that a workload asks for. An absent one is off."""
 
     speculative: Annotated[Speculative, BeforeValidator(_speculative)] | None = None
     sparsity: Sparsity | None = None

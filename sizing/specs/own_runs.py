@@ -1,4 +1,4 @@
-"""What someone's own runs say of a GPU under one engine, in a profile that extends another."""
+"""Results of the user's own runs on a GPU with one engine, in a profile that extends another."""
 
 from typing import Annotated, Literal, get_args
 
@@ -8,16 +8,16 @@ from sizing.specs.values import Positive, PositiveInt, Spec, Text
 
 Factor = Literal["compute", "bandwidth", "step_us", "sequence_us"]
 FACTORS: tuple[Factor, ...] = get_args(Factor)
-# Beyond these a run is not of this GPU, or was set up in another way than its row says.
+# Outside these bounds a run was made on another GPU, or its row does not describe its setup.
 Reached = Annotated[float, Field(ge=0.1, le=10, strict=True)]
 Added = Annotated[float, Field(ge=-1e6, le=1e6, strict=True, description="microseconds")]
 
 
-HIGH_END = 0.9  # the share of runs below the upper end of a range of 8 in 10
+HIGH_END = 0.9  # the quantile at the upper end of an 8-in-10 range
 
 
 class FactorRange(Spec):
-    """The range of 8 in 10 values of a fitted factor."""
+    """The 8-in-10 range of a fitted factor."""
 
     factor: Factor
     low: float
@@ -25,7 +25,7 @@ class FactorRange(Spec):
 
 
 class OwnBand(Spec):
-    """Measured over predicted, the range of 8 in 10 of own runs; `n` of them were measured."""
+    """The 8-in-10 range of measured/predicted over own runs. `n` runs measured the metric."""
 
     metric: Literal["ttft", "itl", "e2e", "throughput"]
     low: Positive
@@ -34,11 +34,11 @@ class OwnBand(Spec):
 
 
 class OwnRuns(Spec):
-    """Four factors of step times under an engine, fitted to a handful of runs; what they leave alone is as the base profile has it.
+    """Four factors on step times of an engine, fitted to a few runs. Everything else stays as in the base profile.
 
-    `compute` and `bandwidth` multiply what kernels reach; `step_us` and `sequence_us` are what each step takes more (less
-    below zero) of itself and for each running sequence. `ranges` hold 8 in 10 values of each fitted factor; `bands` are the
-    errors of the runs themselves, each left out.
+    `compute` and `bandwidth` multiply the rates that kernels reach. `step_us` and `sequence_us` are added to each step and for
+    each running sequence (negative: less time). `ranges` are the 8-in-10 ranges of the factors. `bands` are the errors of each
+    run when predicted from the other runs.
     """
 
     engine: Text
@@ -56,7 +56,7 @@ class OwnRuns(Spec):
 
 
 class GpuExtension(Spec):
-    """A profile that is another one, by name or path, with own runs."""
+    """A profile that extends another one, given by name or path, by own runs."""
 
     extends: Text
     own_runs: OwnRuns

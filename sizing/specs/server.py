@@ -1,6 +1,6 @@
-"""An owned server as its file states it: price, years, hosting, power, licences, staff; each number with its source.
+"""An owned server as its file states it: price, years, hosting, power, licences, staff, each number with its source.
 
-Everything may be absent: a user's own file says what is known, and ready numbers stand in for the rest.
+Every field may be absent. A user's own file states what is known, and default numbers fill the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from sizing.specs.values import AsShare, Kind, PositiveInt, ShareOfAll, Spec, Text
 
-# Bounds that show when a value is in another unit.
+# Bounds that reveal a value in a wrong unit.
 Dollars = Annotated[float, Field(ge=0, le=1e9, strict=True, description="$, from 0 to 1,000,000,000")]
 ServerPrice = Annotated[
     float,
@@ -42,7 +42,7 @@ Tariff = Annotated[float, Field(ge=0, le=5, strict=True, description="$ per kWh,
 
 
 class Basis(Spec):
-    """How a number is known: its kind, where it is from, and when that was read or published."""
+    """The basis of a number: its kind, its source, and the date when it was read or published."""
 
     kind: Kind = "assumed"
     source: Text
@@ -52,9 +52,9 @@ class Basis(Spec):
 class Server(Spec):
     """One server, a file of hardware_profiles/servers or a user's own.
 
-    `gpu` is the profile of its GPUs. `network_share` are switches and cables as a share of the price. Idle, it draws
-    `idle_share` of its full power, which is `server_power_w` or its GPUs' TDP times `server_factor`. `staff_share` is the
-    part of one person's time that it takes. `uptime` is the share of the year in which it serves.
+    `gpu` is the profile of its GPUs. `network_share` is the cost of switches and cables as a share of the price. Full power is
+    `server_power_w`, or the GPUs' TDP times `server_factor`; an idle server draws the share `idle_share` of it. `staff_share` is
+    the part of one person's time that the server takes. `uptime` is the share of the year in which it serves.
     """
 
     name: Text | None = None
@@ -92,9 +92,9 @@ class Server(Spec):
         return self
 
 
-# What a server with twice the GPUs has more of: said of one size, it says nothing of another.
+# Fields that grow with the number of GPUs. Their values hold only for a server of that size.
 OF_THE_SIZE = ("price_usd", "residual_usd", "server_power_w")
-# What is a number of the server, with its unit, in the order to show; each has a basis.
+# The numbers of a server with their units, in display order. Each has a basis.
 NUMBERS = {
     "gpus": "GPUs",
     "price_usd": "$",

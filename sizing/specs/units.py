@@ -1,8 +1,8 @@
-"""Units: constants, and reading what people write (`500ms`, `p95:1.5s`, `20%`) into base units.
+"""Units: constants, and parsers of what people write (`500ms`, `p95:1.5s`, `20%`) into base units.
 
-GB is 10^9 bytes, GiB is 2^30; tera is 10^12. Seconds, bytes and FLOPs are the base units inside; human units
-stand in file keys and on the screen only, and every name says which one it carries. Also here: versions of engines
-as numbers that compare, and text from files made safe to show on a terminal.
+GB is 10^9 bytes, GiB is 2^30 bytes, tera is 10^12. Internally the base units are seconds, bytes and FLOPs. Human units appear
+only in file keys and on the screen, and every name states its unit. This module also parses engine versions into numbers that
+compare, and makes text from files safe for a terminal.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BITS_PER_BYTE = 8
 
 _DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]+)\s*$")
-# No step of a GPU is over in a microsecond, and no run that is simulated or limited takes longer than a year.
+# No GPU step takes less than a microsecond, and no run that is simulated or limited takes longer than a year.
 LEAST_DURATION_S, MOST_DURATION_S = 1e-6, 8784 * SECONDS_PER_HOUR
 
 
 class Statistics(NamedTuple):
-    """A latency in ms: its mean and percentiles; null where there is none."""
+    """Mean and percentiles of a latency in ms; null if there are no values."""
 
     mean: float | None
     p50: float | None
@@ -70,7 +70,7 @@ def parse_limit(text: str) -> tuple[str, float]:
 
 
 def plain_float(text: str) -> float:
-    """Read a number in ASCII digits, as files and other options take it. Raises ValueError for `1_000` and digits of other scripts."""
+    """Read a number in ASCII digits. Raises ValueError for `1_000` and for digits of other scripts."""
     if not text.isascii() or "_" in text:
         raise ValueError(f"{text!r} is no number in plain digits")
     return float(text)
@@ -83,7 +83,7 @@ _TIMES = {"": 1.0, "k": 1e3, "m": 1e6}
 def parse_number(text: str) -> float:
     """Read a number as people write it: `1,000`, `2k`, `1.5M`; k is a thousand, M a million.
 
-    Raises ValueError for what is none.
+    Raises ValueError for any other text.
     """
     match = _COUNT.fullmatch(text.strip())
     try:
@@ -96,7 +96,7 @@ def parse_number(text: str) -> float:
 def parse_growth(value: str | float, *, more: str = ", or {:g}%") -> float:
     """Read a growth: `20%` and `0.2` are both 0.2, `100%` and 1 both 1.
 
-    A bare number above 1 may be meant as a percentage or as a multiple (`more`), so it is refused. Raises ValueError.
+    Raises ValueError for a bare number above 1, because it could be a percentage or a multiple (`more`).
     """
     text = str(value).strip()
     try:
@@ -111,7 +111,7 @@ def parse_growth(value: str | float, *, more: str = ", or {:g}%") -> float:
 
 
 def parse_share(value: str | float) -> float:
-    """Read a part of a whole as `parse_growth` does; more than 100 % is none. Raises ValueError."""
+    """Read a part of a whole as `parse_growth` does. Raises ValueError for more than 100 %."""
     share = parse_growth(value, more="")
     if share > 1:
         raise ValueError(f"{value!r} is not between 0 and 1 (0 % and 100 %)")
@@ -122,7 +122,7 @@ SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20
 
 
 def parse_bytes(text: str) -> float:
-    """Bytes of `25G` and `25GiB` (2^30), `25g` and `25GB` (10^9), as engines read them. Raises ValueError for other text."""
+    """Read bytes as engines do: G and GiB are 2^30, g and GB are 10^9 (`25G`, `25GB`). Raises ValueError for other text."""
     size = text.strip()
     number = size.removesuffix("B").removesuffix("b").removesuffix("i")
     unit = number[-1:]
@@ -133,7 +133,7 @@ def parse_bytes(text: str) -> float:
 
 
 def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
-    """Mean of min(X, longest) for a lognormal X with a mean and a standard deviation."""
+    """Mean of min(X, `longest`) for a lognormal X with `mean` and standard deviation `std`."""
     sigma2 = math.log1p((std / mean) ** 2)
     if sigma2 == 0:  # the square of a tiny spread underflows
         return min(mean, longest)
@@ -144,12 +144,12 @@ def lognormal_mean_below(mean: float, std: float, longest: float) -> float:
 
 
 def on_one_line(text: str) -> str:
-    """`printable` text whose own line breaks and tabs, as a description in a file has them, are spaces."""
+    """`printable` text, after line breaks and tabs of the text itself have become spaces."""
     return printable(text.replace("\t", " ").replace("\n", " "))
 
 
 def printable(text: str) -> str:
-    """Text on one line: control characters, bytes that are no UTF-8 and what else has no shape are escaped.
+    """Text on one line: control characters, bytes that are not UTF-8 and other invisible characters are escaped.
 
     `a<ESC>[31m` becomes `a\\x1b[31m`, a line break `\\n`, the byte FF of a file's name `\\udcff`.
     """
@@ -158,7 +158,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in _SPACES else _escaped(char) for char in text)
 
 
-# Blanks that str.isprintable does not count, but that take part in numbers and units.
+# Blanks that str.isprintable rejects, but that occur in numbers and units.
 _SPACES = "\u00a0\u202f"
 
 
@@ -180,7 +180,7 @@ _VERSION = re.compile(
 def parse_version(text: str) -> tuple[int, ...]:
     """Read a version into comparable numbers: `0.4.6.post5` is (0, 4, 6, 5), `1.2.0rc5` is (1, 2, 0).
 
-    A pre-release or development build orders as its release, because it has that code. Raises ValueError.
+    A pre-release or development build compares equal to its release, because it has that code. Raises ValueError for other text.
     """
     match = _VERSION.fullmatch(text.strip())
     if match is None:

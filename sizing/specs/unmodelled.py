@@ -1,4 +1,4 @@
-"""What people ask for and no profile models: other hardware, other engines, other formats of weights."""
+"""Things that people ask for but no profile models: other hardware, engines and weight formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sizing.specs.values import OneFile, Sourced, Spec, Text
 
 
 class Unmodelled(Spec):
-    """One thing that is not modelled: how its names begin, what it is, and what stands nearest to it here."""
+    """One thing that is not modelled: how its names begin, what it is, and the nearest thing that is modelled."""
 
     begins: tuple[Text, ...]
     what: Text
@@ -16,7 +16,7 @@ class Unmodelled(Spec):
 
 
 class NotModelled(OneFile, Sourced):
-    """The file hardware_profiles/_not_modelled.yaml; `modelled` says what is."""
+    """The file hardware_profiles/_not_modelled.yaml. `modelled` says what is modelled."""
 
     FILE = "hardware_profiles/_not_modelled.yaml"
 
@@ -24,7 +24,7 @@ class NotModelled(OneFile, Sourced):
     entries: tuple[Unmodelled, ...]
 
     def of(self, name: str) -> Unmodelled | None:
-        """The entry that a name means by one of its words, or None."""
+        """The entry that matches a word of `name`, or None."""
         words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
         words.append(name.lower().rpartition(".")[2])  # the ending of a file
         found = (

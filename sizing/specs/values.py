@@ -1,9 +1,9 @@
 """Types that specs share: checked numbers with their units, the strict base of all specs, and ranges of numbers.
 
-A datasheet's number outside its bounds is in another unit. A range in a workload, `2..5`, is read as its middle; the range
-itself is kept for draws.
+A datasheet's number outside its bounds is probably in another unit. A range in a workload (`2..5`) is read as its middle, and
+the range itself is kept for draws.
 
-Modules of specs do not postpone their annotations: pydantic would evaluate the text of each, which takes as long as making the
+Modules of specs do not postpone annotations, because pydantic would evaluate each as text. That takes as long as building the
 class.
 """
 
@@ -23,7 +23,7 @@ NonNegative = Annotated[float, Field(ge=0, le=MOST, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
 PositiveInt = Annotated[int, Field(gt=0, le=int(MOST), strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=int(MOST), strict=True)]
-MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: those of a large cluster
+MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: a large cluster
 GroupSize = Annotated[int, Field(gt=0, le=MOST_GROUP, strict=True)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -31,25 +31,25 @@ Kind = Literal["measured", "datasheet", "derived", "assumed"]
 
 
 def written(read: Callable[[str], Any]) -> BeforeValidator:
-    """A validator that reads a value written as text; any other value goes on as it is."""
+    """A validator that reads text with `read` and passes any other value on unchanged."""
     return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
 
 
 def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
-    """A validator that reads a share from text or a number, by one rule for both."""
+    """A validator that reads a share from text or a number, with the same rule for both."""
     return BeforeValidator(lambda value: read(value) if type(value) in (str, int, float) else value)
 
 
 AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
 MOST_GROWTH = 10.0
-# What is written again reads the same: 5 is written as 500%.
+# A written value reads back the same: 5 is written as 500%.
 Growth = Annotated[
     float,
     Field(ge=0, le=MOST_GROWTH, strict=True),
     share_of(parse_growth),
     PlainSerializer(lambda share: f"{share * 100:.12g}%" if share > 1 else share),
 ]
-# Words are taken in any case, as names of models and GPUs are.
+# Words are accepted in any case, like names of models and GPUs.
 AnyCase = written(lambda text: text.strip().lower())
 ShareOfAll = Annotated[float, Field(ge=0, le=1, strict=True), AsShare]
 
@@ -57,24 +57,24 @@ ShareOfAll = Annotated[float, Field(ge=0, le=1, strict=True), AsShare]
 class Spec(BaseModel):
     """Base of every type that is read from a file."""
 
-    # Validators are built when first used: most commands read a few of these types.
+    # Validators are built on first use, because most commands read only a few of these types.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Sourced(Spec):
-    """Base of facts and figures that state where they are from, and when they were read, measured or written."""
+    """Base of facts and figures that state their source, and the date when they were read, measured or written."""
 
     source: Text
     date: Text
 
 
 class OneFile(Spec):
-    """Base of a spec that one file of the catalogue holds: `FILE`, from the folder of all data on."""
+    """Base of a spec that is exactly one file of the catalogue. `FILE` is its path in the data folder."""
 
     FILE: ClassVar[str]
 
 
-# Bounds that any GPU of these years keeps with room to spare; what lies outside is in another unit.
+# Wide bounds for any current GPU. A value outside is probably in another unit.
 Gigabytes = Annotated[
     float, Field(ge=1, le=10_000, strict=True, description="a size in GB, from 1 to 10,000 (80 GB is 80)")
 ]
@@ -123,22 +123,22 @@ UsdPerHour = Annotated[
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*\Z")
-RANGE_PATTERN = rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*$"  # in other programs' regular expressions
+RANGE_PATTERN = rf"^\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*$"  # also valid in other programs' regular expressions
 End = Annotated[float, Field(strict=True, allow_inf_nan=True)]  # which ends a number may have, its own field says
 SpecT = TypeVar("SpecT", bound=BaseModel)
 
 
 class RangeError(ValueError):
-    """A range that its field does not allow: the path of the field, and what the field's own spec says of an end."""
+    """A range that its field does not allow. `path` is the path of the field, `refusal` the validation error of an end."""
 
     def __init__(self, message: str, path: tuple[str, ...], refusal: "EndRefusal | None" = None) -> None:
-        """Keep where the range stands and who refused its end."""
+        """Keep the place of the range and the refusal of its end."""
         super().__init__(message)
         self.path, self.refusal = path, refusal
 
 
 class EndRefusal(NamedTuple):
-    """The validation error of a range's end, with the spec and the data that it came from."""
+    """The validation error of a range's end, with its spec and data."""
 
     error: ValidationError
     spec_type: type[BaseModel]
@@ -146,14 +146,14 @@ class EndRefusal(NamedTuple):
 
 
 class Range(Spec):
-    """The lowest and the highest that a number may turn out as."""
+    """The lowest and the highest value that a number may take."""
 
     low: End
     high: End
 
 
 def taken_out(data: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
-    """Plain data whose ranges are their middles, the ranges themselves under `uncertain` by dotted field."""
+    """Plain data with each range replaced by its middle. The ranges go to `uncertain`, by dotted field."""
     data = copy.deepcopy(data)
     held = {name: data[name] for name in sections if isinstance(data.get(name), dict)}
     found = {field: {"low": low, "high": high} for field, (low, high) in _split(held, "")}
@@ -176,7 +176,7 @@ def _split(data: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[float
 
 
 def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Range]) -> None:
-    """Raise RangeError for a range that does not ascend, that is of no number in `sections`, or with an end that its field refuses."""
+    """Raise RangeError for a range that does not ascend, has no number in `sections`, or has an end that its field refuses."""
     for field, span in uncertain.items():
         section, *steps = field.split(".")
         path, text = (section, *steps), f"{span.low:g}..{span.high:g}"
@@ -190,7 +190,7 @@ def check(holder: BaseModel, sections: Iterable[str], uncertain: Mapping[str, Ra
 
 
 def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str, ...], text: str) -> None:
-    """Raise RangeError where a spec refuses a value of one of its fields."""
+    """Raise RangeError if a spec refuses `value` for the field at `steps`."""
     data = spec.model_dump(exclude_unset=True)
     *holders, last = steps
     try:
@@ -208,6 +208,6 @@ def _check_end(spec: BaseModel, steps: list[str], value: float, path: tuple[str,
 
 
 def replaced(spec: SpecT, steps: list[str], value: float) -> SpecT:
-    """A spec with one of its numbers, perhaps of a spec within, replaced by a value that is known to be allowed."""
+    """A copy of a spec with the number at `steps` replaced. `value` must be allowed; it is not checked."""
     first, *rest = steps
     return spec.model_copy(update={first: replaced(getattr(spec, first), rest, value) if rest else value})

@@ -1,4 +1,4 @@
-"""How answers are checked by simulation: the file hardware_profiles/_verification.yaml, which has the reason for each number."""
+"""How answers are checked by simulation: the file hardware_profiles/_verification.yaml, which gives a reason for each number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sizing.specs.values import Fraction, OneFile, Positive, PositiveInt, Source
 
 
 class Close(Spec):
-    """By statistic of a limit: the share of it within which a short run does not decide."""
+    """For each statistic of a limit: a short run within this share of the limit does not decide."""
 
     mean: Fraction
     p50: Fraction
@@ -16,7 +16,7 @@ class Close(Spec):
 
 
 class Verification(OneFile, Sourced):
-    """The whole file: lengths of runs in requests or in E2E times, standard errors that decide, and bounds of what is tried."""
+    """The whole file: run lengths in requests or E2E times, standard errors that decide, and bounds on what is tried."""
 
     FILE = "hardware_profiles/_verification.yaml"
 

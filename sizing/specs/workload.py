@@ -1,4 +1,4 @@
-"""A workload: the model, its precision, tokens, demand, latency limits and serving options, as a user states them; and its target."""
+"""A workload as a user states it: model, precision, tokens, demand, latency limits and serving options. Also its target."""
 
 import json
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
 LATENCIES: tuple[Literal["ttft", "itl", "e2e"], ...] = ("ttft", "itl", "e2e")
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
-# How far a search for layouts goes: sizes of a node with replicas of them; pipelines too; every size that divides the model.
+# How far the search for layouts goes: group sizes within a node; also pipelines; every size that divides the model.
 Reach = Literal["usual", "pipelines", "all"]
-# What a request is for, in vLLM's words; all but `generate` pool the states of a prompt and give no tokens.
+# The task of a request, in vLLM's words. All tasks except `generate` pool the states of a prompt and return no tokens.
 Task = Literal["generate", "embed", "classify", "score"]
 GENERATE: Task = "generate"
 
@@ -71,7 +71,7 @@ MOST_GPU_TYPES = 256  # far more than are on sale
 
 
 def _one_or_several(value: Any) -> Any:
-    """Accept one name or several, each of them counted once."""
+    """Accept one name or several. Duplicates count once."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
@@ -87,7 +87,7 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 
 
 def _backend(value: Any) -> Any:
-    """Accept vLLM's names of its backends, `deepep_low_latency` and `allgather_reducescatter`, as well as the short ones."""
+    """Accept vLLM's names of backends (`deepep_low_latency`, `allgather_reducescatter`) and the short names."""
     if not isinstance(value, str):
         return value
     return value.strip().lower().replace("-", "_").removeprefix("deepep_").removesuffix("_reducescatter")
@@ -123,20 +123,20 @@ LatencyLimit = Annotated[
 
 
 class Limits(Spec):
-    """Latency limits; an absent one does not bind."""
+    """Latency limits. An absent limit does not apply."""
 
     ttft: LatencyLimit | None = None
     itl: LatencyLimit | None = None
     e2e: LatencyLimit | None = None
 
 
-ANY_NUMBER = 999  # of images of a prompt, where nothing limits them
+ANY_NUMBER = 999  # images of a prompt without a limit
 
 
 class ImageLimit(Spec):
-    """What a server is told of images (vLLM's --limit-mm-per-prompt): how many a prompt may have, and their largest size.
+    """A server's limit on images (vLLM's --limit-mm-per-prompt): their number in a prompt, and their largest size.
 
-    `tower` is False where neither images nor `videos` may come: then no encoder is loaded.
+    `tower` is False if neither images nor `videos` are allowed. Then no encoder is loaded.
     """
 
     count: NonNegativeInt
@@ -165,13 +165,13 @@ def _image_limit(text: str) -> dict[str, Any]:
     return sizes | {"tower": "video" not in counts or image["count"] > 0, "videos": "video" not in counts}
 
 
-LEAST_MEAN_KEPT = 0.95  # a longest length may cut the mean of a spread by this much, no more
+LEAST_MEAN_KEPT = 0.95  # cutting lengths at the maximum must keep this share of the mean
 
 
 class Tokens(Spec):
-    """Mean prompt and output lengths in tokens (ISL, OSL); `*_max` are the longest served, the mean where absent.
+    """Mean prompt and output lengths in tokens (ISL, OSL). `*_max` is the longest served length (default: the mean).
 
-    `*_std` spread the lengths (lognormal) in simulations; all are equal where absent.
+    `*_std` spreads the lengths in simulations (lognormal). If absent, all lengths are equal.
     """
 
     isl: PositiveInt
@@ -184,11 +184,11 @@ class Tokens(Spec):
 
     @property
     def prompts(self) -> tuple[int, ...]:
-        """Prompt lengths of a conversation's turns, each as frequent as another; empty where requests are not turns."""
+        """Prompt lengths of a conversation's turns, equally frequent. Empty if requests are not turns."""
         return self._prompts
 
     def growing(self, prompts: tuple[int, ...]) -> Self:
-        """The tokens of conversations whose turns have these prompts, the last of them the longest."""
+        """The tokens of conversations whose turns have these `prompts`."""
         found = self.model_copy(
             update={"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
         )
@@ -222,15 +222,14 @@ class Tokens(Spec):
 
 
 class Serving(Spec):
-    """How the engine is run; everything absent takes the engine version's own default.
+    """How the engine is run. Absent fields take the defaults of the engine version.
 
-    `expert_imbalance` is the load of the busiest rank of experts over the mean, as measured; random routing where absent.
-    `redundant_experts` are copies of popular experts that a layer holds besides (EPLB).
-    `kv_cache_bytes` of a GPU are the cache whatever the memory fraction, `max_total_tokens` the most tokens in it;
-    `cpu_offload_gb` GiB of a GPU's weights stay in host memory, read in every step or, with `prefetch`, beside the layers before;
-    `pp_layers` are the layers of each pipeline stage;
-    `language_model_only` leaves out the image encoder. `mamba_full_memory_ratio` is the memory of recurrent states over
-    that of tokens where each has its own (SGLang), `max_mamba_cache_size` their number.
+    `expert_imbalance` is the measured load of the busiest expert rank over the mean (absent: random routing).
+    `redundant_experts` is the number of extra copies of popular experts in a layer (EPLB). `kv_cache_bytes` sets the cache of a
+    GPU regardless of the memory fraction. `max_total_tokens` limits its tokens. `cpu_offload_gb` GiB of a GPU's weights stay in
+    host memory and are read in every step; with `prefetch` they are read during earlier layers. `pp_layers` lists the layers of
+    each pipeline stage. `language_model_only` omits the image encoder. `mamba_full_memory_ratio` is the memory of recurrent
+    states over that of tokens, and `max_mamba_cache_size` is the number of states (SGLang).
     """
 
     engine: Text = "vllm"
@@ -263,22 +262,22 @@ class Serving(Spec):
     @model_validator(mode="before")
     @classmethod
     def _depth_of_layers(cls, data: Any) -> Any:
-        """Take the number of pipeline stages from their layers where nothing else says it."""
+        """Take the number of pipeline stages from `pp_layers` if `pp` is absent."""
         layers = data.get("pp_layers") if isinstance(data, dict) else None
         if layers is None or data.get("pp") is not None:
             return data
         return {**data, "pp": len(_whole_numbers(layers) if isinstance(layers, str) else layers)}
 
 
-# What a profile by hour says itself.
+# Fields that a profile by hour replaces.
 REPLACED_BY_PROFILE = ("active_hours", "peak_to_mean")
 
 
 class Planning(Spec):
-    """Rules of sizing: how full replicas may run, what a user does in a day, and how the peak comes from the mean.
+    """Rules of sizing: how full replicas may run, what a user does in a day, and how the peak follows from the mean.
 
-    `peak_to_mean` is of the active hours; a `profile` by hour says what both do. `poisson_percentile` is of the requests
-    that arrive in one second of the peak. `price_uncertainty` is how far prices may turn out higher or lower.
+    `peak_to_mean` refers to the active hours. A `profile` by hour replaces both. `poisson_percentile` is the percentile of the
+    requests that arrive in one second of the peak. `price_uncertainty` is the share by which prices may be higher or lower.
     """
 
     max_utilisation: Annotated[Fraction, AsShare] | None = None
@@ -302,12 +301,12 @@ class Planning(Spec):
         return self
 
 
-RESULTS = 1  # of a request that pools: one, which takes the place of the first token
-UNCERTAIN_SECTIONS = ("demand", "planning")  # whose numbers may be ranges
+RESULTS = 1  # a pooling request has one result, which counts as its first token
+UNCERTAIN_SECTIONS = ("demand", "planning")  # numbers in these sections may be ranges
 
 
 def is_pooled(task: Any) -> bool:
-    """Whether a task, as written, is one that pools."""
+    """Whether a task, as a user wrote it, is a pooling task."""
     word = task.strip().lower() if isinstance(task, str) else task
     return word in get_args(Task) and word != GENERATE
 
@@ -342,20 +341,20 @@ class Workload(Spec):
     @model_validator(mode="before")
     @classmethod
     def _middles(cls, data: Any) -> Any:
-        """Put the middle of each range in its place; the ranges themselves go to `uncertain`.
+        """Replace each range by its middle, and move the ranges to `uncertain`.
 
-        What pools has one result a request, where nothing else is said.
+        A pooling task has one result per request unless `osl` is stated.
         """
         return values.taken_out(_with_result(data), UNCERTAIN_SECTIONS) if isinstance(data, dict) else data
 
     @property
     def pooled(self) -> bool:
-        """Whether a request gives a vector or a score in place of tokens."""
+        """Whether a request returns a vector or a score instead of tokens."""
         return self.task != GENERATE
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence: prompt and output, or the prompt alone where there is no output."""
+        """Tokens of the longest sequence: prompt and output, or only the prompt of a pooling task."""
         return self.tokens.longest - (RESULTS if self.pooled else 0)
 
     @model_validator(mode="after")
@@ -365,7 +364,7 @@ class Workload(Spec):
 
 
 class Defaults(OneFile, Sourced):
-    """The file workloads/_defaults.yaml: planning rules that hold where a workload is silent, with their reasons."""
+    """The file workloads/_defaults.yaml: planning rules for fields that a workload leaves out, with reasons."""
 
     FILE = "workloads/_defaults.yaml"
 
@@ -385,9 +384,9 @@ class Defaults(OneFile, Sourced):
 class PrecisionFormat(Spec):
     """How a weight or cache format is stored and computed.
 
-    `bits` is the mean storage of one value with its scales; `compute` names the dense peaks that can multiply it,
-    best first; where the hardware has none of them, or is not of one of `vendors` (empty: any), the format is
-    weight-only and multiplies at 16 bit.
+    `bits` is the mean storage of one value with its scales. `compute` names the dense peaks that can multiply it, best first. If
+    the hardware has none of them, or its vendor is not in `vendors` (empty: any), the format is weight-only and multiplies at 16
+    bit.
     """
 
     bits: Positive
@@ -407,11 +406,11 @@ class Formats(OneFile):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How much is to be served, and how fast: at most one kind of demand; rates are those of the peak.
+    """How much must be served, and how fast: at most one kind of demand, with peak rates.
 
-    `concurrency` are requests in flight in a closed loop. A `population` asks at random times: so many are in flight on
-    average or, with a think time, wait for an answer or think about it; the rate follows from the answer's own E2E.
-    Without a `confidence` sizes are as predicted.
+    `concurrency` is the number of requests in flight in a closed loop. A `population` sends requests at random times: it is the
+    mean number of requests in flight or, with a think time, of users who wait or think. The rate then follows from the predicted
+    E2E. Without a `confidence`, sizes are as predicted.
     """
 
     requests_per_s: float | None
@@ -425,30 +424,30 @@ class Target:
 
     @property
     def amount(self) -> float | None:
-        """What is demanded, in its `unit`; None where nothing is."""
+        """The amount of demand, in `unit`; None without demand."""
         stated = (self.requests_per_s, self.concurrency, self.population)
         return next((float(value) for value in stated if value is not None), None)
 
     @property
     def unit(self) -> str:
-        """The unit of the demand, requests/s where there is none."""
+        """The unit of the demand; requests/s without demand."""
         if self.population is not None and self.think_time_s > 0:
             return "users"
         return "requests/s" if self.concurrency is None and self.population is None else "requests in flight"
 
     def population_of(self, requests_per_s: float, e2e_s: float) -> float:
-        """Little's law: how many are in flight or think at a rate with this E2E."""
+        """The number of users in flight or thinking at this rate and E2E, by Little's law."""
         return requests_per_s * (e2e_s + self.think_time_s)
 
     @property
     def decisive(self) -> tuple[str, ...]:
-        """The times that decide whether a size keeps limits and demand; offline work has no limits."""
+        """The metrics that decide whether a size keeps limits and demand. Offline work has no limits."""
         stated = () if self.offline else tuple(name for name in LATENCIES if getattr(self.limits, name) is not None)
         return stated if self.concurrency is not None else (*stated, "throughput")
 
 
 class TextLengths(OneFile, Sourced):
-    """The file workloads/_text.yaml: tokens of an English word, words of a page."""
+    """The file workloads/_text.yaml: tokens per English word, words per page."""
 
     FILE = "workloads/_text.yaml"
 
