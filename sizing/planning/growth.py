@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -22,7 +23,10 @@ class Month(NamedTuple):
 
 
 class Growing(NamedTuple):
-    """The size at a date, the months until then in which nodes are added, and the month of the next node."""
+    """The size at a date, the months until then in which nodes are added, and the month of the next node.
+
+    Where there are a date and prices: the cost of the month that ends then, and of all months from the start.
+    """
 
     per_month: float
     start: str
@@ -30,6 +34,8 @@ class Growing(NamedTuple):
     at_date: Month | None
     next_node: Month | None
     additions: tuple[Month, ...]
+    usd_of_last_month: float | None = None
+    usd_in_all: float | None = None
 
 
 def months_between(start: date, end: date) -> float:
@@ -39,6 +45,14 @@ def months_between(start: date, end: date) -> float:
         whole -= 1
     since, next_one = _same_day(start, whole), _same_day(start, whole + 1)
     return whole + (end - since) / (next_one - since)
+
+
+def paid_months(per_month: float, start: date, until: date) -> Iterator[tuple[float, float]]:
+    """Yield each month from `start`, as the multiple of today's demand at its end and the share of it before `until`."""
+    months = months_between(start, until)
+    for month in range(math.ceil(months)):
+        end = min(month + 1.0, months)
+        yield (1 + per_month) ** end, end - month
 
 
 def month_after(start: date, months: int) -> str:

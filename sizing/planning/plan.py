@@ -10,9 +10,9 @@ from sizing.answers.estimate import answer, suggestions
 from sizing.catalog import shelf
 from sizing.planning import uncertainty
 from sizing.planning.cloud import Cloud, cloud_of
-from sizing.planning.fleet import grown, pools_of
-from sizing.planning.growth import Growing, growing
-from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, replicas_of, surely
+from sizing.planning.fleet import grown
+from sizing.planning.growth import Growing, growing, paid_months
+from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, surely, with_tenants
 from sizing.planning.rules import ProvisionRules
 from sizing.planning.size import UnreachableError, order_with
 from sizing.planning.uncertainty import Ranges
@@ -65,11 +65,13 @@ class Plan(NamedTuple):
     @property
     def usd_per_month(self) -> float | None:
         """The monthly cost: on demand around the clock, or with a provider's instances that follow the load."""
-        if self.fleet is None:
-            return None
-        if self.cloud is not None and self.rules.provider is not None and self.fleet.hours > 1:
-            return self.cloud.usd_per_month
-        return self.fleet.usd_per_month
+        return None if self.fleet is None else _usd_per_month(self.fleet, self.cloud)
+
+
+def _usd_per_month(fleet: Provision, cloud: Cloud | None) -> float | None:
+    if cloud is not None and fleet.rules.provider is not None and fleet.hours > 1:
+        return cloud.usd_per_month
+    return fleet.usd_per_month
 
 
 def plan(
@@ -111,7 +113,7 @@ def plan(
         return found._replace(
             draws=None if seed is None else uncertainty.simulate(uncertainty.of_fleet(fleet), rules, seed=seed),
             moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
-            growth=_growth(fleet),
+            growth=_growth(fleet, found.scaling),
             fleet=fleet,
             sure=surely(fleet),
             cloud=cloud_of(fleet, found.scaling),
@@ -133,16 +135,30 @@ def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simul
     return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
 
 
-def _growth(fleet: Provision) -> Growing | None:
-    """The growth of the fleet, at the same rate for every workload; None without stated growth."""
+def _growth(fleet: Provision, scaling: Scaling) -> Growing | None:
+    """The growth of the fleet, at the same rate for every workload, with its cost; None without stated growth.
+
+    A month is paid for at the size that its end takes.
+    """
     rules = fleet.rules
     if rules.growth_per_month is None:
         return None
 
-    def size(times: float) -> tuple[int, int, int]:
-        pools = fleet.pools
-        if times != 1:
-            pools = pools_of([grown(tenant, times, rules) for tenant in fleet.tenants], rules)
-        return replicas_of(pools), sum(pool.gpus for pool in pools), sum(pool.nodes for pool in pools)
+    def at(times: float) -> Provision:
+        return fleet if times == 1 else with_tenants(fleet, tuple(grown(each, times, rules) for each in fleet.tenants))
 
-    return growing(rules.growth_per_month, rules.start, rules.until, size)
+    def size(times: float) -> tuple[int, int, int]:
+        then = at(times)
+        return then.replicas, then.gpus, then.nodes
+
+    found = growing(rules.growth_per_month, rules.start, rules.until, size)
+    if rules.until is None:
+        return found
+    months = [
+        (_usd_per_month(then := at(times), cloud_of(then, scaling)), share)
+        for times, share in paid_months(rules.growth_per_month, rules.start, rules.until)
+    ]
+    known = [(usd, share) for usd, share in months if usd is not None]
+    if not known or len(known) < len(months):
+        return found
+    return found._replace(usd_of_last_month=known[-1][0], usd_in_all=sum(usd * share for usd, share in known))

@@ -121,13 +121,18 @@ def provision(answers: Sequence[PlanAnswer], rules: ProvisionRules) -> Provision
     Raises UnreachableError where no reserve reaches the availability, InputError where spare replicas leave none to serve.
     """
     tenants = tuple(_tenant(answer, rules) for answer in answers)
-    sized = Provision(tuple(answers), rules, tenants, pools_of(tenants, rules), {})
-    if rules.provider is None:
+    return with_tenants(Provision(tuple(answers), rules, tenants, (), {}), tenants)
+
+
+def with_tenants(fleet: Provision, tenants: tuple[Tenant, ...]) -> Provision:
+    """A fleet with other sizes of its workloads, their pools and the instances that hold these."""
+    sized, provider = fleet._replace(tenants=tenants, pools=pools_of(tenants, fleet.rules)), fleet.rules.provider
+    if provider is None:
         return sized
     rented = {}
     for gpu_id, gpu_type in sized.gpu_types.items():
         pools = [pool for pool in sized.pools if pool.gpu_id == gpu_id]
-        rented[gpu_id] = instances(pools, gpu_type.gpu, rules.provider)
+        rented[gpu_id] = instances(pools, gpu_type.gpu, provider)
     return sized._replace(rented=rented)
 
 

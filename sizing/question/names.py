@@ -79,7 +79,10 @@ class Layers(NamedTuple):
         return replace(fault, field=": ".join([":".join(place), name] if place else [name]))
 
     def _place(self, path: FieldPath) -> tuple[str | None, int | None, str]:
-        """File, line and name of a field; options win over the file, as their values do."""
+        """File, line and name of a field; options win over the file, as their values do.
+
+        A ready workload is nobody's own file: there the option says what can be changed.
+        """
         field = ".".join(step for step in path if isinstance(step, str))
         of_demand = self.given.get("demand") if field.startswith("demand.") else None  # given as a whole
         if field in self.flags and (field in self.given or field.partition(".")[2] in (of_demand or ())):
@@ -87,7 +90,8 @@ class Layers(NamedTuple):
         inside = [option for name, option in self.flags.items() if name.startswith(f"{field}.") and name in self.given]
         if inside:
             return None, None, ", ".join(inside)
-        if self.path is not None:
+        ready = self.path is not None and self.path.parent == workloads.SHELF.path and field in self.flags
+        if self.path is not None and not ready:
             try:
                 return read_yaml(self.path).place(path)[:3]
             except InputError:

@@ -143,9 +143,7 @@ def _check_task(workload: Workload) -> None:
         if getattr(tokens, name) not in (None, RESULTS):
             faults.append(Fault(f"{workload.task} gives no tokens", field=f"tokens.{name}", allowed="none"))
     if tokens.osl != RESULTS:
-        faults.append(
-            Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, for its result, or none")
-        )
+        faults.append(Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, its result (--osl 1)"))
     if workload.optimisations.speculative is not None:
         faults.append(
             Fault(f"{workload.task} decodes nothing to draft", field="optimisations.speculative", allowed="none")

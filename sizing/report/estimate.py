@@ -415,8 +415,11 @@ def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, what binds and other layouts; without an answer what would help."""
     i, load, users = record.inputs, record.load, record.users
     demanded = load is not None and is_demanded(i)
-    other = None if users is None or users.stated or i["mode"] == "offline" else users.daily_active_users
-    yield demand_line(i, same=readings(i, record.readings, other) if record.readings and demanded else "")
+    # Nobody converses with offline work, nor with a model that does not generate, unless the demand is of people.
+    people = i["mode"] != "offline" and record.throughput is not None and record.throughput.output_tokens_per_s > 0
+    other = None if users is None or users.stated else users.daily_active_users
+    same = readings(i, record.readings, other, people=people) if record.readings and demanded else ""
+    yield demand_line(i, same=same)
     yield from _traced(record)
     yield from replica_lines(i)
     if record.memory is None or not record.feasible:

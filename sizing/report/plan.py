@@ -88,7 +88,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
         yield Table(WORKLOADS, record.workloads, "/workloads")
         facts = list(_of_fleet(record, record.fleet))
     facts += [line for each in record.availability for line in _available(each, record)]
-    facts += [] if record.growth is None else _growth(record.growth, record)
+    facts += [] if record.growth is None else _growth(record.growth)
     facts += [*_hours(record.hours), *([] if record.cloud is None else _cloud(record.cloud))]
     yield Facts(tuple(facts))
     if record.moves:
@@ -144,6 +144,10 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     if down and found is not None:  # what is surer has no reserve
         found = found._replace(surer=None)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
+    growth = record.growth
+    if growth is not None and growth.at_date is not None and (record.gpus_sure or 0) > gpus:
+        then = plural(growth.at_date.gpus, "GPU")
+        yield Line(f"The {then} by {growth.until} are the expected ones; to be sure takes more, as today", spare=2)
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 
@@ -268,16 +272,16 @@ def _nines(chance: float, node_availability: float) -> str:
     return f"{chance * 100:.{digits}f} %"
 
 
-def _growth(growth: Growing, record: PlanReport) -> Iterator[Line]:
+def _growth(growth: Growing) -> Iterator[Line]:
     def held(month: Month) -> str:
         return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
 
     then = growth.at_date
     until = "" if then is None else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
+    if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
+        last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
+        until += f", {last} in the last month, {whole} in all, each month at the size of its end"
     yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}{until}", "Growth")
-    if then is not None and record.gpus_sure is not None and record.gpus_sure > (record.gpus or 0):
-        more = f"{record.gpus_sure:,} in place of {record.gpus:,} today"
-        yield Line(f"{then.gpus:,} are the expected GPUs; to be sure takes more, as {more}", "Sure then", spare=2)
     due = growth.next_node
     yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
 

@@ -110,6 +110,11 @@ def test_growth_says_when_the_next_node_is_due(capsys: pytest.CaptureFixture[str
     assert grown["next_node"]["nodes"] > found["nodes"]
     nodes = [month["nodes"] for month in grown["additions"]]
     assert nodes == sorted(set(nodes)) and nodes[-1] == grown["at_date"]["nodes"]
+    each = found["usd_per_month"] / found["gpus"]
+    assert grown["usd_of_last_month"] == pytest.approx(each * grown["at_date"]["gpus"])
+    assert 12.1 * found["usd_per_month"] < grown["usd_in_all"] < 12.1 * grown["usd_of_last_month"]
+    text = " ".join(out_of(capsys, *CALLS, "--growth", "5%", "--from", "2026-11-28", "--until", "2027-12").split())
+    assert "in the last month" in text and "in all" in text and "Sure then" not in text
 
 
 def test_users_of_so_many_gpus(capsys: pytest.CaptureFixture[str]) -> None:
@@ -499,9 +504,11 @@ def test_what_moves_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--no-verify")
-    found = json_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2")
+    found = json_of(capsys, "plan", *asked, "--rps", "0.1", "--peak-to-mean", "2", "--active-hours", "24")
     assert 0 < found["utilisation_mean"] < 0.005
-    text = " ".join(out_of(capsys, "plan", *asked, "--mean-rps", "0.05", "--peak-to-mean", "2").split())
+    text = " ".join(
+        out_of(capsys, "plan", *asked, "--rps", "0.1", "--peak-to-mean", "2", "--active-hours", "24").split()
+    )
     assert f"{found['utilisation_mean'] * 100:.2f} % on average" in text
     assert f"the load uses {found['utilisation_peak'] * 100:.2f} % of one GPU at the peak" in text
     assert found["utilisation_peak"] == pytest.approx(2 * found["utilisation_mean"])

@@ -205,6 +205,25 @@ def test_what_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str], aske
     assert said in capsys.readouterr().err
 
 
+def test_documents_are_no_users(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody thinks between two documents; who states users asks for their reading."""
+    asked = ["estimate", "-m", "qwen3-8b", "-g", "h100-sxm", "--isl", "512", "--no-verify"]
+    for rest in (("--task", "embed", "--rps", "5"), ("--osl", "100", "--rps", "5", "--mode", "offline")):
+        assert run([*asked, *rest]) == 0
+        said = capsys.readouterr().out
+        assert (
+            "in flight" in said and "who think" not in said and "daily active" not in said and "/user/day" not in said
+        )
+    assert run([*asked, "--task", "embed", "--dau", "100k"]) == 0
+    assert "100,000 daily active users" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_ready_workload_is_told_by_the_option_that_changes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "offline-batch", "-m", "bge-m3", "-g", "l4", "--no-verify"]) == 2
+    assert "--osl: embed gives no tokens; allowed: 1, its result (--osl 1)" in capsys.readouterr().err
+    assert run(["estimate", "offline-batch", "-m", "bge-m3", "-g", "l4", "--no-verify", "--osl", "1"]) == 0
+
+
 def test_other_reports_speak_of_inputs_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     where = ("-m", "qwen3-8b", "-g", "h100-sxm", "--isl", "512", "--task", "embed")
     curve = answer(capsys, "curve", *where, "--tp", "1", "--concurrency", "1,8")

@@ -223,6 +223,17 @@ def test_growth_until_a_date_and_the_next_node() -> None:
     assert [month.month for month in found.additions] == ["2027-02"]
 
 
+def test_each_month_is_paid_at_the_size_of_its_end() -> None:
+    """Two months and 4 of 31 days: at 10 % a month 1.1, 1.21 and 1.1^2.129 times, of which the last is 0.129 of a month."""
+    found = list(growth.paid_months(0.1, date(2026, 11, 28), date(2027, 2, 1)))
+    part = 4 / 31
+    assert found == [
+        (pytest.approx(1.1), 1),
+        (pytest.approx(1.21), 1),
+        (pytest.approx(1.1 ** (2 + part)), pytest.approx(part)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("start", "end", "months"),
     [

@@ -321,8 +321,14 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:
-    """The habits of users that may be assumed: none without users, no active hours next to a profile."""
+    """The habits of users that may be assumed: none without users, no active hours next to a profile.
+
+    Whoever asks for vectors or scores, or for offline work, is no user but by the demand.
+    """
     demand, planning = workload.demand, workload.planning
+    by_demand = demand is not None and demand.kind in ("daily_active_users", "mean_requests_per_s")
+    if (workload.pooled or workload.mode == "offline") and not by_demand:
+        return ()
     if not comes_of_users(demand, planning, offline=workload.mode == "offline"):
         return ()
     each = ("requests_per_user_per_day",)

@@ -176,13 +176,14 @@ def _largest(step: Step) -> str:
 
 def _of_money(best: Answer, question: Question, figures: Figures) -> Iterator[Explanation]:
     users, cost = figures.users, figures.cost
-    yield _derived(
-        "daily active users",
-        users.daily_active_users,
-        f"{best.requests_per_s:.4g} requests/s, {users.active_hours:g} h, {users.requests_per_user_per_day:g} requests, "
-        f"peak {users.peak_to_mean:g} x mean",
-        source=question.origin.defaults.source,
-    )
+    if users.stated or not (question.service.model.pooled or question.target.offline):
+        yield _derived(
+            "daily active users",
+            users.daily_active_users,
+            f"{best.requests_per_s:.4g} requests/s, {users.active_hours:g} h, {users.requests_per_user_per_day:g} requests, "
+            f"peak {users.peak_to_mean:g} x mean",
+            source=question.origin.defaults.source,
+        )
     if cost.usd_per_hour is not None and cost.usd_per_million_output_tokens is not None:
         gpus = f"{best.gpus} GPUs at {cost.usd_per_gpu_hour:.4g} $ per GPU-hour"
         yield _derived("$/h", cost.usd_per_hour, gpus, source=cost.price_source or "")

@@ -292,16 +292,16 @@ def people_words(demand: Mapping[str, Any]) -> str | None:
     return f"{number(demand['concurrency'])} requests in flight" + (" (closed loop)" if demand["closed_loop"] else "")
 
 
-def readings(inputs: Mapping[str, Any], read: Readings, users: float | None) -> str:
-    """Write a demand in its other units: a rate, requests in flight, concurrent users, and users a day."""
+def readings(inputs: Mapping[str, Any], read: Readings, users: float | None, *, people: bool) -> str:
+    """Write a demand in its other units: a rate, requests in flight, and where there may be `people` these, at once and a day."""
     demand = inputs["demand"]
     said = {
         "requests_per_s": f"{number(read.requests_per_s)} requests/s",
         "concurrency": f"{number(read.in_flight)} in flight",
         "concurrent_users": f"{number(read.users)} users who think {number(read.think_time_s)} s",
     }
-    others = [words for name, words in said.items() if demand[name] is None]
-    if users is not None:
+    others = [words for name, words in said.items() if demand[name] is None and (people or name != "concurrent_users")]
+    if users is not None and people:
         others.append(f"{number(users)} daily active users")
     return "".join(f" = {words}" for words in others)
 

@@ -239,7 +239,7 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iter
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
     texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
-        yield Line(", ".join(texts), "Assumed", DIM)
+        yield Line(", ".join(texts), "Assumed", DIM, spare=9)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words and counted:
