@@ -1,15 +1,15 @@
-"""Reports: one file a command, from the library's answer to a `formats.view.Document` that any format writes. Nothing prints.
+"""Reports: each file turns the answer of one command into a `formats.view.Document`, which any format can write.
 
-To add a command, or convert one, its file here has, in this order (`step.py` and `memory.py` are short examples):
+Nothing here prints. The file of a command has these parts, in this order (`step.py` and `memory.py` are short examples):
 
-1. record types: named tuples of plain values, fields as JSON has them, the last of the main one `schema`;
-2. `record(answer, ...) -> Record`: fills it; raises InputError where the library says that something is refused;
-3. `rows(record) -> Rows`: the list that makes CSV rows, by `rows_of(records, columns, labels)`: field names or quantities;
-4. columns as `Quantity`, those that several commands show from `parts.quantities`, with `_replace` for another heading;
-5. `sections(record)`: yields Facts, Prose, Table, Figure or Text; reads the record alone, never what it was made from;
-6. `document`: of a record, its `sections` and its `rows`; `cli` passes it to `cli.output.write`.
+1. Record types: named tuples of plain values. The fields are named as in JSON. The main record ends with the field `schema`.
+2. `record(answer, ...) -> Record` fills the record. It raises InputError where the library refuses something.
+3. `rows(record) -> Rows` makes the CSV rows with `rows_of(records, columns, labels)`. Columns are field names or quantities.
+4. Columns, each a `Quantity`. Shared ones come from `parts.quantities`; `_replace` gives them another heading.
+5. `sections(record)` yields Facts, Prose, Table, Figure or Text. It reads the record and nothing else.
+6. `document` combines a record, its `sections` and its `rows`. `cli` passes it to `cli.output.write`.
 
-Records, builders and words that several commands need stand in `parts` (question, layouts, pools, assumptions, bands, limiting,
-memory ...). A command imports `parts` and `formats`, never another command; only the page does. Import what only separate
-pools, a picture or a simulation need where it is used.
+Code that several commands need is in `parts` (question, layouts, pools, assumptions, bands, limiting, memory ...). A command
+imports `parts` and `formats`, never another command; only the page does. If only separate pools, a picture or a simulation
+need a module, import it where it is used.
 """

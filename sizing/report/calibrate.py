@@ -1,4 +1,4 @@
-"""`llmsize calibrate`: the factors that own runs give a GPU's profile, their errors, and what was left aside."""
+"""`llmsize calibrate`: the factors for a GPU's profile from the user's own runs, their errors, and the rows left out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ MEANINGS: dict[Factor, tuple[str, str]] = {
 
 
 class FittedFactor(NamedTuple):
-    """A factor with the range of 8 in 10; `told` where the runs tell it from the others, else it is drawn to the base profile.
+    """A factor with its 80 % range.
 
-    `far` says that it is further from the base profile than machines of one GPU are.
+    It is `told` if the runs separate it from the other factors; otherwise it is drawn towards the base profile. It is `far` if
+    it differs more from the base profile than machines with the same GPU differ from each other.
     """
 
     factor: Factor
@@ -39,7 +40,7 @@ class FittedFactor(NamedTuple):
 
 
 class BandEnds(NamedTuple):
-    """The error band of a number by the profile, in times the prediction."""
+    """The error band of a number predicted with the profile, as multiples of the prediction."""
 
     low: float
     high: float
@@ -47,7 +48,7 @@ class BandEnds(NamedTuple):
 
 
 class CalibrationReport(NamedTuple):
-    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %; `left_out` is of each run by the others."""
+    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %. For `left_out`, the other runs predict each run."""
 
     inputs: dict[str, Any]
     gpu: str
@@ -66,7 +67,7 @@ class CalibrationReport(NamedTuple):
 def record(
     found: CalibratedProfile, gpu: str, inputs: dict[str, Any], written: str | None, unread: Iterable[LeftOut]
 ) -> CalibrationReport:
-    """The record of own runs of a GPU, by its name; `written` is the file of the profile, `unread` rows with their reasons."""
+    """The record of a calibration of `gpu`. `written` is the file of the profile; `unread` has skipped rows and reasons."""
     own = found.own
     known: dict[Factor, FactorRange] = {one.factor: one for one in own.ranges}
     return filled(
@@ -130,7 +131,7 @@ ERRORS = (
 
 
 def sections(record: CalibrationReport) -> Iterator[Section]:
-    """Yield the factors, the errors before and after, the bands, and what was left aside."""
+    """Yield the factors, the errors before and after, the bands, and the rows left out."""
     head = f"{record.gpu} under {record.engine} {record.engine_version}: {plural(record.points, 'own run')}"
     yield Prose((Line(record.settings),), head)
     what = in_words("what", "factor", lambda one: MEANINGS[one.factor][0])
@@ -151,7 +152,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
 
 
 def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
-    """Yield which factors the runs hardly tell, and which are far from the base profile."""
+    """Yield the factors that the runs hardly determine, and the factors far from the base profile."""
     if far := [MEANINGS[one.factor][0] for one in factors if one.far]:
         why = "further from the base profile than machines of one GPU are; look whether GPU, engine, layout, precision and lengths are those of the runs"
         yield Line(f"{', '.join(far)}: {why}", "Mind")
@@ -161,7 +162,7 @@ def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
 
 
 def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:
-    """Yield the metrics that runs left out show to be no better."""
+    """Yield the metrics that the left-out runs show to be no better than before."""
     worse = [COLUMN_TITLES[name] for name, found in errors.items() if found.left_out > found.corrected]
     if worse:
         yield Line(

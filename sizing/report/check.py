@@ -19,7 +19,7 @@ SCHEMA = "llmsize.check/1"
 
 
 class FindingRecord(NamedTuple):
-    """One thing that a deployment must keep."""
+    """One rule that a deployment must keep, with its verdict."""
 
     deployment: str
     rule: str
@@ -30,9 +30,10 @@ class FindingRecord(NamedTuple):
 
 
 class CheckedRecord(NamedTuple):
-    """A deployment with its figures at the demand; null where it was not held against it, or has none.
+    """A deployment with its figures at the demand. A figure is null where it is unknown or no demand was checked.
 
-    Latencies are of the statistics that limits bound, the mean without one. `needed_gpus` are those that the same layout takes.
+    A latency is in the statistic of its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in
+    the same layout.
     """
 
     name: str
@@ -61,7 +62,7 @@ class CheckedRecord(NamedTuple):
 
 
 class FigureChange(NamedTuple):
-    """A figure of a deployment, and what it was in an earlier check; null where it was, or is, none."""
+    """A figure of a deployment now and in an earlier check; null where the check has no such figure."""
 
     deployment: str
     figure: str
@@ -71,7 +72,7 @@ class FigureChange(NamedTuple):
 
 
 class CheckReport(NamedTuple):
-    """The record of `llmsize check`; `changes` are null without an earlier one."""
+    """The record of `llmsize check`; `changes` is null without an earlier check."""
 
     passed: bool
     deployments: tuple[CheckedRecord, ...]
@@ -80,7 +81,7 @@ class CheckReport(NamedTuple):
 
 
 def record(checked: Sequence[Checked], baseline: Mapping[str, Any] | None = None) -> CheckReport:
-    """The record of checked deployments; with what changed since the record `baseline`."""
+    """The record of checked deployments, with the changes since the earlier record `baseline`."""
     found = tuple(map(_deployment, checked))
     changes = None if baseline is None else tuple(_changes(found, baseline))
     return CheckReport(all(each.passed for each in found), found, changes)
@@ -135,7 +136,7 @@ COMPARED = {
 
 
 def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Iterator[FigureChange]:
-    """Yield the figures of each deployment beside those of an earlier record, by name; those that are alike too."""
+    """Yield each figure of each deployment with its value in an earlier record, equal values included."""
     earlier = {each["name"]: each for each in baseline["deployments"]}
     for each in found:
         before = earlier.pop(each.name, {})
@@ -149,11 +150,11 @@ def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Ite
                 yield FigureChange(name, COMPARED[key], before[key], None, None)
 
 
-NOISE = 1e-9  # of a figure: JSON holds twelve digits of it
+NOISE = 1e-9  # relative: JSON holds twelve digits of a figure
 
 
 def _change(old: float | None, new: float | None) -> float | None:
-    """The growth of a figure; 0 where it differs by what its writing rounded off."""
+    """The relative change of a figure; 0 where the difference is only rounding."""
     change = new / old - 1 if old and new is not None else None
     return change if change is None or abs(change) > NOISE else 0.0
 
@@ -168,7 +169,7 @@ def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
 
 
 def rows(record: CheckReport) -> Rows:
-    """A row for each finding; what changed where an earlier check is given."""
+    """A row for each finding, or for each change where an earlier check is given."""
     if record.changes is not None:
         return rows_of(record.changes, FigureChange._fields)
     return rows_of((found for each in record.deployments for found in each.findings), FindingRecord._fields)

@@ -65,7 +65,7 @@ BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
 
 
 class Limited(NamedTuple):
-    """A latency in the statistic that its limit bounds, and the limit."""
+    """A latency with a limit: the limited statistic, its value and the limit."""
 
     statistic: str
     ms: float | None
@@ -73,16 +73,18 @@ class Limited(NamedTuple):
 
 
 class CompareCandidate(NamedTuple):
-    """One GPU type and weight precision at its best, or a pair of pools; figures are null where it can't serve the demand.
+    """The best layout of one GPU type and weight precision, or the best pair of pools.
 
-    Then `reason` says why.
+    If the candidate can't serve the demand, its figures are null and `reason` says why.
 
-    Latencies are means; `limited` holds each that has a limit in the limit's statistic. `bands` are by the name of a number,
-    of `limited` ones as `limited.ttft_ms`. `assumed` counts the assumptions that the figures rest on; `borrowed_kernels`
-    tells that kernel efficiencies of another GPU stand in for this one's. `gpus_per_replaced_gpu` is null where none are replaced.
-    Where prefill and decode are `disaggregated`, `pools` has the layouts, and what a replica alone has is null: its layout, an id
-    or a price of two GPU types, bands; `limit` is then what ends the load of the pool nearer to its most, `pools` without any.
-    With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it, as `evidence` says.
+    Latencies are means. `limited` has the limited statistic of each latency with a limit. The keys of `bands` are names of
+    numbers; a limited latency is `limited.ttft_ms`. `assumed` counts the assumptions. `borrowed_kernels` is True where kernel
+    efficiencies come from another GPU. `gpus_per_replaced_gpu` is null where no GPUs are replaced.
+
+    If prefill and decode are `disaggregated`, `pools` has both layouts. The fields of a single replica (layout, bands, and the
+    id and price source of two GPU types) are then null. `limit` is the limit of the pool nearer to its maximum load, or `pools`
+    where no pair serves the demand. With `gpus_sure` GPUs, most similar published runs would keep the limits; it is null where
+    too few runs are similar, as `evidence` says.
     """
 
     gpu: str
@@ -129,9 +131,9 @@ class CompareCandidate(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """GPUs to replace, and the most that they serve within the limits: the demand of the comparison.
+    """The GPUs to replace, and the most that they serve within the limits, which is the demand of the comparison.
 
-    `gpus_used` are those of whole replicas; `verified` says whether a simulation confirmed what they serve.
+    `gpus_used` counts the GPUs in whole replicas. `verified` says whether a simulation confirmed the rate.
     """
 
     gpu: str
@@ -151,9 +153,9 @@ class Replaced(NamedTuple):
 
 
 class Compare(NamedTuple):
-    """The record of `llmsize compare`: candidates in the order of `sort`, those that can't serve the demand last.
+    """The record of `llmsize compare`: candidates in the order of `sort`, infeasible candidates last.
 
-    `best` is the first of them, null where none serves it. `assumptions` are those that all feasible ones share.
+    `best` is the first candidate, or null if none is feasible. `assumptions` are shared by all feasible candidates.
     """
 
     feasible: bool
@@ -254,7 +256,7 @@ def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
 
 
 def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Limited | None]]:
-    """Yield each latency that has a limit in the limit's statistic; None of those without."""
+    """Yield the name of each latency with its limited statistic, or with None where it has no limit."""
     for name, limit in limits(question).items():
         if limit is None:
             yield name, None
@@ -276,7 +278,7 @@ def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
 
 
 def _limit(outcome: Outcome) -> tuple[str, str | None]:
-    """What ends the load; without an answer, why there is none."""
+    """The limit on the load and the reason of infeasibility, which is None where there is an answer."""
     best = outcome.answer
     if outcome.question.space.pools is not None:
         return pools.binding_limit(best), pools.unserved(outcome)
@@ -293,7 +295,7 @@ def _rests_on(outcome: Outcome, best: Answer) -> Iterator[Assumption]:
 
 
 def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
-    """The most that `gpus` GPUs serve within the limits; None where they serve nothing."""
+    """The most that `gpus` GPUs serve within the limits; None if they serve nothing."""
     best = outcome.answer
     if best is None:
         return None
@@ -341,7 +343,7 @@ FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN_COL
 
 
 def rows(record: Compare) -> Rows:
-    """A row for each candidate; a limited latency adds its statistic's column."""
+    """A row for each candidate. A limit on a percentile adds a column for that percentile."""
     labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
     at_limit = [_at_limit(name, limit.statistic) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
@@ -425,7 +427,7 @@ def sections(record: Compare) -> Iterator[Section]:
 
 
 def _helped(record: Compare) -> Iterator[str]:
-    """Yield the command that says what would help, where no candidate serves the demand."""
+    """Yield the command that names helpful changes, if no candidate serves the demand."""
     nearest = next((c.gpu_id for c in record.candidates if c.gpu_id is not None), None)
     if record.best is None and nearest is not None:
         yield f"llmsize estimate -g {nearest}: what would help; --verbose: the rest"
@@ -471,7 +473,7 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
 
 
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:
-    """Yield the price of each GPU type, where several have one; a price that all share is among the assumptions."""
+    """Yield the price of each GPU type if several types have a price; a single price is among the assumptions."""
     each = {
         c.gpu: f"{money(c.usd_per_hour / c.gpus)} {c.gpu}{of_providers(c.price_source or '')}"
         for c in served
@@ -482,7 +484,7 @@ def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:
 
 
 def _failure(c: CompareCandidate) -> str:
-    reason = str(c.reason)  # of a layout, it names the GPU itself
+    reason = str(c.reason)  # the reason of a layout already names the GPU
     return reason if reason.startswith(c.gpu) else f"{called(c)}: {reason}"
 
 

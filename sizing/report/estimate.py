@@ -42,7 +42,7 @@ from sizing.report.parts.question import (
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
 from sizing.specs.bands import ErrorBand, of_runs
 
-if TYPE_CHECKING:  # what sizes pools, or replays a trace, is loaded where they are asked for
+if TYPE_CHECKING:  # loaded only for separate pools or a trace
     from sizing.answers.replay import BusiestMinute
     from sizing.report.parts.disaggregated import Disaggregated
 
@@ -56,13 +56,14 @@ INFEASIBLE_BY = {  # the limit that the nearest layout misses
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
-TIMES_FROM = 2.0  # of a limit, from which on a miss is said as so many times the limit
+TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple of the limit
 
 
 class Conservative(NamedTuple):
-    """The cost of sizing for a confidence, against the answer as predicted; null where infeasible.
+    """The cost of sizing for a confidence, compared with the answer as predicted. Fields are null where infeasible.
 
-    The demand was multiplied by `margin`. `factors`, of limits and rates one by one, are null: the margin is joint over all.
+    The demand was multiplied by `margin`, which covers all limits and rates together. `factors` (one for each limit or rate)
+    are therefore null.
     """
 
     gpus_without: int | None
@@ -74,10 +75,10 @@ class Conservative(NamedTuple):
 
 
 class Simulation(NamedTuple):
-    """The check of an answer by simulation, one replica under its share of the demand.
+    """The check of an answer by a simulation of one replica under its share of the demand.
 
-    `batch_mean` counts requests in the running batch, `queue_mean` those that wait for it; in the front end are the rest of
-    a replica's concurrency.
+    `batch_mean` counts the requests in the running batch, and `queue_mean` the requests that wait for it. The other requests
+    in a replica's concurrency are in the front end.
     """
 
     passed: bool
@@ -92,7 +93,7 @@ class Simulation(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A trace that was sized for: its busiest minute, at `start_s` of the trace, and what came in it on average."""
+    """The trace of a sizing: its busiest minute, which begins at `start_s` of the trace, and its mean rate."""
 
     file: str
     requests: int
@@ -103,12 +104,11 @@ class Replayed(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The record of `llmsize estimate`; `simulate_command` simulates its answer, `bands` are by the path of a number.
+    """The record of `llmsize estimate`. `simulate_command` simulates its answer; the keys of `bands` are paths of numbers.
 
-    `disaggregated` is what serves the same from separate pools, null where they were not asked for; all else serves as one.
-    `serves` names the field with the answer to what was asked: `disaggregated` where pools were asked for, else
-    `deployment`; --quiet counts its GPUs, the exit code judges it, deploy and check start from it. It is null where
-    that answer is none.
+    `disaggregated` serves the same demand from separate pools; it is null where no pools were asked for. All other fields
+    describe serving from one pool. `serves` names the field with the answer: `disaggregated` where pools were asked for, else
+    `deployment`, or null without an answer. --quiet, the exit code, deploy and check use the answer that `serves` names.
     """
 
     feasible: bool
@@ -141,9 +141,9 @@ class Estimate(NamedTuple):
 
 
 def record(outcome: Outcome, *, explained: bool = False, minute: BusiestMinute | None = None) -> Estimate:
-    """The record of an outcome: the answer with all its figures, or what makes it infeasible; and the separate pools.
+    """The record of an outcome: the answer with all its figures or the reason why it is infeasible, and the separate pools.
 
-    `minute` is that of the trace that was sized for.
+    `minute` is the busiest minute of the trace, if the demand comes from a trace.
     """
     found = _serving_as_one(outcome, explained)
     if minute is not None:
@@ -185,7 +185,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
 
 
 def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
-    """The record with the separate pools for the same demand; `best` is the answer that serves as one."""
+    """The record with the separate pools for the same demand; `best` is the answer from one pool."""
     from sizing.report.parts.disaggregated import disaggregated
 
     asked = outcome.question.space.pools
@@ -197,7 +197,7 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
 
 
 def _unserved(outcome: Outcome) -> Estimate:
-    """The record without an answer: what makes it infeasible, and the memory where that is too small."""
+    """The record without an answer: the reason why it is infeasible, and the memory figures if memory is too small."""
     question, best, without = outcome.question, outcome.answer, outcome.predicted
     miss = nearest_miss(outcome) if outcome.best is None else None
     sized = None if miss is None else miss.sized
@@ -228,7 +228,7 @@ def _unserved(outcome: Outcome) -> Estimate:
 
 
 def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
-    """The figures of the check by simulation, from which the latencies then come."""
+    """The figures of the simulation that checked the answer; the latencies then come from it too."""
     run = best.run
     if run is None:
         return None
@@ -259,9 +259,7 @@ COLUMNS = (
 
 
 def rows(record: Estimate) -> Rows:
-    """A row for each layout: the answer, its separate pools, the alternatives, and the rejected layouts with their
-    reasons.
-    """
+    """A row for each layout: the answer, its separate pools, the alternatives, and rejected layouts with reasons."""
     labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
 
     def row(layout: NamedTuple, **own: Any) -> tuple[Any, ...]:
@@ -294,7 +292,7 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
 
 
 def sections(record: Estimate) -> Iterator[Section]:
-    """Yield the first screen of the answer, of separate pools where they were asked for, or of what is in the way."""
+    """Yield the first screen: the answer, the separate pools where asked for, or the reason why it is infeasible."""
     if record.disaggregated is not None:
         from sizing.report.parts import disaggregated
 
@@ -332,7 +330,7 @@ def _shortfall(limiting: Limiting) -> str:
 
 
 def _verdict(record: Estimate) -> Iterator[Line]:
-    """Yield whether the limits are kept, the share of the GPUs that is used, and what sizing with caution costs."""
+    """Yield whether the limits are kept, the share of the GPUs in use, and the cost of sizing for a confidence."""
     d, load = record.deployment, record.load
     assert d and load
     parts = [screen.kept(is_limited(record.inputs), record.simulation is not None)]
@@ -350,7 +348,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
 
 
 def _evident(record: Estimate) -> Iterator[Line]:
-    """Yield what published runs say of the GPUs: how many are sure, and how many would do as predicted."""
+    """Yield what published runs say about the GPUs: the sure number, and the number by the prediction."""
     d, found, confidence, c = record.deployment, record.evidence, record.confidence, record.conservative
     if d is None or found is None or confidence is None:
         return
@@ -371,7 +369,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
 
 
 def _without(c: Conservative, gpu: str) -> str:
-    """Write what would do without the confidence, with its type where it is another."""
+    """Write the GPUs that suffice without the confidence, and their type if it differs."""
     if c.gpus_without is None:
         return ""
     return f"{c.gpus_without:,}" + (f" x {c.gpu_without}" if c.gpu_without not in (None, gpu) else "")
@@ -384,12 +382,12 @@ def nearest(record: Estimate) -> Facts:
 
 
 def is_demanded(inputs: Mapping[str, Any]) -> bool:
-    """Whether a rate or requests in flight are asked for; else the GPUs are given."""
+    """Whether a rate or a number of requests in flight is asked for; otherwise the GPUs are given."""
     return any(inputs["demand"][name] is not None for name in ("requests_per_s", "concurrency", "concurrent_users"))
 
 
 def _judged(record: Estimate) -> Iterator[Judged]:
-    """Yield the latencies and the rate, held against what is asked for."""
+    """Yield the latencies and the rate, each with its limit."""
     load, latency, found, demand = record.load, record.latency, record.bands, record.inputs["demand"]
     assert load and latency
     yield from screen.latencies(
@@ -412,7 +410,7 @@ def _judged(record: Estimate) -> Iterator[Judged]:
 
 
 def _around(record: Estimate) -> Iterator[Line]:
-    """Yield the demand, the replica, what binds and other layouts; without an answer what would help."""
+    """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
     demanded = load is not None and is_demanded(i)
     # Nobody converses with offline work, nor with a model that does not generate, unless the demand is of people.
@@ -438,7 +436,7 @@ def _around(record: Estimate) -> Iterator[Line]:
 
 
 def _traced(record: Estimate) -> Iterator[Line]:
-    """Yield the minute of a trace that the demand is of, and whether it was replayed."""
+    """Yield the minute of the trace that sets the demand, and whether it was replayed."""
     t = record.trace
     if t is not None:
         minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
@@ -447,7 +445,7 @@ def _traced(record: Estimate) -> Iterator[Line]:
 
 
 def _binds(record: Estimate) -> str:
-    """Write what limits a replica, from which load on, and what loosening it saves; of a capacity, how to raise it."""
+    """Write the limit of a replica, the load where it binds, and what a looser limit saves or how to raise a capacity."""
     limit, d, load = record.limiting, record.deployment, record.load
     assert d and load
     if limit.limit_ms is None:

@@ -16,7 +16,7 @@ Cell = str | float | None
 
 
 class LoggedMemory(NamedTuple):
-    """What a start-up log says, by fact, and the same as predicted for the settings that it prints; null where there is none."""
+    """The facts of a start-up log, and their predictions for the settings in the log; null where there is none."""
 
     file: str
     engine: str
@@ -26,7 +26,7 @@ class LoggedMemory(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """The record of `llmsize import`: rows by the columns of measured rows, null where nothing is known; what logs say."""
+    """The record of `llmsize import`: measured rows by column (null where unknown), and the memory in logs."""
 
     files: tuple[str, ...]
     rows: tuple[Mapping[str, Cell], ...]
@@ -34,7 +34,7 @@ class Imported(NamedTuple):
     schema: str = "llmsize.import/1"
 
 
-# Facts of a log that a prediction has too, with their titles.
+# Facts of a log that are also predicted, with their titles.
 MEMORY = {
     "weights_gib": "weights, GiB",
     "activation_gib": "activation, GiB",
@@ -61,7 +61,7 @@ def _logged(found: Logged) -> LoggedMemory:
 
 
 def rows(record: Imported) -> Rows:
-    """The rows as a file of measured rows has them."""
+    """The rows in the columns of a file of measured rows."""
     return Rows(HEAD, [tuple(row[name] for name in HEAD) for row in record.rows])
 
 
@@ -92,7 +92,7 @@ def _by_load(row: Mapping[str, Cell]) -> tuple[str, str, str, float]:
 
 
 def sections(record: Imported) -> Iterator[Section]:
-    """Yield a table of the rows, and what the files say beside their figures."""
+    """Yield a table of the rows, and the notes of the files."""
     same = [
         str(values.pop())
         for name in ("source", "model", "gpu")
@@ -119,7 +119,7 @@ FACTS = (
 
 
 def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
-    """Yield the memory of each log, beside its prediction, and the settings that it prints."""
+    """Yield the memory in each log next to its prediction, and the settings in the log."""
     for one in found:
         said = {name: value for name in MEMORY if isinstance(value := one.facts.get(name), int | float)}
         rows = [
@@ -134,7 +134,7 @@ def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
 
 
 def _in_short(notes: Sequence[str]) -> str:
-    """The note where all rows have the same, else the first as an example."""
+    """The note if all rows have the same note, else the first note as an example."""
     return notes[0] if len(set(notes)) == 1 else f"{notes[0]} (the first row; others differ)"
 
 

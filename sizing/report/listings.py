@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, labelled, plain
 from sizing.formats.words import percent, stated
 
-UNLISTED = ("aliases",)  # wide, and in the entry itself and in JSON
-SPARE = ("product", "sure")  # which give way first where a terminal is narrow
+UNLISTED = ("aliases",)  # too wide for the list; the entry and JSON have it
+SPARE = ("product", "sure")  # columns that a narrow terminal drops first
 HEADINGS = {
     "usd_per_gpu_hour": "$/GPU-h",
     "usd_per_million_input": "$/M in",
@@ -25,9 +25,9 @@ HEADINGS = {
     "isl": "ISL",
     "osl": "OSL",
 }
-EXACT_DIGITS = 15  # as many as a float holds of any decimal number
-LEADING = ("operation", "precision", "provider", "value")  # what a row is about
-# Measured rows are many and alike: they follow all else, each as short as it can be.
+EXACT_DIGITS = 15  # a float holds this many digits of any decimal number
+LEADING = ("operation", "precision", "provider", "value")  # keys that come first in a row
+# Measured rows are many and similar: they come last, in a short form.
 MEASURED = "efficiency"
 NOT_CONSTANTS = ("operation", "precision", "engine", "version", "points", "median_error", "p90_error", "source", "date")
 
@@ -124,7 +124,7 @@ def _lines(record: TopicReport) -> Rows:
 
 
 def _stated(record: Entry) -> Iterator[Section]:
-    """Yield the fields of an entry indented, measured rows, sources by number."""
+    """Yield the fields of an entry as an indented outline, its measured rows, and its numbered sources."""
     sources: dict[str, int] = {}
     fields = {key: value for key, value in record.entry.items() if key != MEASURED}
     yield Prose(title=f"{record.name} ({record.file})")
@@ -142,7 +142,7 @@ def _cell(value: Any) -> str:
 
 
 def _measured_rows(rows: Sequence[dict[str, Any]], sources: dict[str, int]) -> Iterator[str]:
-    """Write measured rows, one a line; a source that all share stands once, above them."""
+    """Write measured rows, one a line. A source that all rows share is written once, above them."""
     stated = [f"{row['source']} ({row['date']})" for row in rows]
     shared = len(set(stated)) == 1
     if rows:

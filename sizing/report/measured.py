@@ -1,4 +1,4 @@
-"""Answers by measurements alone: `--from` of `llmsize estimate`, `compare`, `plan`, `cost` and `report`."""
+"""Answers from measurements alone: `--from` of `llmsize estimate`, `compare`, `plan`, `cost` and `report`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ MOST_OTHERS = 5
 
 
 class MeasuredDeployment(NamedTuple):
-    """The answer: GPUs, replicas, and the measured layout. `other_gpus` is the count with arrivals of the other kind."""
+    """The answer: GPUs, replicas and the measured layout.
+
+    `other_gpus` is the count for the other kind of arrivals (closed loop or random).
+    """
 
     gpu: str
     gpus: int
@@ -54,7 +57,7 @@ class MeasuredDeployment(NamedTuple):
 
 
 class MeasuredLoad(NamedTuple):
-    """The load: of all replicas and of each, and the most that one serves, in requests/s or in requests in flight."""
+    """The load of all replicas and of each replica, and the most that one replica serves, in `most_unit`."""
 
     requests_per_s: float
     requests_per_s_per_replica: float
@@ -65,7 +68,7 @@ class MeasuredLoad(NamedTuple):
 
 
 class MeasuredReserve(NamedTuple):
-    """The GPUs of a plan: replicas of the peak, in reserve for failures and maintenance, and in all; growth where it was asked for."""
+    """The GPUs of a plan: replicas for the peak, in reserve (failures, maintenance) and in all, and growth if asked for."""
 
     gpu: str
     layout: str
@@ -79,7 +82,7 @@ class MeasuredReserve(NamedTuple):
 
 
 class MeasuredWay(NamedTuple):
-    """A way to pay for the replicas as measured; $ by the load of a year, `load` says which."""
+    """A way to pay for the measured replicas; costs are for a year at the load that `load` names."""
 
     name: str
     units: int | None
@@ -93,9 +96,10 @@ class MeasuredWay(NamedTuple):
 
 
 class MeasuredAnswer(NamedTuple):
-    """The record of `--from` of every command. `latency` has the statistics that the rows state, in ms.
+    """The record of `--from` for every command. `latency` has the statistics that the rows state, in ms.
 
-    `plan` is that of the layout with the fewest GPUs with its reserve, `ways` are those to pay; null and empty unless asked for.
+    `plan` is for the layout that needs the fewest GPUs, reserve included; it is null unless asked for. `ways` are the ways to
+    pay, empty unless asked for.
     """
 
     inputs: Mapping[str, Any]
@@ -120,7 +124,10 @@ def record(
     closed: bool,
     whole: bool = False,
 ) -> MeasuredAnswer:
-    """The record of the sizes that measured layouts give, all of them if `whole`; `short` are those that keep the limits at no load."""
+    """The record of the `sizes` of measured layouts, the best first; all of them if `whole`.
+
+    `short` are the layouts that keep the limits at no load.
+    """
     target = question.target
     limits = limits_in_ms(target.limits)
     inputs = {
@@ -144,13 +151,13 @@ def record(
 
 
 def by_cost(answer: MeasuredAnswer) -> MeasuredAnswer:
-    """The same with the other layouts by what they cost an hour, those without a price last."""
+    """The same answer with the other layouts in the order of their cost, layouts without a price last."""
     known = sorted(answer.alternatives, key=lambda each: (each.usd_per_hour is None, each.usd_per_hour or 0.0))
     return answer._replace(alternatives=tuple(known))
 
 
 def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> MeasuredAnswer:
-    """The same with the plan of the layout that takes the fewest GPUs with its reserve."""
+    """The same answer with the plan of the layout that needs the fewest GPUs, reserve included."""
     if not fleets:
         return answer
     best = fleets[0]
@@ -164,7 +171,7 @@ def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> Measured
 
 
 def priced(answer: MeasuredAnswer, options: Sequence[CostOption]) -> MeasuredAnswer:
-    """The same with ways to pay."""
+    """The same answer with ways to pay."""
     ways = tuple(
         filled(
             MeasuredWay,
@@ -178,7 +185,7 @@ def priced(answer: MeasuredAnswer, options: Sequence[CostOption]) -> MeasuredAns
 
 
 def html(answer: MeasuredAnswer) -> str:
-    """The page of an answer by measurements."""
+    """The HTML page of an answer from measurements."""
     found = [page_table(each) if isinstance(each, Table) else each for each in sections(answer)]
     title = f"{answer.inputs['model']}, sized from measurements"
     about = f"{plural(answer.inputs['rows'], 'row')} of {answer.inputs['file']}: {', '.join(answer.sources)}"
@@ -253,7 +260,7 @@ def rows(answer: MeasuredAnswer) -> Rows:
 
 
 def sections(answer: MeasuredAnswer) -> Iterator[Section]:
-    """Yield the count, latencies with their limits, the demand and what ends a replica's load, and other layouts."""
+    """Yield the GPUs, latencies with limits, the demand, the limit on a replica's load, and other layouts."""
     inputs, deployment, load = answer.inputs, answer.deployment, answer.load
     if deployment is None or load is None:
         yield Prose((Line(f"{answer.limiting}"),), "Not feasible on the measured replicas")

@@ -15,7 +15,7 @@ from sizing.report.parts.memory import layout_memory
 from sizing.report.parts.question import inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
 
-RESIDENT_SHARE = 0.99  # of what is reserved: above it both are one
+RESIDENT_SHARE = 0.99  # resident share of the reserved memory: from here on, both count as the same
 
 
 class MemoryReport(NamedTuple):
@@ -34,7 +34,7 @@ class MemoryReport(NamedTuple):
 
 
 class SharedReport(NamedTuple):
-    """The record of several models on one card, each with its share of it."""
+    """The record of several models on one card, each with its share of the memory."""
 
     fits: bool
     share: float
@@ -43,7 +43,7 @@ class SharedReport(NamedTuple):
 
 
 def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -> MemoryReport:
-    """The memory of one layout; where the longest sequences do not fit, the reason and the changes that make them fit."""
+    """The memory of one layout. If the longest sequences do not fit, the reason and changes that make them fit."""
     layout = layout_memory(resolved, sequences)
     found = (
         ()

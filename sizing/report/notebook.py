@@ -1,4 +1,4 @@
-"""A result of the library as the command line writes it: as a table in a notebook, a data frame, JSON."""
+"""A library result in the forms of the command line: a table in a notebook, a data frame, or JSON."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sizing.specs.errors import Fault, InputError
 
 @dataclass(frozen=True)
 class Shown:
-    """A result as its document: a notebook shows its table, `print` its text, and programs take its record."""
+    """A result as a document: a notebook shows its table, `print` shows its text, and programs read its record."""
 
     document: Document[Any]
 
     @property
     def record(self) -> Any:
-        """The record that JSON is written of, a named tuple."""
+        """The record that `--json` writes, a named tuple."""
         return self.document.record
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Shown:
     def to_dataframe(self) -> Any:
         """The rows of `--format csv` as a pandas.DataFrame. Raises InputError where pandas is not installed."""
         try:
-            pandas = import_module("pandas")  # of whoever calls; nothing here needs it
+            pandas = import_module("pandas")  # optional: only this method needs it
         except ImportError:
             raise InputError(Fault("pandas is not installed", allowed="pip install pandas")) from None
         rows = self.document.rows(self.record)

@@ -33,11 +33,11 @@ from sizing.report.parts.question import demand, habits, inputs
 
 
 class WorkloadPlan(NamedTuple):
-    """One workload: its demand, the share of one replica (requests/s, or in flight), and its size.
+    """One workload: its demand, the load of one replica (requests/s, or requests in flight), and its size.
 
-    Latencies are those of the replicas for the peak. `gpus` are replicas times GPUs of one; `nodes` are whole servers
-    of `gpus_per_node`, of this workload alone. With `gpus_sure`, reserve in it, most published runs like it would keep the limits;
-    null where too few are like it, as `evidence` says.
+    Latencies are those of the replicas at the peak. `gpus` are `replicas` times `gpus_per_replica`. `nodes` are whole servers of
+    `gpus_per_node` for this workload alone. With `gpus_sure` GPUs, reserve included, most similar published runs would keep the
+    limits; it is null where too few runs are similar, as `evidence` says.
     """
 
     name: str
@@ -78,9 +78,9 @@ class WorkloadPlan(NamedTuple):
 
 
 class PoolPlan(NamedTuple):
-    """GPUs of one type that some workloads run on; installed are those of its whole nodes.
+    """The GPUs of one type, shared by its workloads. `installed_gpus` counts all GPUs of the whole nodes.
 
-    `reserve_gpus` of them are in reserve, for all; `reserve_gpus_apart` would be where each workload had its own.
+    The shared reserve is `reserve_gpus`. With a reserve for each workload it would be `reserve_gpus_apart`.
     """
 
     gpu: str
@@ -98,7 +98,7 @@ class PoolPlan(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The effect of one workload on another type of GPU; GPUs and cost are those of the whole fleet."""
+    """The effect of moving one workload to another GPU type. `gpus`, `nodes` and costs are those of the whole fleet."""
 
     workload: str
     gpu_from: str
@@ -113,12 +113,12 @@ class Move(NamedTuple):
 
 
 class PlanReport(NamedTuple):
-    """The record of `llmsize plan`; every total is null where a workload has no answer.
+    """The record of `llmsize plan`; every total is null if a workload has no answer.
 
-    `gpus` are those of all pools, `installed_gpus` those of their whole nodes. `utilisation_mean` is the mean load over what
-    `gpus` serve within the limits, `utilisation_peak` the peak of a single workload over the same. `users` is of a single
-    workload. `suggestions` are changes that make it feasible. With `gpus_sure` every workload is sure to be served with the
-    `confidence`; null where of one it is not known.
+    `gpus` are the GPUs of all pools, `installed_gpus` all GPUs of their whole nodes. `utilisation_mean` is the mean load divided
+    by the load that `gpus` serve within the limits; `utilisation_peak` is the same for the peak of a single workload. `users`
+    is for a single workload. `suggestions` are changes that make the plan feasible. With `gpus_sure` GPUs, every workload is
+    served with the `confidence`; it is null if this is unknown for one workload.
     """
 
     feasible: bool
@@ -273,7 +273,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
 
 
 def _peak_share(answer: PlanAnswer, tenant: Tenant) -> float | None:
-    """The peak over the most that all replicas, the reserve too, serve within the limits; None without a demand."""
+    """The peak divided by the most that all replicas, reserve included, serve within the limits; None without a demand."""
     if answer.outcome.question.target.amount is None:
         return None
     headroom = load_figures(answer.best, answer.outcome).headroom
@@ -291,7 +291,7 @@ def _pool(pool: GpuPool, fleet: Provision) -> PoolPlan:
 
 
 def _users(answer: PlanAnswer, tenant: Tenant) -> Users | None:
-    """The daily active users that the load corresponds to; None for a closed loop, as its rate follows the answers."""
+    """The daily active users that the load corresponds to; None for a closed loop, whose rate follows the latency."""
     question, need = answer.outcome.question, tenant.need
     stated = question.origin.workload.demand
     if need.in_flight:

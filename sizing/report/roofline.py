@@ -42,14 +42,14 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, TERA
 
 DECODE, PREFILL = "decode", "prefill"
-CONTEXT_TOKENS = 2048  # of the decoding sequences where nothing states them
-MOST_BATCH = 512  # of the sizes shown where none are asked for
+CONTEXT_TOKENS = 2048  # default context of decoding sequences
+MOST_BATCH = 512  # largest batch shown by default
 PROMPT_TOKENS = (128, 512, 2048, 8192)
 MOST_STEPS = 8  # on a screen
-ROOF_SLACK = 1.005  # share of a roof above which a fitted constant is said to exceed it
+ROOF_SLACK = 1.005  # share of a roof: above it, a note says that a fitted constant exceeds the roof
 ABOVE = "Above 100 % of a roof: constants fitted to measured kernels exceed the datasheet's bandwidth"
-ROOF_POINTS = 200  # of the roof as drawn: more than a terminal has columns
-ROOM = 3.0  # times the outermost points and ridges, that the picture extends
+ROOF_POINTS = 200  # points of the drawn roof: more than a terminal has columns
+ROOM = 3.0  # the axis extends to this factor beyond the outermost points and ridges
 
 
 class Roof(NamedTuple):
@@ -64,8 +64,8 @@ class Roof(NamedTuple):
 class RooflinePoint(NamedTuple):
     """One operation of a step, all its executions on one GPU, under the roof.
 
-    `phase` is decode (with `batch` sequences of the replica) or prefill (of one prompt of `prompt_tokens`). What sends
-    messages has no intensity and no roof; of what only moves bytes the share is that of the bandwidth.
+    `phase` is decode (with `batch` sequences of the replica) or prefill (of one prompt of `prompt_tokens`). An operation that
+    sends messages has no intensity and no roof. If an operation only moves bytes, `share_of_roof` is its share of the bandwidth.
     """
 
     phase: str
@@ -85,7 +85,7 @@ class RooflinePoint(NamedTuple):
 
 
 class RooflineStep(NamedTuple):
-    """A whole step: the work of its operations on one GPU, and its seconds including those of the host."""
+    """A whole step: the work of its operations on one GPU, and its duration including the host's time."""
 
     phase: str
     batch: int | None
@@ -103,8 +103,9 @@ class RooflineStep(NamedTuple):
 
 
 class OperationCrossing(NamedTuple):
-    """The batch of a replica from which on an operation is compute-bound, null without one; its intensity alone and at
-    most.
+    """The smallest compute-bound `batch` of an operation on a replica, and its intensities.
+
+    `batch` is null where there is none. `least_flops_per_byte` is the intensity of one sequence alone.
     """
 
     batch: int | None
@@ -115,9 +116,9 @@ class OperationCrossing(NamedTuple):
 
 
 class ComputeBound(NamedTuple):
-    """The decode batch of a replica from which on FLOPs take longer than bytes, null without one.
+    """The smallest decode batch of a replica at which FLOPs take longer than bytes; null where there is none.
 
-    `decode_batch` is of the products with weights together, `whole_step_batch` with attention and all the rest.
+    `decode_batch` counts only products with weights; `whole_step_batch` counts the whole step, with attention.
     """
 
     decode_batch: int | None
@@ -138,7 +139,7 @@ class RooflineReport(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The sizes to show: decode batches, prompt lengths, and the context of decoding sequences; None for the defaults."""
+    """The sizes to show: decode batches, prompt lengths, and the context of decoding sequences. None means the default."""
 
     batches: tuple[int, ...] | None
     prompts: tuple[int, ...] | None
@@ -154,7 +155,7 @@ class _Shown(NamedTuple):
 
     @property
     def label(self) -> dict[str, str | int | None]:
-        """Phase, decode batch, prompt tokens of its records."""
+        """The phase, decode batch and prompt tokens for its records."""
         decodes = self.phase == DECODE
         sizes = (self.size, None) if decodes else (None, self.size)
         return {"phase": self.phase, **dict(zip(("batch", "prompt_tokens"), sizes, strict=True))}
@@ -163,8 +164,8 @@ class _Shown(NamedTuple):
 def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     """Time steps of several sizes and place their operations under the roof.
 
-    Raises InputError where the layout is refused, a sequence is longer than the engine takes, or a batch is more than
-    it runs in one step.
+    Raises InputError if the layout is refused, a sequence is longer than the engine's maximum, or a batch is larger than one
+    step allows.
     """
     faults = list(_faults(resolved, sizes))
     if faults:
@@ -206,9 +207,9 @@ def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
 
 
 def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Context, batches and prompts: as stated, else the defaults that the engine accepts."""
+    """Context, batches and prompts: the stated ones, else defaults within the engine's limits."""
     settings, longest = resolved.settings, resolved.question.service.max_model_len
-    tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt is on one group
+    tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt runs on one group
     most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
     usual_batches = tuple(2**power for power in range(most.bit_length()))
     usual_prompts = tuple(length for length in PROMPT_TOKENS if length <= min(tokens, longest))
@@ -229,7 +230,7 @@ def _prefill(tokens: int) -> _Shown:
 
 
 def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
-    """The number of sequences of the context that fit the pool of the replica."""
+    """The number of sequences of `context_tokens` that fit the replica's KV cache."""
     return with_extras(resolved.replica, NOTHING).memory_at(context_tokens).max_concurrency
 
 
@@ -334,7 +335,7 @@ STEPS = (
 
 
 def sections(record: RooflineReport) -> Iterator[Section]:
-    """Yield the batch from which on decode is compute-bound, a plot, and the whole steps."""
+    """Yield the smallest compute-bound decode batch, a plot, and the whole steps."""
     first, *more = verdict(record)
     yield Facts(tuple(map(Line, more)), first)
     yield from _plot(record)
@@ -348,9 +349,7 @@ def sections(record: RooflineReport) -> Iterator[Section]:
 
 
 def verdict(record: RooflineReport) -> Iterator[str]:
-    """Yield the batches from which on decode is compute-bound (products, attention, the whole step) and the batch that
-    fits.
-    """
+    """Yield the smallest compute-bound decode batches (products, attention, the whole step) and the batch that fits."""
     found, i = record.compute_bound_from, record.inputs
     yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
     for name, one in found.by_operation.items():
@@ -375,9 +374,7 @@ def _roof_words(roof: Roof) -> str:
 
 
 def figure(record: RooflineReport) -> Figure:
-    """The operations that multiply under all roofs: filled marks for decode, hollow for prefill, larger for larger
-    steps.
-    """
+    """Operations with FLOPs under all roofs. Marks are filled for decode and hollow for prefill, and grow with the step."""
     shown: dict[tuple[str, str], list[RooflinePoint]] = {}
     for point in record.operations:
         if point.flops > 0 and point.intensity_flops_per_byte and point.roof_flops_per_s:
@@ -409,7 +406,10 @@ def figure(record: RooflineReport) -> Figure:
 
 
 def _with_sizes(shown: Mapping[tuple[str, str], Sequence[RooflinePoint]]) -> set[tuple[str, str]]:
-    """The operation of decode, and of prefill alone, that takes longest of those with growing intensity, if any."""
+    """The keys of up to two operations whose marks show sizes: one of decode, and one that only prefill has.
+
+    An operation whose intensity grows comes first, then the one that takes longest.
+    """
 
     def weight(key: tuple[str, str]) -> tuple[bool, float]:
         found = [point.intensity_flops_per_byte or 0.0 for point in shown[key]]
@@ -441,7 +441,7 @@ def _title(record: RooflineReport) -> str:
 
 
 def _plot(record: RooflineReport) -> Iterator[Figure]:
-    """Yield the figure for a terminal, under the highest roof over the operations alone."""
+    """Yield the figure for a terminal, with the first roof only, over the range of the operations."""
     drawn, roof = figure(record), record.roofs[0]
     xs = [mark.x for series in drawn.series for mark in series.marks]
     if xs:

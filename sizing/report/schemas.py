@@ -1,4 +1,4 @@
-"""JSON Schema of what is read (workloads, profiles) and of what is printed (results), made from the types themselves."""
+"""JSON Schemas of files that are read (workloads, profiles) and of printed results, made from their Python types."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sizing.specs.values import RANGE_PATTERN
 
 Json = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-VERSION = 1  # of the files that are read; a result states its own
-# What is read, each with its type.
+VERSION = 1  # schema version of files that are read; each result states its own version
+# Files that are read, with their types.
 READ = {
     "workload": ("specs.workload", "Workload"),
     "fleet": ("specs.fleet", "Fleet"),
@@ -29,7 +29,7 @@ READ = {
     "server": ("specs.server", "Server"),
     "deployment": ("specs.launch", "DeploymentFile"),
 }
-# What is printed with --json: the record of each command, with others of its schema.
+# Results that --json prints: the records of each command.
 PRINTED: dict[str, tuple[tuple[str, str], ...]] = {
     "estimate": (("report.estimate", "Estimate"), ("report.measured", "MeasuredAnswer")),
     "compare": (("report.compare", "Compare"),),
@@ -61,7 +61,7 @@ def names() -> tuple[str, ...]:
 
 
 def schema(name: str) -> Json:
-    """The schema of a file that is read, of the result of a command, or of any result."""
+    """The schema of a file that is read, of the result of one command, or of any result."""
     if name in READ:
         return _read(name)
     if name == RESULT:
@@ -79,12 +79,12 @@ def schema(name: str) -> Json:
 
 
 class _AsWritten(GenerateJsonSchema):
-    """The schema of values as people write them: `90%`, `p95:1s` and names in place of what they are read as."""
+    """The schema of values as people write them (`90%`, `p95:1s`, names), not of the values that they are read into."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> Json:
-        """The schema of what a value is read as, or text that says it. A choice of words stays that choice."""
+        """The schema of the value that is read, or a text for it. A choice of words stays that choice."""
         found, read = super().function_before_schema(schema), schema["function"]["function"]
-        if isinstance(read, types.MethodType) or "enum" in found:  # of a whole mapping; a word in any case
+        if isinstance(read, types.MethodType) or "enum" in found:  # a whole mapping, or a word in any case
             return found
         return {"anyOf": [found, {"type": "string"}]}
 
@@ -104,7 +104,7 @@ def _read(name: str) -> Json:
 
 
 def _tidy(found: Json) -> None:
-    """Titles that repeat a field's name go; a description is one line."""
+    """Remove titles that repeat a field's name, and write each description on one line."""
     if "description" in found:
         found["description"] = " ".join(found["description"].split())
     for field in found.get("properties", {}).values():
@@ -112,7 +112,7 @@ def _tidy(found: Json) -> None:
 
 
 def _with_range(field: Json) -> None:
-    """A number may be a range, 2..5."""
+    """Let a number also be a range, such as 2..5."""
     branches = field.get("anyOf", [field])
     if any(branch.get("type") in ("number", "integer") for branch in branches):
         kept: Json = {key: field.pop(key) for key in ("default", "description") if key in field}
@@ -122,7 +122,7 @@ def _with_range(field: Json) -> None:
 
 
 def _described(whole: Json) -> None:
-    """The help of options describes the fields that they state."""
+    """Describe each field with the help of the option that states it."""
     for option in QUESTION_OPTIONS:
         found = whole
         for step in (option.field or "").split("."):
@@ -144,24 +144,24 @@ def _inside(found: Json, whole: Json) -> Json:
 
 
 def _record(record: Any) -> Json:
-    """The object that a record is written as; its docstring describes it."""
+    """The JSON object of a record; the record's docstring is its description."""
     hints, defaults = _hints(record), record._field_defaults
     properties = {name: _value(hint) for name, hint in hints.items()}
     required = [name for name in hints if name not in OPTIONAL and name not in defaults]  # others came later
     if "schema" in properties:
         properties |= {"schema": {"const": defaults["schema"]}, "version": {"type": "string"}}
-    if RUNS in properties:  # a single run's figures stand in the record itself
+    if RUNS in properties:  # the record itself holds the figures of a single run
         properties |= properties[RUNS]["items"]["properties"]
     described = {"description": " ".join(record.__doc__.split())} if record.__doc__ else {}
     return {"title": record.__name__, **described, "type": "object", "properties": properties, "required": required}
 
 
 RUNS = "runs"
-OPTIONAL = ("explanations", RUNS)  # left out where there are none
+OPTIONAL = ("explanations", RUNS)  # left out if empty
 
 
 def _hints(record: Any) -> dict[str, Any]:
-    """The types of a record's fields, those too that its file imports for the type checker alone."""
+    """The types of a record's fields, including types that its file imports only for the type checker."""
     known: dict[str, Any] = {}
     while True:
         try:

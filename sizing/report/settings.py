@@ -17,7 +17,7 @@ SHELVES = (profiles.GPUS, profiles.ENGINES, models.SHELF, workloads.SHELF, workl
 
 
 class SettingRow(NamedTuple):
-    """A setting, and whether it counts: of one option that of the highest layer does."""
+    """A setting. It is `in_force` if no higher layer sets the same option."""
 
     option: str
     value: str
@@ -69,7 +69,7 @@ class KnownReport(NamedTuple):
 
 
 def record(known: Configuration) -> SettingsReport:
-    """The settings, those in force first of each option, and where settings and own profiles are looked for."""
+    """The settings by option (the one in force first), and the places of settings files and own profiles."""
     in_force = known.in_force
     rows = [
         SettingRow(each.option, _text(each.value), each.layer, each.place, in_force.get(each.option) is each)

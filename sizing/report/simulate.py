@@ -44,7 +44,7 @@ from sizing.specs.bands import ErrorBand, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES
 
-OWN = "engine"  # the policy that the engine itself has
+OWN = "engine"  # the engine's own policy
 EACH = "requests/s within limits counts requests that each keep all of them; a percentile lets some miss it"
 STRICT = "each keeps all"
 EACH_MEAN = "requests/s within limits counts requests that each keep all of them; many may be above a mean that is kept"
@@ -55,7 +55,7 @@ TOO_LONG = "too long for the cache or the model"
 
 
 class Spread(NamedTuple):
-    """A latency in ms over the requests of a simulation; null where none was measured."""
+    """Statistics of a latency in ms over the requests of a simulation; null if no request has a measurement."""
 
     mean: float | None = None
     p50: float | None = None
@@ -81,9 +81,9 @@ class Extent(NamedTuple):
 
 
 class SimulatedRun(NamedTuple):
-    """One run in real time under one policy; every figure is null where nothing could be run.
+    """One run in real time under one policy; every figure is null if the run was not possible.
 
-    `wasted_slot_share` is slot time that was empty while requests waited; `missed` names the limits not kept.
+    `wasted_slot_share` is the share of slot time that was empty while requests waited. `missed` names the limits not kept.
     """
 
     policy: str
@@ -110,9 +110,9 @@ class SimulatedRun(NamedTuple):
 
 
 class SimulationReport(NamedTuple):
-    """The record of `llmsize simulate`: a run for each policy, none of them run where the deployment does not fit.
+    """The record of `llmsize simulate`: a run for each policy. If the deployment does not fit, no run has figures.
 
-    `disaggregated` is the state of each pool where prefill and decode are separate, else null.
+    `disaggregated` is the state of each pool if prefill and decode are separate, else null.
     """
 
     passed: bool
@@ -128,7 +128,7 @@ class SimulationReport(NamedTuple):
 
 
 def record(scenario: Scenario, runs: Runs) -> SimulationReport:
-    """The record of a scenario and its runs; where the deployment does not fit, its deficit."""
+    """The record of a scenario and its runs; if the deployment does not fit, the memory that it lacks."""
     memory = _memory(scenario)
     found = tuple(_run(policy, runs.served.get(policy), scenario) for policy in scenario.policies)
     suggestions = memory.suggestions
@@ -148,7 +148,7 @@ def record(scenario: Scenario, runs: Runs) -> SimulationReport:
 
 
 def _memory(scenario: Scenario) -> LayoutMemory:
-    """The memory of a deployment; of separate pools that of the prefill pool where its memory is too small."""
+    """The memory of a deployment. For separate pools, that of the prefill pool if it alone does not fit, else of the decode pool."""
     memory = layout_memory(scenario.resolved)
     if scenario.prefill is None:
         return memory
@@ -187,7 +187,7 @@ def _spread(seconds: dict[str, float]) -> Spread:
 
 
 def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
-    """Whether a statistic is above its limit; a latency without any measurement keeps it."""
+    """Whether a statistic is above its limit; a latency without measurements keeps the limit."""
     value = None if limit is None else getattr(spread, limit.statistic)
     return limit is not None and value is not None and value > limit.ms
 
@@ -206,16 +206,16 @@ def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
 def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) -> Iterator[Predicted]:
     """The predicted figures of the run under the engine's own policy.
 
-    Published measurements are of replicas that serve as one without optimisations; other scenarios have no predictions.
-    Latencies of a stable run are predictions. So are rates, unless the run is stable and requests came at a rate or
-    from a trace: then they were asked for.
+    Published measurements cover one pool without optimisations, so other scenarios have no predictions. The latencies of a
+    stable run are predictions. Rates are predictions too, unless the run is stable and its requests came at a given rate or
+    from a trace: then the rate is an input.
     """
     question, load = scenario.resolved.question, scenario.traffic
     service = question.service
     if scenario.prefill is not None or service.extras != NOTHING or service.model.pooled or OWN not in runs.served:
         return
     served, index = runs.served[OWN], list(scenario.policies).index(OWN)
-    prefix = f"runs.{index}." if len(found) > 1 else ""  # the figures of a single run stand in the record itself
+    prefix = f"runs.{index}." if len(found) > 1 else ""  # the record itself holds the figures of a single run
     run = found[index]
     in_flight = load.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
     at = region(in_flight / scenario.deployed.count)
@@ -303,7 +303,7 @@ WASTED = "wasted: slots empty while requests waited; goodput: requests/s that ke
 
 
 def sections(record: SimulationReport) -> Iterator[Section]:
-    """Yield the verdict and the figures of one run, or of several in a table; use; the load. Else what would help."""
+    """Yield the verdict, the figures of the runs (several as a table), their use and the load; or changes that would help."""
     if record.reason is not None:
         yield Facts((verdict(record.reason[0].upper() + record.reason[1:], good=False),))
         yield memory_bar(record.memory)
@@ -330,7 +330,7 @@ def _headline(record: SimulationReport) -> str:
 
 
 def _answer(record: SimulationReport) -> Iterator[Line]:
-    """Yield the verdict, which the exit code says too, and how much was simulated."""
+    """Yield the verdict, which agrees with the exit code, and the extent of the simulation."""
     run, several = record.runs[0], len(record.runs)
     problems = [text for each in record.runs if (text := _problem(each))]
     text = "Every limit is kept" if is_limited(record.inputs) else "Every request is served, no limit is set"
@@ -351,7 +351,7 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
 
 
 def _problem(run: SimulatedRun) -> str:
-    """Write what is wrong with a run; empty where nothing is."""
+    """Write the problem of a run; empty if there is none."""
     parts = [] if run.stable else ["unstable"]
     parts += [f"{' and '.join(name.upper() for name in run.missed)} over the limit"] if run.missed else []
     parts += [f"{plural(run.refused, 'request')} {TOO_LONG}"] if run.refused else []
@@ -359,7 +359,7 @@ def _problem(run: SimulatedRun) -> str:
 
 
 def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
-    """Say why fewer requests keep the limits than are served in time; empty where all do."""
+    """Write why a run that passes serves more requests than keep the limits; empty otherwise."""
     served, kept = run.requests_per_s, run.goodput_requests_per_s
     if served is None or kept is None or kept >= served or not record.passed:
         return ""
@@ -368,7 +368,7 @@ def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
 
 
 def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
-    """Yield the latencies and rates of a run, held against the limits."""
+    """Yield the latencies and rates of a run, each with its limit."""
     yield from latency_rows(
         lambda name, statistic: getattr(getattr(run, name), statistic),
         record.inputs["limits"],
@@ -403,8 +403,9 @@ def _around(record: SimulationReport) -> Iterator[Line]:
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:
-    """Yield for each policy the state of one replica over time, and below it the latencies, which differ by a factor of
-    a hundred.
+    """Yield two figures for each policy: the state of one replica over time, and below it the latencies.
+
+    The axis of the latencies is logarithmic because they differ by a factor of a hundred.
     """
     for policy, run in served.items():
         times = [sample.time for sample in run.samples]

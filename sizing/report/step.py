@@ -1,4 +1,4 @@
-"""`llmsize step`: one step, operation by operation; or a step of each of two pools and a prompt's cache on its way between them."""
+"""`llmsize step`: one step by operation; or a step of each of two pools, and the transfer of a prompt's KV cache."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from sizing.report.parts.pools import TransferSummary
 
 
-MOST_SHOWN = 10  # operations on a screen, the longest
+MOST_SHOWN = 10  # operations on a screen, the longest first
 
 
 class StepOperation(NamedTuple):
-    """One operation of a step: executions, work of all of them, seconds of all of them."""
+    """One operation of a step: its executions, and their total work and seconds."""
 
     name: str
     count: float  # type: ignore[assignment]  # the tuple's own `count` gives way
@@ -68,9 +68,9 @@ class StepReport(NamedTuple):
 
 
 class StepPools(NamedTuple):
-    """The record of `llmsize step --disaggregate`: the step of each pool, null where it has no work.
+    """The record of `llmsize step --disaggregate`: the step of each pool, null if the pool has no work.
 
-    `kv_transfer_ms` is the time that the cache of the whole prompt, what was cached before included, takes on the link.
+    `kv_transfer_ms` is the transfer time of the KV cache of the whole prompt, including tokens cached before.
     """
 
     inputs: dict[str, Any]
@@ -83,9 +83,7 @@ class StepPools(NamedTuple):
 
 
 class StepLoad(NamedTuple):
-    """The work of a step: `decode` sequences at `context` tokens, and `prefill` new tokens of a prompt with `prior`
-    cached.
-    """
+    """The work of a step: `decode` sequences at `context` tokens, and `prefill` new prompt tokens after `prior` cached ones."""
 
     decode: int = 0
     context: int = 0
@@ -96,8 +94,8 @@ class StepLoad(NamedTuple):
 def record(resolved: Resolved, work: StepLoad) -> StepReport:
     """Time one step of a layout.
 
-    Raises InputError where the layout is refused, where a sequence is longer than the engine takes, or the batch is more
-    than it runs in one step.
+    Raises InputError if the layout is refused, a sequence is longer than the engine's maximum, or the batch is larger than one
+    step allows.
     """
     faults = [*layout_faults(resolved)]
     faults += length_faults(resolved, (("--context", work.context), ("--prefill, --prior", work.prefill + work.prior)))
@@ -145,9 +143,9 @@ def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
 
 
 def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
-    """Time a step of each pool that has work: a prompt in the one, sequences that decode in the other.
+    """Time a step of each pool that has work: a prompt in the prefill pool, sequences in the decode pool.
 
-    Raises InputError with what keeps either from being run.
+    Raises InputError with every reason why a step can't run.
     """
     faults: list[Fault] = []
 
@@ -225,7 +223,7 @@ def sections(record: StepReport) -> Iterator[Section]:
 
 
 def sections_of_pools(record: StepPools) -> Iterator[Section]:
-    """Yield both steps, each under the name of its pool, and the transfer of a prompt's cache."""
+    """Yield both steps, each under the name of its pool, and the transfer of a prompt's KV cache."""
     if record.prefill is not None:
         yield from _step(record.prefill, "Prefill pool: ")
     if record.kv_transfer is not None:

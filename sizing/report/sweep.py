@@ -1,6 +1,4 @@
-"""`llmsize sweep`: a row for each combination of varied inputs, with or without separate pools; figures are
-`estimate`'s.
-"""
+"""`llmsize sweep`: a row for each combination of varied inputs, with the figures of `estimate`."""
 
 from __future__ import annotations
 
@@ -38,11 +36,11 @@ MOST_ROWS = 15  # on a screen
 
 
 class SweepRow(NamedTuple):
-    """One combination: the varied values, and the figures of their `estimate`; figures are null where infeasible.
+    """One combination: the varied values, and the figures of their `estimate`, which are null where infeasible.
 
-    Latencies are means. `limit` is what ends a replica's load; where nothing serves it, what stands in the way
-    (`input`: the combination itself), with the `detail`. Of separate `pools` the layouts are text, and that of one
-    replica is null; `limit` is then what ends the load of the pool nearer to its most, `pools` where nothing serves it.
+    Latencies are means. `limit` is the limit on a replica's load. If infeasible, `limit` is the reason (`input` for an invalid
+    combination) and `detail` explains it. For separate `pools`, the layouts are text and the layout of one replica is null.
+    `limit` is then the limit of the pool nearer to its maximum load, or `pools` if infeasible.
     """
 
     varied: dict[str, Any]
@@ -71,13 +69,13 @@ class SweepRow(NamedTuple):
 
 
 FIGURES = SweepRow._fields[1:]
-NUMBERS = FIGURES[1:-2]  # what is null where nothing serves a combination
+NUMBERS = FIGURES[1:-2]  # null for an infeasible combination
 
 
 class Sweep(NamedTuple):
-    """The record of `llmsize sweep`: `inputs` and `assumptions` are common to all rows; `feasible` if one row is.
+    """The record of `llmsize sweep`. `inputs` and `assumptions` are common to all rows. It is `feasible` if any row is.
 
-    `shard` names the part (`3/16`) whose rows these are; null for all.
+    `shard` names the part of the sweep (`3/16`) that the rows belong to; null for the whole sweep.
     """
 
     feasible: bool
@@ -134,7 +132,7 @@ def record(
     verified: bool,
     shard: str | None = None,
 ) -> Sweep:
-    """The record of all rows; `questions` are combinations in which each input differs once."""
+    """The record of all rows. `questions` are combinations in which each varied input differs in turn."""
     feasible = sum(row.feasible for row in found)
     rests_on = [tuple(_rests_on(question)) for question in questions]
     return Sweep(
@@ -163,7 +161,7 @@ def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _column(name: str) -> str:
-    """The column name of a varied input: `asked_gpu` where a figure has its name."""
+    """The column name of a varied input, with the prefix `asked_` if a figure has the same name."""
     return f"asked_{name}" if name in FIGURES else name
 
 
@@ -212,7 +210,7 @@ ANSWER = (
 
 
 def sections(record: Sweep) -> Iterator[Section]:
-    """Yield the number of feasible combinations, the first of them, and why others are infeasible."""
+    """Yield the number of feasible combinations, the first of these, and why others are infeasible."""
     part = f" of part {record.shard}" if record.shard else ""
     served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')}{part} can be served"
     how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"

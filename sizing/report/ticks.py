@@ -1,4 +1,4 @@
-"""`llmsize simulate --ticks`: figures and timeline of the teaching simulator by policy; it has no model."""
+"""`llmsize simulate --ticks`: figures and timelines of the teaching simulator for each policy. It has no model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TickReport(NamedTuple):
 def record(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
     """The record of runs in ticks by policy.
 
-    Policies draw the same lengths in the order of arrival; the mean drawn is that of the run in which most arrived.
+    All policies draw the same lengths in the order of arrival. The mean length is taken from the run with the most arrivals.
     """
     osl = max((result.requests.osl for result in results.values()), key=len)
     drawn = sum(osl) / len(osl) if osl and inputs["osl_std"] else None
@@ -110,7 +110,7 @@ COLUMNS = (
 
 
 def sections(record: TickReport) -> Iterator[Section]:
-    """Latencies and rates by policy, the question, and each timeline that is short enough."""
+    """Yield latencies and rates by policy, the question, and each timeline that is short enough."""
     yield Table(COLUMNS, record.runs, "/runs", notes=NOTES, spare=SPARE)
     yield Facts(tuple(_asked(record.inputs)))
     drawn = [run for run in record.runs if run.timeline]
@@ -140,7 +140,7 @@ def _asked(inputs: dict[str, Any]) -> Iterator[Line]:
 
 
 def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
-    """One text for each slot; the mark of a tick is the step at its start. None for too many ticks or slots."""
+    """One text for each slot, or None for too many ticks or slots. The mark of a tick is the step at its start."""
     if not timeline:
         return None
     ticks, slots = math.ceil(timeline[-1].end), len(timeline[0].states)
@@ -168,7 +168,7 @@ def _scale(start: int, ticks: int) -> str:
 
 
 def figures(results: Mapping[str, TickResult]) -> Iterator[Figure]:
-    """Yield for each policy the slots with steps of their real width, and below them latencies with the queue."""
+    """Yield two figures for each policy: the slots with steps of their real duration, and the latencies with the queue."""
     for policy, result in results.items():
         timeline, span = result.timeline, (0, max(result.end_tick, 1))
         slots = range(len(timeline[0].states) if timeline else 0)

@@ -39,7 +39,7 @@ MOST_NAMED = 16  # groups in the legend of the pictures
 
 
 class Taken(NamedTuple):
-    """An assumption for values that rows leave out, and the number of rows with it."""
+    """An assumption for values that rows do not state, and the number of rows that need it."""
 
     what: str
     rows: int
@@ -48,8 +48,8 @@ class Taken(NamedTuple):
 class ValidationReport(NamedTuple):
     """The record of `llmsize validate`.
 
-    `rows` were read, `predicted` of them compared; `missed` ones count among these as predicted 0, for the model can't
-    run them; `skipped` ones are not compared. Errors are shares: 0.1 is 10 %.
+    `rows` counts the rows read, and `predicted` the rows compared. `missed` rows are compared with a prediction of 0 because the
+    model can't run them. `skipped` rows are not compared. Errors are shares: 0.1 is 10 %.
     """
 
     inputs: dict[str, Any]
@@ -103,7 +103,7 @@ def per_row(compared: Sequence[Comparison]) -> str:
 
 
 def rows(record: ValidationReport) -> Rows:
-    """A row for each group and metric, those of all rows last; a metric that rows are grouped by has one column."""
+    """A row for each group and metric, then the rows for all groups together. A metric that is also a group has one column."""
     by = record.inputs["by"]
     found = [
         {**group.by, "metric": metric, **figures._asdict()}
@@ -129,7 +129,7 @@ FIGURES = (
     Quantity("n", "n", "{:,}".format),
 )
 
-SPARE = ("its bias", "inside", "p90", "corrected")  # give way to the names of groups where a terminal is narrow
+SPARE = ("its bias", "inside", "p90", "corrected")  # columns that a narrow terminal drops for the group names
 
 
 def sections(record: ValidationReport) -> Iterator[Section]:
@@ -158,7 +158,7 @@ def sections(record: ValidationReport) -> Iterator[Section]:
 
 
 def figures(compared: Sequence[Comparison]) -> tuple[Figure, ...]:
-    """Measured against predicted, a figure for each metric; rows with a prediction of zero are left out."""
+    """A figure of measured against predicted values for each metric, without rows whose prediction is zero."""
     shown = [comparison for comparison in compared if comparison.predicted > 0]
     keys = sorted({comparison.key for comparison in shown})
     names = [" ".join(key) if len(keys) > 1 else "" for key in keys[:MOST_NAMED]]

@@ -38,10 +38,10 @@ ALIKE = "All rows are by the closed form, so that they compare"
 
 
 class AnswerSummary(NamedTuple):
-    """An answer in short. Latencies are means at its load.
+    """A short form of an answer. Latencies are means at its load.
 
-    `max_requests_per_s_per_gpu` is the most that a GPU serves within all limits. `verified` says that a simulation
-    confirmed the answer; others are by the closed form.
+    `max_requests_per_s_per_gpu` is the most that a GPU serves within all limits. If `verified`, a simulation confirmed the
+    answer; otherwise it comes from the closed form.
     """
 
     gpus: int
@@ -60,7 +60,7 @@ class AnswerSummary(NamedTuple):
 
 
 class Sensitivity(NamedTuple):
-    """The same with an assumption a step lower or higher; null where no layout meets the demand."""
+    """The answer with the assumption one step lower or higher; null if no layout meets the demand."""
 
     assumption: str
     value: float
@@ -71,10 +71,10 @@ class Sensitivity(NamedTuple):
 
 
 class OptionReport(NamedTuple):
-    """One optimisation alone: its command-line options, its answer, needs and risks, its assumption, and the weights it presumes.
+    """One optimisation alone: its command-line options, answer, needs, risks and assumption, and the weights that it presumes.
 
-    It `helps` where it comes before the answer without: fewer GPUs, less cost, or 1 % more served by a GPU. That, and
-    `gpus_saved`, hold one closed form against the other, whatever a simulation made of the base.
+    It `helps` if it is better than the answer without it: fewer GPUs, less cost, or 1 % more requests/s per GPU. `helps` and
+    `gpus_saved` compare closed forms, even where the base was simulated.
     """
 
     name: str
@@ -101,7 +101,7 @@ class OptionReport(NamedTuple):
 
 
 class Together(NamedTuple):
-    """The best combination: names in the order in which each helps most, options, answer."""
+    """The best combination: its names in the order in which they were added, its options and its answer."""
 
     names: tuple[str, ...]
     options: str
@@ -117,12 +117,12 @@ class NotTried(NamedTuple):
 
 
 class WhatIfReport(NamedTuple):
-    """The record of `llmsize whatif`; `base` is null where nothing meets the demand without.
+    """The record of `llmsize whatif`; `base` is null if no layout meets the demand without optimisations.
 
-    Options are held against `base_closed_form`, null where `base` is not simulated and so is it; `best_closed_form` is the
-    best combination by the same method, null where it is not simulated or there is none. It is `feasible` where the base or
-    the best combination keeps the budget of GPUs, if there is one. All are by the prediction alone: `gpus_at_even_odds` are those
-    that an estimate gives without optimisations, where it takes others so that at least half of published runs keep the limits.
+    Options are compared with `base_closed_form`, which is null if `base` is itself from the closed form. `best_closed_form` is the
+    closed form of the best combination, null if that is not simulated or does not exist. The record is `feasible` if the base
+    or the best combination keeps the GPU budget. All answers come from the prediction alone. An estimate without optimisations
+    may need other GPUs, so that at least half of published runs keep the limits: `gpus_at_even_odds` counts these.
     """
 
     inputs: dict[str, Any]
@@ -142,7 +142,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
     """The record of trials. `flags` maps names of options to their spelling on the command line."""
     before, after, best = trials.base.best, trials.after.best, trials.best
     together = _summary(trials.after, question) if best.names else None
-    whole = None if before is None or before.separate else before.pool  # whose layout is that of the question
+    whole = None if before is None or before.separate else before.pool  # one pool, whose layout the inputs state
     return WhatIfReport(
         inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
         base=_summary(trials.base, question),
@@ -225,7 +225,7 @@ FIGURES = ("layout", *AnswerSummary._fields[AnswerSummary._fields.index("request
 
 
 def rows(record: WhatIfReport) -> Rows:
-    """One row for the answer as it is, for each optimisation alone, and for the best combination."""
+    """A row for the base answer, for each optimisation alone, and for the best combination."""
     base, best = record.base, record.best
     alone: tuple[Any, ...] = tuple(("alone", one.name, one.options, one.gpus_saved, one) for one in record.options)
     entries = [*([("base", "", "", 0, base)] if base else []), *alone]
@@ -276,7 +276,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
 
 
 def _methods(record: WhatIfReport) -> Iterator[str]:
-    """Yield how all rows are known, what a simulation says of those that it confirmed, and what even odds take."""
+    """Yield the notes of the table: the method of all rows, simulated figures of confirmed rows, and the GPUs at even odds."""
     best = None if record.best is None else record.best.answer
     said = [
         f"{name} {plural(each.gpus, 'GPU')}, TTFT {TTFT.text_of(each.ttft_ms)}, ITL {ITL.text_of(each.itl_ms)}"

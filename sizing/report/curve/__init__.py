@@ -1,1 +1,1 @@
-"""`llmsize curve`: its record (`record`), and the record for people, rows and a picture (`sections`)."""
+"""`llmsize curve`: its record (`record`), and its sections, rows and picture (`sections`)."""

@@ -23,18 +23,17 @@ if TYPE_CHECKING:  # loaded where separate pools are drawn
     from sizing.report.parts.pools import PoolShapes
 
 MARKS = ("pareto", "knee", "chosen")
-OF_POINTS = (*MARKS, "bands", "latency_ms")  # what a point says beside the figures that make a mark of it
+OF_POINTS = (*MARKS, "bands", "latency_ms")  # fields of a point that `chosen`, `pareto` and `knees` leave out
 OF_LINES = ("points", "reason", "fits")
 
 
 class LineRecord(NamedTuple):
-    """A layout of one GPU type and weight precision with its points by concurrency; `gpus` are those of one replica.
+    """A layout of one GPU type and weight precision, with its points by concurrency. `gpus` are the GPUs of one replica.
 
-    `slots` is the number of requests that the engine runs at once, `cache_holds` the number of mean length that its
-    cache holds. A line that does not fit has a reason and no points. `source` is the source of a measured line; its
-    weight precision is empty if not stated. With separate `pools` the GPUs are those of both, `concurrency` is over
-    both, and the layout, slots and cache of a replica are null; MBU, MFU and the cache in use of points are the decode
-    pool's.
+    `slots` is the number of requests that the engine runs at once. `cache_holds` is the number of requests of mean length that
+    fit its KV cache. A line that does not fit has a `reason` and no points. A measured line has a `source`; its weight precision
+    is empty if not stated. With separate `pools`, the GPUs and the concurrency are those of both pools together, and the layout,
+    `slots` and `cache_holds` are null. The MBU, MFU and cache use of its points are those of the decode pool.
     """
 
     origin: Origin
@@ -61,10 +60,9 @@ class LineRecord(NamedTuple):
 
 
 class CurveLimiting(NamedTuple):
-    """Why no point is feasible: the limit broken by the nearest point (null: nothing fits, or nothing is stated), and
-    by how much.
+    """Why no point is feasible: the limit that the nearest point breaks, null if nothing fits or is stated.
 
-    `excess` is 0.1 where the nearest point, which stands in `nearest` with its line's keys, is 10 % over.
+    `nearest` is that point with the keys of its line. An `excess` of 0.1 means 10 % over the limit.
     """
 
     limit: str | None
@@ -74,10 +72,10 @@ class CurveLimiting(NamedTuple):
 
 
 class CurveRecord(NamedTuple):
-    """The record of `llmsize curve`: `chosen`, `pareto` and `knees` are points with the keys of their line.
+    """The record of `llmsize curve`; `chosen`, `pareto` and `knees` are points with the keys of their line.
 
-    Measured lines, where there are any, are what is chosen from: no prediction outdoes a measurement. `pareto` is a set for
-    each origin. `cache_full` names each line's first point at which no further request of mean length fits its cache.
+    If there are measured lines, `chosen` is one of their points: a measurement outranks every prediction. `pareto` has a set for
+    measured and one for predicted lines. `cache_full` has the first point of each line at which the KV cache is full.
     """
 
     inputs: dict[str, Any]
@@ -97,7 +95,7 @@ class CurveRecord(NamedTuple):
 def record(
     found: Curve, question: Question | None, grid: Grid | None = None, measured: Measured | None = None
 ) -> CurveRecord:
-    """The record of a curve: of predicted lines on a grid, of `measured` lines, or of both."""
+    """The record of a curve with predicted lines on a grid, `measured` lines, or both."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
     return CurveRecord(
@@ -129,7 +127,7 @@ def _line(line: CurveLine) -> LineRecord:
 
 
 def _reason(line: CurveLine) -> str | None:
-    """Why a line has no points; null where it has some."""
+    """Why a line has no points; None if it has some."""
     if line.pools is None or isinstance(line.pools, Pair):
         return line.reason
     from sizing.report.parts.pools import why_not
@@ -188,12 +186,12 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
 
 
 def weights(precision: str) -> str:
-    """Write a weight precision, or that the source states none."""
+    """Write a weight precision, or that it is not stated."""
     return precision.upper() or "weights not stated,"
 
 
 def shape(line: LineRecord) -> str:
-    """Write the layout of a line: a replica's, or that of both pools."""
+    """Write the layout of a line: that of a replica, or of both pools."""
     if line.pools is not None:
         from sizing.report.parts.pools import shape_words
 
@@ -207,7 +205,7 @@ def line_name(line: LineRecord) -> str:
 
 
 def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None) -> dict[str, Any]:
-    """The resolved inputs: of predictions where there are any, else of the measured lines."""
+    """The resolved inputs of the predictions, or of the measured lines if there are no predictions."""
     of_file = None
     if measured is not None:
         shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
@@ -272,7 +270,7 @@ def _fixed() -> Assumption:
 def _rests_on(
     found: Curve, question: Question | None, grid: Grid | None, measured: Measured | None
 ) -> Iterator[Assumption]:
-    """Yield assumptions and sources: of the chosen line, else of the first that fits, and of the loads."""
+    """Yield the assumptions and sources of the chosen line (else the first that fits) and of the loads."""
     if measured is not None:
         for source in measured.sources:
             rows = sum((row.source or "not stated") == source for row in measured.rows)

@@ -72,7 +72,7 @@ def rows(record: CurveRecord) -> Rows:
 # --- sections ------------------------------------------------------------------------------------------------------------
 
 PER_8 = "requests/s per 8 GPUs"
-FINER = 8  # loads to try between the last that keeps the limits and the first that does not
+FINER = 8  # suggested loads between the last point within the limits and the first beyond them
 MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, the most throughput
 LOADS = {
     "closed": "closed loop, as benchmark tools run it: TTFT is longer than under arrivals at a rate, for which estimate sizes",
@@ -86,9 +86,7 @@ def _engine(line: LineRecord) -> str:
 
 
 def _names(lines: Sequence[LineRecord], record: CurveRecord) -> list[str]:
-    """The name of each line, with its GPU where there are several, and its engine where nothing else distinguishes two
-    lines.
-    """
+    """The name of each line. It has the GPU if there are several, and the engine if two lines are otherwise alike."""
     measured = [", measured" if line.origin == "measured" else "" for line in lines]
     short = [f"{line_name(line)}{note}{_on(line, record)}" for line, note in zip(lines, measured, strict=True)]
     return [
@@ -97,7 +95,7 @@ def _names(lines: Sequence[LineRecord], record: CurveRecord) -> list[str]:
 
 
 def _on(line: LineRecord, record: CurveRecord) -> str:
-    """Write a line's GPU where there are several GPU types."""
+    """Write a line's GPU if there are several GPU types."""
     return f" on {line.gpu}" if len({entry.gpu for entry in record.lines}) > 1 else ""
 
 
@@ -154,7 +152,7 @@ def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterato
 
 
 def _band(point: CurvePoint, name: str, statistic: str) -> ErrorBand | None:
-    """The range of a statistic: percentiles are off by the same share as the mean, as in every other answer."""
+    """The error band of a statistic. Percentiles are off by the same share as the mean, as in every other answer."""
     band, metric = point.bands.get(name), name.removesuffix("_ms")
     mean, value = point.latency(metric, "mean"), point.latency(metric, statistic)
     if band is None or not mean or value is None:
@@ -173,14 +171,14 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
 
 
 def figure(record: CurveRecord) -> Figure:
-    """The lines as a figure; a measured line shares the style of the prediction of its layout."""
+    """The lines as a figure. A measured line has the style of the predicted line of its layout."""
     axis = record.x
     lines = [line for line in record.lines if any(map(_has_place, line.points))]
     names, styles = _names(lines, record), _styles(lines)
     best, chosen = next(iter(_points(record, "chosen")), (None, None))
 
     def marks(line: LineRecord) -> tuple[Mark, ...]:
-        """The points of a line, with their loads beside them on the chosen line alone."""
+        """The points of a line; only the chosen line has labels with the loads."""
         named = line is best or len(lines) == 1
         return tuple(_mark(point, named=named) for point in line.points if _has_place(point))
 
@@ -258,7 +256,7 @@ def _knee(record: CurveRecord) -> Iterator[Line]:
 
 
 def _between(record: CurveRecord) -> Iterator[Line]:
-    """Yield between which drawn loads the chosen line breaks a limit: a load between them may serve more."""
+    """Yield the two drawn loads between which the chosen line breaks a limit: a load between them may serve more."""
     for line, point in _points(record, "chosen"):
         heavier = [each for each in line.points if each.concurrency > point.concurrency and not each.feasible]
         above = min(heavier, key=lambda each: each.concurrency, default=None)

@@ -1,4 +1,4 @@
-"""`llmsize report`: the decision and what it rests on as chapters of one page, from sections that other commands have too."""
+"""`llmsize report`: the decision and its basis as chapters of one page, from the sections of other commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from sizing.report.parts.question import demand_line, limits_in_words, replica_l
 from sizing.specs.bands import of_runs
 
 MOST_LAYOUTS, MOST_REJECTED = 12, 20
-COMMANDS = "Next"  # the label of commands, which are for a terminal
+COMMANDS = "Next"  # the label of commands, which only a terminal shows
 
 
 def html(report: Report) -> str:
@@ -54,7 +54,7 @@ def _about(report: Report) -> str:
 
 
 def chapters(report: Report) -> Iterator[Chapter]:
-    """Yield the decision, what would change it, other GPU types, plan and cost, curves, memory, layouts, assumptions, commands."""
+    """Yield all chapters: the decision, what would change it, other GPU types, plan and cost, curves, memory, and so on."""
     estimate = report.estimate
     yield Chapter("answer", "Decision", tuple(_answer(report)), style="" if estimate.feasible else "no")
     yield from _changes(report)
@@ -114,7 +114,7 @@ def _comparison(report: Report) -> Iterator[Chapter]:
 
 
 def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose | Text | PageTable]:
-    """Yield the sections of another command without its commands; a table that has no title gets the `caption`."""
+    """Yield the sections of another command without its next commands. A table without a title gets the `caption`."""
     for section in sections:
         if isinstance(section, Table):
             if section.records:
@@ -128,7 +128,7 @@ def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose 
 
 
 def _answer(report: Report) -> Iterator[PageVerdict | Tiles | Facts | Prose | Text | PageTable]:
-    """Yield the verdict, its figures, and what the terminal says below its headline."""
+    """Yield the verdict, its figures, and the lines that a terminal shows below the headline."""
     yield verdict(report)
     yield tiles(report)
     _, *others = answers.sections(report.estimate)
@@ -168,7 +168,7 @@ def _asked(estimate: Estimate) -> Iterator[Line]:
     yield Line(rules if budget is None else f"{rules}, at most {plural(budget, 'GPU')}", "Rules")
 
 
-MAIN, OTHER = ("mean", "p95"), ("p50", "p99")  # statistics: those that stand first, and the others
+MAIN, OTHER = ("mean", "p95"), ("p50", "p99")  # statistics: the first ones, and the others
 LATENCY_HEADS = ("latency", *MAIN, "limit", "range of the mean from", "to", *OTHER, "published runs")
 
 

@@ -11,12 +11,12 @@ from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.specs.bands import of_runs
 
-FULL = 0.9  # of a limit: what takes more is near it
+FULL = 0.9  # share of a limit above which a figure is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
 
 
 def verdict(report: Report) -> PageVerdict:
-    """The decision in words: what keeps the limits, or what is in the way and the one change that helps."""
+    """The decision in words: the deployment that keeps the limits, or the obstacle and the one change that helps."""
     d, deployment, limiting = report.decision, report.estimate.deployment, report.estimate.limiting
     if deployment is not None:
         shape = f"{plural(deployment.replicas, 'replica')} x {layout(deployment)}"
@@ -52,7 +52,7 @@ def _served(report: Report) -> Iterator[Tile]:
 
 
 def _sure(report: Report) -> Iterator[Tile]:
-    """Yield the GPUs that keep the limits in most published runs like this, or why no number is known."""
+    """Yield the GPUs that keep the limits in most similar published runs, or why no number is known."""
     evidence, deployment, confidence = report.estimate.evidence, report.estimate.deployment, report.estimate.confidence
     if evidence is None or deployment is None or confidence is None:
         return
@@ -85,12 +85,12 @@ def _tightest(report: Report, takes: str, detail: str) -> Tile:
 
 
 def price_of(source: str) -> str:
-    """The offer and the date of a price, of its source in words."""
+    """The offer and the date in the source text of a price."""
     return source.partition(";")[0]
 
 
 def changes(report: Report) -> Iterator[BarChart]:
-    """Yield the effect of each input, 20 % lower and higher, the largest first: in $ a month, without prices in GPUs."""
+    """Yield the effect of each input 20 % lower and higher, the largest first; in $ a month, or in GPUs without prices."""
     by_input: dict[str, dict[bool, ChangedInput]] = {}
     for one in report.sensitivity:
         by_input.setdefault(one.what, {})[one.share > 0] = one
@@ -127,7 +127,7 @@ def _said(one: ChangedInput, gpu: str) -> str:
 
 
 def cost_by_gpu(report: Report) -> Iterator[BarChart]:
-    """Yield $ a month of each GPU type and precision that serves the demand, the cheapest first."""
+    """Yield the cost in $ a month of each GPU type and precision that serves the demand, the cheapest first."""
     found = report.comparison.candidates if report.comparison is not None else ()
     priced = sorted((month, one) for one in found if one.feasible and (month := a_month(one.usd_per_hour)) is not None)
     if len(priced) < 2:

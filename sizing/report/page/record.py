@@ -25,7 +25,7 @@ from sizing.specs.workload import LATENCIES
 
 
 class ChangedInput(NamedTuple):
-    """One input changed by a share to a value, and the new answer, sized like the original; null without an answer."""
+    """One input changed by `share` to `value`, and the new answer, sized like the original. Null without an answer."""
 
     what: str
     share: float
@@ -44,7 +44,7 @@ class ChangedInput(NamedTuple):
 
 
 def a_month(usd_per_hour: float | None) -> float | None:
-    """$ a month around the clock of $ an hour."""
+    """The cost of a month around the clock, in $."""
     return None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH
 
 
@@ -67,9 +67,9 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
 
 
 class RatePoint(NamedTuple):
-    """One replica under Poisson arrivals at a rate; `share_of_stable` is of the highest rate at which queues end.
+    """One replica under Poisson arrivals at a rate. `share_of_stable` is the rate divided by the highest stable rate.
 
-    `is_answer` marks the load that the answer's replicas run at.
+    `is_answer` marks the load of the answer's replicas.
     """
 
     requests_per_s_per_replica: float | None
@@ -100,10 +100,10 @@ class RateLine(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The answer in a few figures; money is around the clock, null without an answer or a price.
+    """The answer in a few figures. Money is around the clock, null without an answer or a price.
 
-    `used` is the share that the binding latency takes of its limit, null where no latency binds. `change` is, of an infeasible
-    question, the one change that helps with the fewest GPUs, null where none was found.
+    `used` is the binding latency divided by its limit, null if no latency binds. `change` is for an infeasible question: the
+    single change that helps with the fewest GPUs, null if none was found.
     """
 
     feasible: bool
@@ -116,11 +116,11 @@ class Decision(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The document of `llmsize report`, `written` on a day; `simulated` says whether each size in it was confirmed by simulation.
+    """The record of `llmsize report`, `written` on a day. `simulated` says whether a simulation confirmed each size in it.
 
-    `rates` are latencies by rate, of a demand that arrives as Poisson traffic; `curve` is that of the `curve` command, by
-    requests in flight, of one in flight and of offline work. `comparison` is that of the `compare` command, null where
-    there is one candidate or no demand; `plan` and `cost` are those of their commands, null where they were not asked for.
+    `rates` are latencies by rate, for a demand with Poisson arrivals. `curve` is the record of the `curve` command, for a demand
+    in flight and for offline work. `comparison` is the record of `compare`, null for a single candidate or without a demand.
+    `plan` and `cost` are the records of their commands, null if not asked for.
     """
 
     title: str
@@ -141,7 +141,7 @@ class Report(NamedTuple):
 def record(
     found: Brief, command: str, written: date, *, plan: PlanReport | None = None, cost: CostReport | None = None
 ) -> Report:
-    """The document of a brief, by the `command` that repeats it."""
+    """The record of a brief; `command` repeats it."""
     question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
     i = answered.inputs
     return Report(
@@ -178,7 +178,7 @@ def _decision(answered: Estimate, outcome: Outcome) -> Decision:
 
 
 def rate_line(found: LineByRate) -> RateLine:
-    """The record of a line by rate; its chosen point is the load of the answer."""
+    """The record of a line by rate. Its chosen point is the load of the answer."""
     line, layout = found.line, found.line.layout
     assert layout is not None and line.gpus is not None
     points = [

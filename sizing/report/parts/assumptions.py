@@ -82,7 +82,7 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 
 def _of_sequences(question: Question, chosen: Replica) -> Assumption:
-    """The engine's own number of sequences, or the smaller one that the cache has recurrent states for."""
+    """The number of sequences: the engine's own, or the smaller number of recurrent states in the cache."""
     default, most = _of_setting(question, chosen, "max_num_seqs"), chosen.settings.max_num_seqs
     if most == default.value or chosen.memory.most_num_seqs is None:
         return default
@@ -92,7 +92,7 @@ def _of_sequences(question: Question, chosen: Replica) -> Assumption:
 
 
 def _where(question: Question, chosen: Replica) -> tuple[Engine, str, settings.SettingsConditions]:
-    """(engine, version, conditions) by which rows of the engine's profile were chosen."""
+    """(engine, version, conditions) that select rows of the engine's profile."""
     service = question.service
     return service.engine, service.engine_version, conditions_of(service, chosen.gpu_type.gpu, chosen.layout)
 
@@ -107,7 +107,7 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
 
 
 def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
-    """Yield the assumptions of an answer: model, and for each pool memory, time, limits, planning and price."""
+    """Yield the assumptions of an answer: the model, and memory, time, limits, planning and price of each pool."""
     yield from of_model(question, question.origin.notes)
     for pool in best.pools:
         yield from of_replica(question, pool.replica, pool.load.kernels)
@@ -127,7 +127,7 @@ def of_steps(
 ) -> Iterator[Assumption]:
     """Yield peaks, the efficiency of each kernel (measured here or borrowed), and the host's time.
 
-    The kernels are those of the operations that were `timed`, of all that a step may have where nothing is said.
+    The kernels are those of the `timed` operations; by default, those of all operations that a step may have.
     """
     sheet = chosen.gpu_type.gpu.datasheet
     sources = "; ".join(sheet.sources)
@@ -167,7 +167,7 @@ def of_steps(
 
 
 def _of_own_runs(gpu: Gpu, version: str) -> Iterator[Assumption]:
-    """Yield what own runs of a GPU say of its kernels and steps, and how far off the engine's version is."""
+    """Yield the calibration of a GPU's kernels and steps by the user's own runs, and a difference in engine version."""
     own = gpu.own_runs
     if own is None:
         return
@@ -259,9 +259,7 @@ def of_extras(question: Question) -> Iterator[Assumption]:
 
 
 def _of_turns(cached: Cached) -> Iterator[Assumption]:
-    """Yield the assumptions on conversations: turns equally frequent, answers of mean length, and where a cache is
-    found.
-    """
+    """Yield the assumptions on conversations: equally frequent turns, answers of mean length, and cache hits."""
     conversation = cached.conversation
     assert conversation is not None
     each = f"{conversation.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {conversation.adds:,} and the answers"
@@ -281,7 +279,7 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
 
 
 def of_limits(question: Question) -> Iterator[Assumption]:
-    """Yield the limits on ITL where an output of one token has none."""
+    """Yield the limits on ITL that do not apply because an output has one token."""
     if question.service.osl == 1 and question.target.limits.itl is not None:
         yield NO_ITL
 
@@ -321,9 +319,9 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:
-    """The habits of users that may be assumed: none without users, no active hours next to a profile.
+    """The user habits that may be assumed: none without users, and no active hours with a load profile.
 
-    Whoever asks for vectors or scores, or for offline work, is no user but by the demand.
+    Tasks for vectors or scores, and offline work, have users only if the demand states a rate of users or a mean rate.
     """
     demand, planning = workload.demand, workload.planning
     by_demand = demand is not None and demand.kind in ("daily_active_users", "mean_requests_per_s")

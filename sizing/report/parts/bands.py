@@ -1,4 +1,4 @@
-"""Error bands of a report's numbers: which of them are predictions, the class of each, and its band in the number's own unit."""
+"""Error bands of the predicted numbers in a report. Each number has a class, and a band in its own unit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATISTICS = (
     "p90",
     "p95",
     "p99",
-)  # all of one class: percentiles were published too rarely for their own
+)  # one class for all: too few percentiles were published for classes of their own
 
 
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
@@ -38,7 +38,7 @@ MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GI
 
 
 class Predicted(NamedTuple):
-    """A predicted number of a report: its path, its value if any, and its metric and situation."""
+    """A predicted number in a report: its path, its value (if any), its metric and its situation."""
 
     path: str
     value: float | None
@@ -52,7 +52,7 @@ def known() -> tuple[Band, ...]:
 
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
-    """The band of each number by its path. Unmeasured metrics, and values that are not positive, have none."""
+    """The band of each number by its path. Unmeasured metrics and values that are not positive have no band."""
     bands, found = known(), {}
     for path, value, metric, situation in numbers:
         band = find(bands, metric, situation)
@@ -76,8 +76,8 @@ def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted
 def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> Iterator[Predicted]:
     """Yield the predictions of an answer.
 
-    A rate that is asked for is served, not predicted; the most that is served is, unless it is on the band's edge already.
-    Published runs had no optimisations and generated, so nothing says how far off times are of what does not.
+    A rate that the user asks for is no prediction. The highest rate is one, unless it already is the edge of its band.
+    Published runs generated text without optimisations, so times of other tasks, or with optimisations, have no band.
     """
     yield from of_load(best, outcome, figures.load, figures.throughput, figures.latency)
     yield from of_memory(figures.memory, memory_situation(outcome.question, best.pool.replica))
@@ -96,7 +96,7 @@ def of_load(
             name = f"{metric}_ms"
             value = getattr(getattr(latency, name), statistic)
             yield Predicted(f"latency.{name}.{statistic}", value, metric, here)
-    alone = here._replace(mode="served", load="solo")  # one request is served alike however the rest would come
+    alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
     if request.target.requests_per_s is None and best.pool.margin == 1.0:
@@ -110,7 +110,7 @@ def of_load(
 
 
 def whose(numbers: Iterable[Predicted]) -> str:
-    """Write whose runs the ranges of latencies and rates are of, where they are of a wider class; empty where they are not."""
+    """Write the class of the runs behind the ranges of latencies and rates, if it is wider than the numbers' own; else empty."""
     found = known()
     used = (find(found, n.metric, n.situation) for n in numbers if n.value and n.metric in (*LATENCIES, "throughput"))
     own = {band for number in numbers for band in number.situation.own}
@@ -122,7 +122,7 @@ def whose(numbers: Iterable[Predicted]) -> str:
 
 
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
-    """Yield the width and the class of each band, once for all numbers of one class."""
+    """Yield the width and the class of each band, once for all numbers of a class."""
     found = shelf.only(Bands)
     classes = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
     for metric, situation in classes:
@@ -152,7 +152,7 @@ def _words(situation: Situation) -> str:
 
 
 def _class(band: Band, situation: Situation) -> str:
-    """Write the class of a band: the number's own, or a wider one where too little was measured."""
+    """Write the class of a band: the number's own class, or a wider one if there are too few measurements."""
     stated = situation.named()
     own = [_word(name, value) for name, value in stated.items() if getattr(band, name) is not None]
     wider = [f"any {name}" for name in stated if getattr(band, name) is None]

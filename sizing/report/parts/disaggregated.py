@@ -1,4 +1,4 @@
-"""Separate pools for prefill and decode against serving as one: figures of both, the better one, and why."""
+"""Separate pools for prefill and decode compared with one pool: the figures of both, the better one, and why."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from sizing.report.parts.question import demand_line, is_limited, is_rate, repli
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
 
-IDLE = 0.6  # of what a pool serves within the limits: one less used than that is there because replicas are whole
+IDLE = 0.6  # use of a pool within the limits: below it, the pool is large only because replicas are whole
 NARROW = "no pipelines within a pool, which may take fewer GPUs: --layouts all"
-LEAST_HELD = 0.9  # of the utilisation that is allowed: a pool that a limit holds below that is held back by it
+LEAST_HELD = 0.9  # share of the allowed utilisation: a limit that holds a pool below it holds the pool back
 
 
 class Aggregated(NamedTuple):
-    """The answer that serves as one, for the same demand and limits."""
+    """The answer from one pool, for the same demand and limits."""
 
     gpus: int
     requests_per_s: float
@@ -45,11 +45,11 @@ class Aggregated(NamedTuple):
 
 
 class Disaggregated(NamedTuple):
-    """A disaggregated deployment compared to aggregated serving; figures are null where it is infeasible.
+    """A disaggregated deployment compared with aggregated serving. Figures are null if it is infeasible.
 
-    `gpus_sure` is null: `evidence` says that nothing is published of pools. `ratio` is GPUs of prefill over those of decode, `binding` the pool that is nearer to its most, `sizes_tried` those
-    simulated (null: none), `simulate_command` simulates the answer. `beats_aggregated` tells by the objective, and
-    `why` in words.
+    `gpus_sure` is null because no runs of pools are published, as `evidence` says. `ratio` is the GPUs of prefill divided by the
+    GPUs of decode. `binding` is the pool nearer to its maximum load. `sizes_tried` counts simulated sizes (null: none).
+    `simulate_command` simulates the answer. `beats_aggregated` compares by the objective, and `why` explains the result.
     """
 
     feasible: bool = False
@@ -81,7 +81,7 @@ class Disaggregated(NamedTuple):
 
 
 def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
-    """The record of the pools found; `one` is the confirmed answer that serves as one, None without one."""
+    """The record of the pools found. `one` is the confirmed answer from one pool, or None."""
     best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
@@ -121,7 +121,7 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
 
 
 def beats(pooled: Answer, aggregated: Answer, question: Question) -> bool:
-    """Whether pools do better by the objective: fewer GPUs (dollars, watts), or of a budget more requests/s."""
+    """Whether pools are better by the objective: fewer GPUs (dollars, watts), or more requests/s from a budget."""
     if question.target.requests_per_s is None:
         return pooled.requests_per_s > aggregated.requests_per_s
     return spent(pooled, question.rules.objective) < spent(aggregated, question.rules.objective)
@@ -193,7 +193,7 @@ def _aggregated(answer: Answer) -> Aggregated:
 
 
 def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Section]:
-    """Yield both pools with their figures, and serving as one beside them; or what is in the way."""
+    """Yield both pools with their figures next to one pool; or the reason why they are infeasible."""
     prefill, decode, way = found.prefill, found.decode, found.kv_transfer
     if prefill is None or decode is None or way is None:
         title = "Infeasible: no pools for prefill and decode meet the demand within the limits"

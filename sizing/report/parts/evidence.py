@@ -1,4 +1,4 @@
-"""What published runs say of an answer: how many GPUs are sure to do, and how likely the expected GPUs are to do."""
+"""What published runs say about an answer: the sure number of GPUs, and the chance that the expected number suffices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sizing.specs.bands import Sure
 
 
 class StepFactors(NamedTuple):
-    """What step times were multiplied by: medians of so many groups of published runs."""
+    """The factors applied to step times: medians over `groups` groups of published runs."""
 
     decode: float
     prefill: float
@@ -24,7 +24,7 @@ class StepFactors(NamedTuple):
 
 
 class SurerType(NamedTuple):
-    """Another layout or GPU type: about how many GPUs do, and how many are sure to, as `layout` (`3 x TP2 PP2`)."""
+    """Another layout or GPU type: the expected and the sure number of GPUs. `layout` (`3 x TP2 PP2`) is that of the sure ones."""
 
     gpu: str
     gpus: int
@@ -33,7 +33,7 @@ class SurerType(NamedTuple):
     layout: str | None = None
 
     def line(self, about: str = "About ") -> Line:
-        """Say so; `about` is empty where a simulation confirmed the GPUs."""
+        """Write the sure number; `about` is empty if a simulation confirmed the GPUs."""
         usd_per_hour = None if self.usd_per_hour is None else self.usd_per_hour * self.gpus_sure / self.gpus
         price = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h"
         shape = "" if self.layout is None else f" = {self.layout}"
@@ -42,13 +42,12 @@ class SurerType(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Published runs like the answer: groups of them, and the share in which its GPUs would keep limits and rate.
+    """The published runs similar to the answer: `groups` of runs, and the `chance` that its GPUs keep the limits and the rate.
 
-    With `own` they are the user's own, of the GPU's profile, each a group.
-
-    `why_not` says why there are no sure GPUs, `correction` what centres the prediction; each is null without. So are
-    `gpus_as_predicted` and their type, what the prediction alone needs where the answer takes others for even odds. `surer` is
-    another layout or GPU type that is sure at less than the answer, or alone has a sure count.
+    With `own`, the runs are the user's own runs in the GPU's profile, and each is a group. `why_not` says why there is no sure
+    number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted` are the
+    GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type with a lower
+    sure number than the answer, or the only one with a sure number. Fields that do not apply are null.
     """
 
     groups: int
@@ -62,7 +61,7 @@ class Evidence(NamedTuple):
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
-    """The evidence of an outcome, with whose runs the ranges of `predicted` are; None without an answer."""
+    """The evidence of an outcome; None without an answer. It names the class of runs behind the ranges of `predicted`."""
     sure = outcome.sure
     if sure is None:
         return None
@@ -84,7 +83,7 @@ def _surer(outcome: Outcome) -> SurerType | None:
 
 
 def is_own(found: Evidence | None) -> bool:
-    """Whether ranges are of the user's own runs."""
+    """Whether ranges come from the user's own runs."""
     return found is not None and found.own
 
 
@@ -96,7 +95,7 @@ def _factors(outcome: Outcome) -> StepFactors | None:
 
 
 def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
-    """The GPUs that the prediction alone needs and their type, where the answer takes others for even odds."""
+    """The number and type of GPUs by the prediction alone, if the answer needs others for even odds; else None."""
     best, without = outcome.answer, outcome.predicted
     if not outcome.even or best is None or without is None:
         return None, None
@@ -105,7 +104,7 @@ def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
 
 
 class SureOf(NamedTuple):
-    """The sure count of an answer as a record has it: GPUs expected and sure, the confidence, and what runs are to keep."""
+    """The sure count of an answer: the expected and sure GPUs, the confidence, and the kinds of limits that runs must keep."""
 
     gpus: int
     gpus_sure: int | None
@@ -115,9 +114,9 @@ class SureOf(NamedTuple):
     by_rate: bool
 
     def lines(self, without: str = "") -> Iterable[Line]:
-        """Yield how many GPUs are sure to do, or why it is not known, and what is surer; nothing where nothing was asked for.
+        """Yield the sure number of GPUs (or why it is unknown) and a surer choice; nothing if nothing was asked for.
 
-        `without` is what would do without the confidence that was asked for.
+        `without` describes the GPUs that suffice without the confidence.
         """
         if self.evidence is None or self.confidence is None:
             return

@@ -20,7 +20,7 @@ POOL_FORMULAS = {
     "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
     "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
 }
-MOST_OPERATIONS = 4  # of a step, the longest
+MOST_OPERATIONS = 4  # the longest operations of a step
 STEP = "sum of operations, then the host's share"
 CLOSED, SIMULATED = "closed form of in-flight batching", "simulation of one replica"
 
@@ -56,7 +56,7 @@ FORMULAS = {
 
 
 def _derived(what: str, value: float | None, inputs: str, **own: str) -> Explanation:
-    """The derivation of a figure from the values in `inputs`; `own` is what its formula leaves open, or has otherwise."""
+    """The derivation of a figure from the values in `inputs`; `own` adds or replaces parts of its formula."""
     known = FORMULAS[what]._replace(**own)
     return Explanation(what, value or 0.0, known.unit, "derived", known.formula, inputs, known.source)
 

@@ -24,9 +24,9 @@ HEADROOM_OF = {"requests/s": "requests_per_s", "requests in flight": "concurrenc
 class LoadFigures(NamedTuple):
     """The load of the deployment, and its headroom.
 
-    Concurrency counts requests from arrival to last token, those in the front end or a queue too. `headroom` is the
-    growth of `headroom_of` that the limits leave, by which the demand is stated: `concurrency`, `users`, else
-    `requests_per_s`.
+    Concurrency counts requests from arrival to last token, including time in the front end and the queue. `headroom` is the
+    growth of the demand that the limits allow. `headroom_of` names the quantity of the demand that grows: `concurrency`,
+    `users`, else `requests_per_s`.
     """
 
     requests_per_s: float
@@ -50,7 +50,7 @@ class Throughput(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Latencies under load, and those of a request alone on its replica."""
+    """Latencies under load, and latencies of a single request on an idle replica."""
 
     ttft_ms: Statistics
     itl_ms: Statistics
@@ -60,7 +60,7 @@ class Latency(NamedTuple):
 
 
 class Utilisation(NamedTuple):
-    """The shares of the peaks that a prefill step and a decode step reach, and the nearer of the two peaks."""
+    """The shares of peak compute and bandwidth in a prefill and a decode step, and the peak that each is nearer to."""
 
     prefill_mfu: float
     prefill_bound: str
@@ -70,13 +70,13 @@ class Utilisation(NamedTuple):
 
 
 class MemoryFigures(NamedTuple):
-    """Memory of one GPU of the tightest rank, and the capacity of the replica's cache pool.
+    """The memory of one GPU of the tightest rank, and the capacity of the replica's KV cache.
 
-    Of the weights `beside_gib` run beside the model (draft, adapters, image encoder); of the pool `shared_prefix_gib`
-    are prefixes that sequences share. A sequence that decodes holds `resident_gib` of the `sequence_gib` that the engine
-    reckons with; `state_cache_gib` is a pool of recurrent states beside that of tokens, whose blocks have `block_tokens`.
-    `most_num_seqs` bounds sequences at once where states do, and more won't start where `starts` is False; `warm_up_gib` is
-    missing for graphs and the sampler outside the fraction. One sequence needs `least_memory_fraction`, null where none does.
+    The weights include `beside_gib` for a draft, adapters and an image encoder. The cache includes `shared_prefix_gib` for shared
+    prefixes. A decoding sequence holds `resident_gib`; the engine reserves `sequence_gib` for it. `state_cache_gib` is a separate
+    pool of recurrent states; the token pool has blocks of `block_tokens`. `most_num_seqs` is the number of sequences that the
+    states allow; if `starts` is False, the engine does not start with more. `warm_up_gib` is the memory missing outside the
+    fraction for CUDA graphs and the sampler. `least_memory_fraction` is what one sequence needs, null if no fraction suffices.
     """
 
     visible_gib: float
@@ -108,9 +108,9 @@ class MemoryFigures(NamedTuple):
 
 
 class Users(NamedTuple):
-    """The daily active users that correspond to the load; always with their habits.
+    """The daily active users that correspond to the load, with their habits.
 
-    `stated` is False where neither demand nor options speak of users: then it is what the rate would correspond to.
+    `stated` is False if neither the demand nor the options mention users. The users are then derived from the rate.
     """
 
     daily_active_users: float
@@ -121,9 +121,9 @@ class Users(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cost at the load above, around the clock at that load; and at the mean load of the users' day, GPUs always on.
+    """The cost at the answer's load around the clock, and at the mean load of the users' day with GPUs always on.
 
-    Figures by output token are null where a task gives none; it has the one by input token.
+    Figures by output token are null for a task without output tokens, which has a figure by input token instead.
     """
 
     usd_per_hour: float | None
@@ -138,7 +138,7 @@ class Cost(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """All figures of an answer of one pool, and the two steps that give the shares of the peaks."""
+    """All figures of an answer from one pool, and the two steps that the utilisation comes from."""
 
     load: LoadFigures
     throughput: Throughput
@@ -152,7 +152,7 @@ class Figures(NamedTuple):
 
 
 def figures(best: Answer, outcome: Outcome) -> Figures:
-    """All figures of an answer of one pool."""
+    """All figures of an answer from one pool."""
     prefill, decode = phase_steps(best, outcome)
     return Figures(
         load=load_figures(best, outcome),
@@ -168,7 +168,7 @@ def figures(best: Answer, outcome: Outcome) -> Figures:
 
 
 def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
-    """The load: in flight by Little's law, and headroom up to the most that these replicas serve."""
+    """The load: requests in flight by Little's law, and the headroom up to the highest load of these replicas."""
     running = best.requests_per_s / best.pool.count * best.latency_s("e2e")["mean"]
     most = best.pool.capacity.requests_per_s * best.pool.count
     served, target = best.requests_per_s, outcome.question.target
@@ -187,7 +187,7 @@ def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
 
 
 def readings_of(load: LoadFigures, question: Question) -> Readings:
-    """The same load by its rate, its requests in flight and its concurrent users."""
+    """The same load as a rate, as requests in flight and as concurrent users."""
     think_s = question.target.think_time_s or think_time_of(question.origin.workload, question.origin.defaults)
     return readings(load.requests_per_s, load.concurrency / load.requests_per_s, think_s)
 
@@ -206,7 +206,7 @@ def throughput(best: Answer, outcome: Outcome) -> Throughput:
 
 
 def latency(best: Answer) -> Latency:
-    """Latencies in ms under the load, and alone."""
+    """Latencies in ms under the load, and of a single request."""
     decodes = best.pool.load.batching.osl > 1
     return Latency(
         ttft_ms=statistics(best.latency_s("ttft")),
@@ -218,7 +218,7 @@ def latency(best: Answer) -> Latency:
 
 
 def mean_ms(best: Answer, name: str, question: Question, statistic: str = "mean") -> float | None:
-    """A `statistic` in ms of `ttft_ms`, `itl_ms` or `e2e_ms`; None where there is no token after the first."""
+    """A `statistic` of `ttft_ms`, `itl_ms` or `e2e_ms` in ms; None if there is no token after the first."""
     if name == "itl_ms" and question.service.osl <= 1:
         return None
     return best.latency_s(name.removesuffix("_ms"))[statistic] / MILLI
@@ -265,7 +265,7 @@ def bound(step: Step) -> str:
 
 
 def memory_figures(used: MemoryUse, longest: int, least: float | None = None) -> MemoryFigures:
-    """The memory of a layout, the longest sequence that fits and the least memory fraction, named as in the records."""
+    """The memory of a layout with the longest sequence that fits and the least memory fraction, named as in records."""
     return filled(
         MemoryFigures,
         used,
@@ -277,12 +277,12 @@ def memory_figures(used: MemoryUse, longest: int, least: float | None = None) ->
 
 
 def memory_of(replica: Replica) -> MemoryFigures:
-    """The memory of one GPU of a replica, and the longest sequence that fits there."""
+    """The memory of one GPU of a replica, and the longest sequence that fits."""
     return memory_figures(replica.memory, replica.longest_that_fits())
 
 
 def users_of(best: Answer, question: Question) -> Users:
-    """The users that correspond to the load; `stated` where the demand counts them, or planning states their habits."""
+    """The users that correspond to the load. They are `stated` if the demand counts them or planning states their habits."""
     user = habits(question)
     demand, planning = question.origin.workload.demand, question.origin.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
@@ -296,7 +296,7 @@ def users_of(best: Answer, question: Question) -> Users:
 def cost_figures(best: Answer, question: Question) -> Cost:
     """The cost and the energy of an answer."""
     usd = best.usd_per_hour
-    pooled = question.service.model.pooled  # whose tokens are those of its prompts
+    pooled = question.service.model.pooled  # a pooling task counts prompt tokens
     tokens_per_s = best.requests_per_s * (question.service.isl if pooled else question.service.output_tokens)
     per_million = None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s)
     energy = cost.kwh_per_million_tokens(best.power_w, tokens_per_s)

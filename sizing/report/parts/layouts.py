@@ -1,6 +1,6 @@
 """Layouts of replicas in records and in words: the answer, alternatives that meet the demand, and rejected layouts.
 
-Also the figures of any answer by the names that records have, whether its replicas serve as one or from separate pools.
+`figures_by_name` gives the figures of any answer, from one pool or from separate pools, under the names in records.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sizing.specs.workload import LATENCIES
 
 T = TypeVar("T")
 
-MOST_OTHERS = 3  # layouts beside the answer; --verbose, JSON and CSV have them all
-HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no size and no limit would change these
+MOST_OTHERS = 3  # other layouts on a screen; --verbose, JSON and CSV have them all
+HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no other size or limit removes these
 
 
 class SizedLayout(NamedTuple):
     """The answer: all GPUs, replicas, the layout of one replica, and the nodes (or larger link domains) that it spans.
 
-    With `gpus_sure` GPUs most published runs like it would keep the limits; null where too few are like it.
+    With `gpus_sure` GPUs, most similar published runs would keep the limits; null if too few runs are similar.
     """
 
     gpu: str
@@ -71,7 +71,7 @@ class Alternative(NamedTuple):
 
 
 class RejectedLayout(NamedTuple):
-    """A rejected layout, the reason, and the excess: 0.1 is 10 % over a limit or the memory, null where no size helps."""
+    """A rejected layout and the reason. A `shortfall` of 0.1 is 10 % over a limit or the memory; null if no size helps."""
 
     gpu: str
     weight_precision: str
@@ -87,7 +87,7 @@ class RejectedLayout(NamedTuple):
 
 
 def layout(of: NamedTuple) -> str:
-    """Write the layout of a record with the sizes as fields; one that is null is 1."""
+    """Write the layout of a record with the sizes as fields; a null size is 1."""
     return layout_in(of._asdict())
 
 
@@ -107,7 +107,7 @@ def nodes(pool: Pool) -> int:
 
 
 def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
-    """The deployment of an answer of one pool, with the GPUs that are sure to do."""
+    """The deployment of an answer from one pool, with its sure number of GPUs."""
     return filled(
         SizedLayout,
         **figures_by_name(best, outcome.question),
@@ -118,7 +118,7 @@ def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
 
 
 def alternative(found: Answer, question: Question) -> Alternative:
-    """An answer of one pool with the closed-form means of its latencies."""
+    """An answer from one pool with the closed-form means of its latencies."""
     closed = {f"{name}_ms": found.closed_s(name)["mean"] / MILLI for name in LATENCIES}
     return filled(Alternative, **figures_by_name(found, question) | closed, limit=found.pool.capacity.binding)
 
@@ -136,9 +136,10 @@ def rejected(refusal: Refusal) -> RejectedLayout:
 
 
 def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
-    """Yield the nearest other layouts that meet the demand: of each shape the best, and the cheapest of all.
+    """Yield the nearest other layouts that meet the demand: the best of each shape, and the cheapest of all.
 
-    Their GPUs are said to be about so many, as the closed form has them: only the answer is simulated. Of several GPU types, the best of each and precision comes first.
+    Their number of GPUs is marked as approximate because it comes from the closed form; only the answer is simulated. With several
+    GPU types, the best layout of each type and precision comes first.
     """
     distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, layout(a._replace(ep=1))))[1:]
     by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
@@ -165,9 +166,9 @@ def _called(best: Alternative, a: Alternative) -> str:
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
-    """The refusals in words, of each GPU type and reason the nearest, those that a size or a limit would change first.
+    """The nearest refusal of each GPU type and reason, in words. Refusals that another size or limit would remove come first.
 
-    Those for the reason that is `said` already are left out, and sizes that do not divide a model where none is `asked` for.
+    The reason that is already `said` is left out. So are sizes that do not divide the model, unless a size is `asked` for.
     """
     shown = (r for r in found if r.reason != said and (asked or r.reason != "split"))
     nearest = sorted(shown, key=_nearness)
@@ -175,7 +176,7 @@ def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> 
 
 
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
-    """The order of refusals: smallest excess of a limit or of memory first, then refusals by hardware or engine."""
+    """The order of refusals: the smallest excess over a limit or memory first, then refusals by hardware or engine."""
     return (r.reason in HARD_REASONS, math.inf if r.shortfall is None else r.shortfall, r.tp * r.pp * r.dp * r.cp)
 
 
@@ -188,9 +189,7 @@ def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 
 
 def shape(found: Answer) -> str:
-    """Write the replicas and their layouts: `2 x TP4`, `prefill 2 x TP4 + decode 1 x TP8`, with GPU types where they
-    differ.
-    """
+    """Write replicas and layouts: `2 x TP4`, or `prefill 2 x TP4 + decode 1 x TP8` with GPU types if they differ."""
     mixed = len({pool.replica.gpu_type.id for pool in found.pools}) > 1
 
     def called(pool: Pool) -> str:
@@ -201,10 +200,10 @@ def shape(found: Answer) -> str:
 
 
 def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
-    """The figures of an answer by the names that records have. What only one layout has is null for two pools.
+    """The figures of an answer under the names in records. Figures of a single layout are null for two pools.
 
-    GPU types and formats are each named once. Latencies are means at the answer's load; money and energy are around the clock.
-    Costs are null without a price, figures by output token without output tokens.
+    Equal GPU types and formats are named once. Latencies are means at the answer's load. Money and energy are around the clock.
+    Costs are null without a price, and figures by output token are null without output tokens.
     """
     replicas = [pool.replica for pool in found.pools]
     whole = None if found.separate else found.pool

@@ -1,4 +1,4 @@
-"""The limit of an answer in words: a latency limit, a capacity of the replica, or the reason of infeasibility."""
+"""The limit of an answer in words: a latency limit, a capacity of the replica, or the reason why it is infeasible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sizing.specs.workload import LATENCIES
 
 
 class Limiting(NamedTuple):
-    """The limit on a replica's load, or the reason of infeasibility, and changes that would help."""
+    """The limit on a replica's load, or the reason why it is infeasible, and changes that would help."""
 
     limit: str
     statistic: str | None = None
@@ -51,9 +51,9 @@ def at_limit(name: str, statistic: str, value: str, limit_ms: float) -> str:
 
 
 def _most(best: Answer, question: Question) -> str:
-    """Write the most that a replica serves, in the unit of the demand; `a replica` included.
+    """Write the highest load of a replica in the unit of the demand, with the words `a replica`.
 
-    Without a demand what is served is less by the margin for a confidence.
+    Without a demand, the load served is lower by the margin for a confidence.
     """
     capacity, margin = best.pool.capacity, best.pool.margin
     if question.target.amount is None:
@@ -65,7 +65,7 @@ def _most(best: Answer, question: Question) -> str:
 
 
 def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None) -> str:
-    """Write the value of a limit from which on fewer GPUs suffice, or that none near it saves a GPU."""
+    """Write the value of a limit at which fewer GPUs suffice, or that no near value saves a GPU."""
     if relaxation is not None:
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
@@ -76,12 +76,12 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
-    """Write the capacity that would end a replica's load, that load, and settings that raise it."""
+    """Write the capacity that limits a replica, the load at which it does, and settings that raise it."""
     at = f"at {_most(best, question)}"
     if best.pool.capacity.binding == "utilisation":
         share = percent(question.target.max_utilisation)
         return f"the load that is allowed, {share} of the highest stable one (--max-utilisation), {at}"
-    if question.service.osl == 1:  # whose slots and cache hold no more than the prompts of a step
+    if question.service.osl == 1:  # slots and cache then hold only the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
     if best.pool.capacity.binding == "kv_cache":
         return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
@@ -90,7 +90,7 @@ def _capacity_words(best: Answer, question: Question) -> str:
 
 
 def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
-    """Write the limit that the nearest simulated size broke, although the closed form had found it feasible."""
+    """Write the limit that the nearest simulated size broke although the closed form found the size feasible."""
     served = best.run
     detail = f"simulation confirmed none of {tries} sizes; the nearest, {best.gpus} x {best.pool.replica.gpu_type.name}"
     if served is None:
@@ -108,7 +108,7 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
 
 
 def unmet(outcome: Outcome) -> Limiting:
-    """The distance of the nearest refusal from the demand, and changes that would help."""
+    """The nearest refusal, its distance from the demand, and changes that would help."""
     nearest, without = _unmet(outcome), outcome.predicted
     if without is None:
         return nearest
@@ -145,7 +145,7 @@ def _unmet(outcome: Outcome) -> Limiting:
 
 
 def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:
-    """The size that a larger budget is suggested to have, and the closed form's answer of its layout; without one the best."""
+    """The suggested larger budget, and the closed-form answer of its layout, or the best answer if there is none."""
     for size in outcome.suggestions:
         if size.change == LARGER_BUDGET:
             like = (each for each in outcome.answers if _is_of(each, size))
@@ -160,7 +160,7 @@ def _is_of(answer: Answer, size: Suggestion) -> bool:
 
 
 def _served_within(best: Answer, question: Question) -> str:
-    """Write what of the demand the budget serves in the layout of the answer."""
+    """Write the part of the demand that the budget serves in the answer's layout."""
     replicas = (question.rules.gpu_budget or 0) // best.pool.replica.layout.gpus
     if not replicas:
         return ""
@@ -173,7 +173,7 @@ def _served_within(best: Answer, question: Question) -> str:
 
 
 def _for_runs(best: Answer, question: Question) -> str:
-    """Write in which share of published runs the limits are to hold, where that is why it takes so many GPUs."""
+    """Write the share of published runs that must keep the limits, if that raises the number of GPUs."""
     if best.pool.margin == 1.0:
         return ""
     share = EVEN if question.target.confidence is None else question.target.confidence.share
@@ -187,5 +187,5 @@ def suggested(change: Suggestion) -> str:
 
 
 def limit_words(name: str) -> str:
-    """Write the end of a load: a latency in capitals, a capacity in words."""
+    """Write the name of a limit: a latency in capitals, a capacity in words."""
     return name.upper() if name in LATENCIES else name.replace("_", " ")

@@ -17,12 +17,12 @@ from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
 from sizing.specs.workload import Reach
 
-NARROWER = {"fp8": 8, "int4": 4}  # weights with fewer bits, in the order in which they are suggested
-REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # of layouts that are suggested: none that only a whole search tries
+NARROWER = {"fp8": 8, "int4": 4}  # weights with fewer bits, in the order of suggestions
+REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # reaches of suggested layouts: none that only a full search tries
 
 
 class LayoutMemory(NamedTuple):
-    """The memory of one layout; where a sequence does not fit, the `reason` and `suggestions` that would make it fit."""
+    """The memory of one layout. If a sequence does not fit, the `reason`, and `suggestions` that make it fit."""
 
     fits: bool
     memory: MemoryFigures
@@ -33,7 +33,7 @@ class LayoutMemory(NamedTuple):
 
 
 def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
-    """The memory of one GPU under a layout that is to hold `sequences` sequences of the longest length."""
+    """The memory of one GPU under a layout that must hold `sequences` sequences of the longest length."""
     replica, used = resolved.replica, resolved.memory
     figures = memory_figures(used, replica.longest_that_fits(), replica.least_fraction(sequences))
     fits = used.fits and used.starts and resolved.refused is None
@@ -98,7 +98,7 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
 
 
 def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
-    """Yield the widest weights with fewer bits that make it fit; where none do alone, each with the length that then fits."""
+    """Yield the widest weights with fewer bits that fit. If none fit, yield each format with the length that then fits."""
     names = [name for name, bits in NARROWER.items() if bits < resolved.plan.weight_bits]
     alone = next((name for name in names if _fits(resolved, sequences, precision=name)), None)
     if alone is not None:
@@ -111,7 +111,7 @@ def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
 
 
 def _larger(resolved: Resolved, sequences: int) -> Iterator[str]:
-    """Yield the options of a layout of more GPUs that holds it: more tensor parallelism, else the smallest of any kind."""
+    """Yield the options of a layout with more GPUs that fits: more tensor parallelism, else the smallest layout of any kind."""
     for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
         if _fits(resolved, sequences, layout=replace(resolved.layout, tp=tp)):
             yield f"--tp {tp}"

@@ -1,4 +1,4 @@
-"""Separate pools for prefill and decode: their layouts, the transfer of caches between them, reasons of infeasibility."""
+"""Separate pools for prefill and decode: their layouts, the KV cache transfer, and reasons why they are infeasible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
 from sizing.specs.workload import LATENCIES
 
-if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded to report
+if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools
     from sizing.answers.answer import Answer, Outcome, Pool
     from sizing.answers.deployment import Resolved
     from sizing.engine.simulation import Run
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # neither the simulator nor what sizes pools need be loaded t
     from sizing.replica.replica import Refusal
     from sizing.specs.optimisations import HandOver
 
-UNSERVED = "pools"  # what stands in the way where no pair serves: the reason has it in words
+UNSERVED = "pools"  # the limit if no pair serves the demand; the reason explains it
 
 
 class PoolShape(NamedTuple):
@@ -41,11 +41,11 @@ class PoolShape(NamedTuple):
 
 
 class PoolFigures(NamedTuple):
-    """One pool: what to run, how full it is, what ends its load.
+    """One pool: its deployment, its utilisation and the limit on its load.
 
-    `utilisation` is its rate over the highest that it could serve without any limit, `most_requests_per_s` what it serves
-    within the limits, `limit` what ends that. TTFT is the prefill pool's and counts the transfer, ITL the decode pool's; the
-    other is null. `kv_cache_tokens` are those that one replica holds.
+    `utilisation` is its rate divided by the highest rate without any limits. `most_requests_per_s` is the highest rate within
+    the limits, and `limit` is the limit that ends it. The prefill pool has a TTFT, which includes the transfer, and the decode
+    pool an ITL; the other latency is null. `kv_cache_tokens` is the KV cache of one replica.
     """
 
     gpu: str
@@ -79,7 +79,7 @@ class PoolShapes(NamedTuple):
 
 
 class TransferSummary(NamedTuple):
-    """The transfer of the cache of a mean prompt: its size on the GPU with the largest part, and the link."""
+    """The KV cache transfer of a mean prompt: its size on the GPU with the largest part, and the link."""
 
     gb_per_gpu: float
     link: str
@@ -89,7 +89,7 @@ class TransferSummary(NamedTuple):
 
 
 class SimulatedPool(NamedTuple):
-    """One pool in a simulation: its layout, and its state over time; batch and cache are means over replicas."""
+    """One pool in a simulation: its layout and its state over time. Batch and cache are means over replicas."""
 
     gpu: str
     gpu_id: str
@@ -112,9 +112,7 @@ class SimulatedPool(NamedTuple):
 
 
 class SimulatedPools(NamedTuple):
-    """Both pools of a simulation; `kv_transfer_ms` is the mean wait for a cache, including the transfers of other
-    prompts.
-    """
+    """Both pools of a simulation. `kv_transfer_ms` is the mean wait for a KV cache, including transfers of other prompts."""
 
     prefill: SimulatedPool
     decode: SimulatedPool
@@ -124,7 +122,7 @@ class SimulatedPools(NamedTuple):
 
 
 def unserved(found: Outcome) -> str | None:
-    """The reason why no pair serves the demand within limits and budget; None where one does."""
+    """The reason why no pair serves the demand within limits and budget; None if a pair does."""
     best = found.confirmed
     if best is None:
         return why_not(found)
@@ -134,7 +132,7 @@ def unserved(found: Outcome) -> str | None:
 
 
 def why_not(found: Outcome) -> str:
-    """The reason why no pair is feasible: the simulation, or the nearest refusal of a pool or of the transfer."""
+    """The reason why no pair is feasible: the simulation, or the nearest refusal of a pool or the transfer."""
     if found.tries:
         return _unconfirmed(found)
     pairing = found.pairing
@@ -144,7 +142,7 @@ def why_not(found: Outcome) -> str:
         entries = pairing.refusals[phase]
         sized = [
             entry for entry in entries if entry.reason != "memory"
-        ]  # what has room misses a limit, which says more
+        ]  # a layout that has room misses a limit, which is the better reason
         nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
         if nearest is not None:
             parts.append(_miss(nearest, phase) + _part_of(nearest, found.question))
@@ -161,7 +159,7 @@ def why_not(found: Outcome) -> str:
 
 
 def _part_of(entry: Refusal, question: Question) -> str:
-    """Write the limit on E2E from which a pool's own limit is the remainder."""
+    """Write the limit on E2E that a pool's own limit is derived from."""
     e2e = question.target.limits.e2e
     return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
@@ -171,11 +169,11 @@ def _miss(entry: Refusal, phase: str) -> str:
 
 
 def _too_few(short: Sequence[Answer], question: Question) -> str:
-    """Write which pool has too few replicas, their limit and the number needed; or that no pair fits the budget."""
+    """Write which pool has too few replicas, its limit and the number needed; or that no pair fits the budget."""
     given = _given(question)
 
     def gpus(pair: Answer, least: int) -> int:
-        """GPUs of a pair with the stated replicas, and at least the replicas needed times `least`."""
+        """The GPUs of a pair with the stated replicas, or at least the replicas needed times `least`."""
         return sum(max(given[pool.name] or 1, least * pool.count) * pool.replica.layout.gpus for pool in pair.pools)
 
     if question.target.requests_per_s is None:
@@ -203,7 +201,7 @@ def _shape(pool: Pool, count: int | None) -> str:
 
 
 def _unconfirmed(found: Outcome) -> str:
-    """Write the limit missed by the last simulated size, and the pool with too few stated replicas."""
+    """Write the limit that the last simulated size missed, and the pool with too few stated replicas."""
     from sizing.answers.sizes import lacking
 
     pair, question = found.best, found.question
@@ -270,7 +268,7 @@ def transfer_figures(transfer: Transfer, prompt_tokens: float) -> TransferSummar
 
 
 def of_turns(question: Question, facts: HandOver) -> tuple[Assumption, ...]:
-    """The assumption on prompts with earlier answers: the decode pool made their cache."""
+    """The assumption on prompts that contain earlier answers: the decode pool made their KV cache."""
     if question.service.extras.cached.conversation is None:
         return ()
     return (taken("caches of earlier answers", "back in the prefill pool by the next turn", facts.source),)
@@ -295,15 +293,14 @@ def transfer_words(found: TransferSummary) -> str:
 
 
 def binding_limit(pair: Answer | None) -> str:
-    """The limit of the pool that is nearer to its most; `UNSERVED` without a pair."""
+    """The limit of the pool nearer to its maximum load; `UNSERVED` without a pair."""
     return UNSERVED if pair is None else end_of(pair.tightest)
 
 
 def end_of(pool: Pool) -> str:
-    """The limit that ends a pool's load.
+    """The limit on a pool's load.
 
-    A limit on E2E leaves a remainder to the decode pool as a limit on ITL (or E2E), and to the prefill pool as one on
-    E2E.
+    A limit on E2E is split between the pools: the decode pool gets a limit on ITL (or E2E), the prefill pool a limit on E2E.
     """
     return "itl" if pool.phase == "decode" and pool.capacity.binding == "e2e" else pool.capacity.binding
 

@@ -1,6 +1,6 @@
-"""Every figure that several commands show: its key in JSON and CSV, its heading, and how people read it.
+"""Every figure that several commands show: its key in JSON and CSV, its heading, and its form for people.
 
-A command's own column is one of these with another heading (`_replace(heading=...)`), or a `Quantity` in its own file.
+A command may give one of these another heading (`_replace(heading=...)`), or define a `Quantity` in its own file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARE = Quantity("share", "share", percent)
 WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib)
 KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib)
 
-# Titles of what measured rows state, by their columns.
+# Titles for the columns of measured rows.
 COLUMN_TITLES = {
     **{quantity.key: quantity.heading for quantity in LATENCY_QUANTITIES},
     "req_per_s": "requests/s",

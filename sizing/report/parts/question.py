@@ -1,4 +1,4 @@
-"""The question in records and in words: the `inputs` of every document, resolved, so that a result can be reproduced."""
+"""The question in records and in words. The `inputs` of every document are resolved, so that a result can be reproduced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LimitsInMs = Mapping[str, LimitInMs | None]  # by the name of the latency, `ttft
 
 
 def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
-    """The resolved inputs; those that depend on the layout are the chosen layout's, null without one."""
+    """The resolved inputs. Inputs that depend on the layout come from `chosen`, and are null without it."""
     origin, workload, gpu_types = question.origin, question.origin.workload, question.space.gpu_types
     return {
         "workload": origin.workload_name,
@@ -69,7 +69,7 @@ def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
 
 
 def _chosen_gpu(gpu_types: Sequence[GpuType], chosen: Replica | None) -> str | None:
-    """The GPU type of the answer; without an answer the only type considered, or None of several."""
+    """The GPU type of the answer. Without an answer, the only type considered, or None if there are several."""
     if chosen is not None:
         return chosen.gpu_type.name
     return gpu_types[0].name if len(gpu_types) == 1 else None
@@ -82,7 +82,7 @@ def _chosen_precision(question: Question, chosen: Replica | None) -> str:
 
 
 def demand(question: Question) -> dict[str, Any]:
-    """The demand: the rate or concurrency to serve, its kind, and the steps to it."""
+    """The demand: the rate or concurrency to serve, its kind, and how it was derived."""
     stated, found, target = question.origin.workload.demand, question.origin.demanded, question.target
     user, by_users = habits(question), target.think_time_s > 0
     return {
@@ -104,18 +104,18 @@ def demand(question: Question) -> dict[str, Any]:
 
 
 def habits(question: Question) -> Habits:
-    """The habits of the users that the rate would correspond to."""
+    """The habits of the users that the rate corresponds to."""
     origin = question.origin
     return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
 def limits(question: Question) -> LimitsInMs:
-    """The limits of a question in ms with the statistic that they bound; null where none is set."""
+    """The limits of a question in ms, each with its statistic; None where no limit is set."""
     return limits_in_ms(question.target.limits)
 
 
 def limits_in_ms(limits: Limits) -> LimitsInMs:
-    """Limits in ms with the statistic that each bounds, by latency; null where none is set."""
+    """Limits in ms by latency, each with its statistic; None where no limit is set."""
     found = {f"{name}_ms": getattr(limits, name) for name in LATENCIES}
     return {
         name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
@@ -129,12 +129,12 @@ def is_limited(inputs: Mapping[str, Mapping[str, object]]) -> bool:
 
 
 def is_rate(inputs: Mapping[str, Mapping[str, object]]) -> bool:
-    """Whether a rate is to be served, and no number of requests or users at once."""
+    """Whether the demand is a rate, not a number of concurrent requests or users."""
     return inputs["demand"]["requests_per_s"] is not None
 
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
-    """The engine settings that matter for the answer, as stated or as the engine version defaults."""
+    """The engine settings that matter for the answer: as stated, else the defaults of the engine version."""
     asked = question.service.serving.model_dump()
     if chosen is None:
         return asked
@@ -152,7 +152,7 @@ def _sizes(layout: Layout) -> dict[str, int]:
 
 
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
-    """The limits on lengths, memory and batch of a replica."""
+    """The limits on the lengths, memory and batch of a replica."""
     settings, memory = chosen.settings, chosen.memory
     return {
         "max_model_len": question.service.max_model_len,
@@ -164,9 +164,9 @@ def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
 
 
 def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
-    """The conversations of a document's inputs; empty where requests are not turns.
+    """The conversations in a document's inputs; empty if requests are not turns.
 
-    Blocks and replicas decide the share found in cache; it is null without one layout (`placed` False).
+    The share found in cache depends on blocks and replicas, so it is null without a single layout (`placed` is False).
     """
     cached = question.service.extras.cached
     conversation = cached.conversation
@@ -215,7 +215,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
 
 
 def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ...]:
-    """Model, precisions, engine and optimisations; on one GPU type with its `layout`."""
+    """The model, precisions, engine and optimisations; on a single GPU type also the GPU and its `layout`."""
     i = inputs
     where = f", {layout} on {i['gpu']}" if layout else ""
     cache = "" if i["kv_precision"] == "auto" else f", {i['kv_precision'].upper()} KV cache"
@@ -227,7 +227,7 @@ def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ..
 
 
 def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
-    """The optimisations as they were asked for, and the turns of a conversation; nothing without any."""
+    """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
     asked = inputs.get("optimisations") or {}
     text = "; ".join(
         f"{name.replace('_', ' ')} ({_fields(stated)})" for name, stated in asked.items() if name != "disaggregate"
@@ -244,7 +244,7 @@ def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
 
 
 def _fields(stated: Any) -> str:
-    """Write what is stated of an optimisation: its fields with their values."""
+    """Write the stated fields of an optimisation with their values."""
     if not isinstance(stated, dict):
         return str(stated)
     values = {name: value if isinstance(value, (list, tuple)) else (value,) for name, value in stated.items()}
@@ -255,7 +255,7 @@ MIDDLES = "of {} the middle counts: llmsize plan --uncertain shows the spread"
 
 
 def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = None, same: str = "") -> Line:
-    """The demand, the `same` in other units, the lengths of a request, and how the rate came about."""
+    """The demand, the `same` demand in other units, the lengths of a request, and how the rate was derived."""
     asked = demand or inputs["demand"]
     rate, steps = asked["requests_per_s"], asked["steps"]
     what = "as much as the GPUs serve" if rate is None else f"{number(rate)} requests/s"
@@ -272,7 +272,7 @@ def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = No
 
 
 def other_reading(demand: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the option that says of the same number of people what else may be meant by it."""
+    """Yield the option for the other possible meaning of the same number of people."""
     if demand["concurrent_users"] is not None:
         users = f"{demand['concurrent_users']:g}"
         yield f"if {users} requests are in flight at once, ask --concurrency {users}"
@@ -293,7 +293,7 @@ def people_words(demand: Mapping[str, Any]) -> str | None:
 
 
 def readings(inputs: Mapping[str, Any], read: Readings, users: float | None, *, people: bool) -> str:
-    """Write a demand in its other units: a rate, requests in flight, and where there may be `people` these, at once and a day."""
+    """Write a demand in other units: a rate, requests in flight, and, if `people`, concurrent users and users a day."""
     demand = inputs["demand"]
     said = {
         "requests_per_s": f"{number(read.requests_per_s)} requests/s",
@@ -317,7 +317,7 @@ def limits_in_words(limits: LimitsInMs) -> str:
 
 
 def lengths(inputs: Mapping[str, Any]) -> str:
-    """Write the mean lengths; for a task without output, the task in place of the output length."""
+    """Write the mean lengths. A task without output has the task's name in place of the output length."""
     out = f"OSL {inputs['osl']:,}" if inputs["osl"] else inputs["task"]
     return f"ISL {inputs['isl']:,}, {out}"
 
@@ -331,9 +331,7 @@ def labels(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 class IdleConversations(NamedTuple):
-    """Idle conversations of one replica: those to keep in cache, the room for them, and the assumed share of turns that
-    find their history.
-    """
+    """Idle conversations of one replica: the number to keep in cache, the room for them, and the assumed cache hit share."""
 
     needed: float
     room: float
@@ -349,7 +347,7 @@ def idle(pool: Pool, question: Question) -> IdleConversations | None:
 
 
 def idle_line(idle: IdleConversations) -> Line:
-    """Write the number of conversations that wait for their next turn, and whether caches have room for them."""
+    """Write the number of conversations that wait for their next turn, and whether they fit the cache."""
     text = f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
     if idle.histories_kept < 1:
         text += (

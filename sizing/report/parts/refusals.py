@@ -1,4 +1,4 @@
-"""Layouts, lengths and batches that the hardware or the engine refuses."""
+"""Faults of layouts, lengths and batches that the hardware or the engine refuses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from sizing.answers.deployment import Resolved
 from sizing.specs.errors import Fault
 
-OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # the others are the layout's
+OPTION_OF_REASON = {"sparsity": "--sparsity", "engine": "--engine"}  # all other reasons belong to the layout
 
 
 def layout_faults(resolved: Resolved) -> Iterator[Fault]:
-    """Yield the faults of a layout that hardware or engine refuses."""
+    """Yield the faults of a layout that the hardware or the engine refuses."""
     for reason, detail in resolved.refusals:
         if reason in OPTION_OF_REASON:
             yield Fault(detail, field=OPTION_OF_REASON[reason])
@@ -31,8 +31,8 @@ def length_faults(resolved: Resolved, lengths: Iterable[tuple[str, int]]) -> Ite
 def batch_faults(resolved: Resolved, decode: int, prefill: int, options: tuple[str, str]) -> Iterator[Fault]:
     """Yield the faults of a batch that exceeds one step of an engine's replica.
 
-    Each attention group has limits of its own, and a prompt runs on one group. `options` name the sources of the
-    sequences and of the tokens.
+    Each attention group has its own limits, and a prompt runs on one group. `options` names the option of the sequences and
+    the option of the tokens.
     """
     groups, settings = resolved.layout.dp, resolved.settings
     of_sequences, of_tokens = options

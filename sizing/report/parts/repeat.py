@@ -1,4 +1,4 @@
-"""The command that repeats an answer: `llmsize simulate` of an answer's deployment under its own load."""
+"""The command that repeats an answer: `llmsize simulate` for the answer's deployment and load."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
-SWITCHED = ""  # in place of a value: an option that takes none
-MOST_REPLICAS = 16  # simulated together; of more, all alike, one under its share tells as much in less time
+SWITCHED = ""  # the value of an option that takes none
+MOST_REPLICAS = 16  # simulated together; of more equal replicas, one under its share gives the same result in less time
 
 
 def command(best: Answer, question: Question) -> str:
-    """The command line, quoted for a shell, that simulates an answer's own load.
+    """The command line, quoted for a shell, that simulates an answer under its own load.
 
-    Its limits are those asked for, so its exit code says whether they hold.
+    It has the limits of the question, so its exit code says whether they hold.
     """
     service, chosen, sides = question.service, best.decode.replica, question.space.pools if best.separate else None
     options = {
@@ -64,7 +64,7 @@ def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
 
 
 def _sizes(pool: Pool) -> Iterator[tuple[str, int]]:
-    """The stated sizes of a pool's layout: those above one, and always TP."""
+    """The sizes of a pool's layout to state: TP always, the others if above one."""
     found = sizes(pool.replica.layout).items()
     return ((name, size) for name, size in found if size > 1 or name == "tp")
 
@@ -79,7 +79,7 @@ def gpu_argument(gpu_type: GpuType, question: Question) -> str:
     return gpu_type.id
 
 
-# Options in the order of a command line, and the text of values that is not their own.
+# Options in the order of a command line, with functions for values that need another text.
 SERVED = (
     "memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib", "kv_cache_bytes", "max_total_tokens",
     "cpu_offload_gb", "offload_backend", "mamba_full_memory_ratio", "max_mamba_cache_size", "pp_layers", "prefix_caching",
@@ -101,7 +101,7 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 
 
 def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield those fields of `names` that are stated, and the sequences that recurrent states bound, as options."""
+    """Yield as options the stated fields in `names`, and the number of sequences if recurrent states bound it."""
     service, most = question.service, chosen.settings.max_num_seqs
     for name in names:
         value: object = service
@@ -117,16 +117,16 @@ def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterat
 
 
 def _lengths(question: Question) -> dict[str, float | None]:
-    """The options of the lengths: means, for spread lengths also the longest, and the context length where it is another."""
+    """The options of the lengths: the means, the maxima of spread lengths, and the context length if it differs."""
     workload, encoder = question.origin.workload, question.service.extras.encoder
     tokens = workload.tokens
-    of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # which --images adds
-    first = tokens.prompts[0] if tokens.prompts else tokens.isl  # of turns, which --turns makes of it again
+    of_images = {"isl": encoder.tokens if encoder else 0, "osl": 0}  # --images adds these
+    first = tokens.prompts[0] if tokens.prompts else tokens.isl  # the first turn: --turns derives the others
     found: dict[str, float | None] = {
         "--isl": first - of_images["isl"],
         "--osl": question.service.output_tokens or None,
     }
-    longest = workload.longest - tokens.longest  # what pools has no output
+    longest = workload.longest - tokens.longest  # a pooling task has no output
     for name in ("isl", "osl"):
         std, most = getattr(tokens, f"{name}_std"), getattr(tokens, f"{name}_max")
         found |= {f"--{name}-std": std, f"--{name}-max": most - of_images[name] if std is not None else None}
@@ -139,15 +139,15 @@ def _lengths(question: Question) -> dict[str, float | None]:
 
 
 def _load(best: Answer, question: Question) -> dict[str, str]:
-    """The options of the load of all replicas, or of one where there are many: a rate, requests in flight, or a batch."""
+    """The options of the load of all replicas, or of one if there are many: a rate, requests in flight, or a batch."""
     if best.separate:
         return {"--rps": f"{best.requests_per_s:.6g}"}
-    alike = not question.service.extras.cached.varies  # one replica finds what one of many does
+    alike = not question.service.extras.cached.varies  # one replica finds as much in cache as one of many
     count = 1 if best.pool.count > MOST_REPLICAS and alike else best.pool.count
     share = count / best.pool.count
     replicas = {"--replicas": str(count)} if count > 1 else {}
     if question.target.concurrency is not None:
-        # None of the replicas may stay idle.
+        # No replica may stay idle.
         return {**replicas, "--concurrency": str(max(count, math.ceil(question.target.concurrency * share)))}
     if question.target.offline and question.target.amount is None:
         return {**replicas, "--concurrency": str(count * best.pool.load.slots)}

@@ -1,6 +1,6 @@
-"""The first screen of every command: headline, verdict, figures held against their limits, what binds, what comes next.
+"""The first screen of every command: headline, verdict, figures with their limits, the binding limit, and next commands.
 
-A screen answers in at most 24 lines of 80 columns. All else that a record says follows with --verbose (`formats.details`).
+A screen has at most 24 lines of 80 columns. --verbose adds everything else in the record (`formats.details`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ ASKABLE = {  # assumptions that a user could have stated, as options name them
 }
 AMONG = re.compile("median of [0-9]+ providers|the only provider known")
 BORROWED = "borrowed"
-LIKELY = 0.8  # chance that the expected count suffices, below which it is said
+LIKELY = 0.8  # the chance that the expected count suffices is shown if it is below this
 NEXT = "--verbose shows the rest"
 DERIVED = f"{NEXT}, --explain derives it"
 
 
 class Judged(NamedTuple):
-    """A predicted figure, the range of 8 in 10 published runs like it, its limit, and whether that is kept."""
+    """A predicted figure, its range in 8 of 10 similar published runs, its limit, and whether it keeps the limit."""
 
     name: str
     predicted: str
@@ -53,7 +53,7 @@ class Judged(NamedTuple):
     verdict: str
 
     def style(self) -> str:
-        """Green where a limit is kept, red where it is missed."""
+        """Green if the limit is kept, red if it is missed."""
         return {OK: KEPT, BINDS: KEPT, OVER: MISSED}.get(self.verdict, "")
 
 
@@ -67,8 +67,9 @@ JUDGED = (
 
 
 def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = True, note: str = "") -> Table:
-    """The table of figures and limits under how the figures are `known`, and a `note` on them; without the range that
-    predictions should have (`banded`), it says so.
+    """The table of figures and limits, with a `note`.
+
+    `known` is the heading of the figures. If `banded` and a prediction has no range, the table says so.
     """
     found = tuple(rows)
     unknown = banded and not any(row.span for row in found)
@@ -84,9 +85,9 @@ def latencies(
     band: Callable[[str, str], ErrorBand | None] = lambda name, statistic: None,
     binding: str = "",
 ) -> Iterator[Judged]:
-    """Yield TTFT, ITL and E2E, each in the statistic that its limit bounds (the mean without one).
+    """Yield TTFT, ITL and E2E, each in the statistic of its limit (the mean without a limit).
 
-    `value` (ms) and `band` are by the name of the latency (`ttft_ms`) and the statistic. What returns one result has one
+    `value` (ms) and `band` take the name of the latency (`ttft_ms`) and the statistic. A task with a single result has one
     latency, from request to result.
     """
     single = value(ITL.key, MEAN) is None and limits[ITL.key] is None and value(E2E.key, MEAN) is not None
@@ -112,7 +113,7 @@ def latencies(
 def rate(
     name: str, value: float | None, least: float | None = None, band: ErrorBand | None = None, *, binds: bool = False
 ) -> Judged:
-    """A rate, or requests in flight, and the `least` that is asked for."""
+    """A rate, or requests in flight, and the `least` value that is asked for."""
     kept = least is None or value is None or value >= least * (1 - 1e-9)
     return Judged(
         name,
@@ -129,12 +130,12 @@ def missed(rows: Iterable[Judged]) -> list[str]:
 
 
 def verdict(text: str, *, good: bool) -> Line:
-    """The sentence that a command's exit code says too."""
+    """The sentence that states the same verdict as the exit code."""
     return Line(text, style=f"bold {KEPT if good else MISSED}")
 
 
 def kept(limited: bool, verified: bool) -> str:
-    """Write that the limits, if any are set (`limited`), are kept, and whether a simulation confirmed it."""
+    """Write that the limits are kept (if `limited`), and whether a simulation confirmed it (`verified`)."""
     how = "confirmed by simulation" if verified else "not simulated (--no-verify)"
     if limited:
         return f"Every limit is kept, {how}"
@@ -142,9 +143,9 @@ def kept(limited: bool, verified: bool) -> str:
 
 
 def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
-    """The count with which most published runs keep what is asked beside the expected one; or that it is not known.
+    """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
-    `keeps` is what they keep, of `kept_by_runs`; `without` is what would do without the confidence that was asked for.
+    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence.
     """
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
@@ -161,29 +162,29 @@ def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
 
 
 def kept_by_runs(limited: bool, by_rate: bool) -> str:
-    """Write what published runs keep: the limits; without any (`limited`) the rate, or what else is asked for."""
+    """Write what published runs keep: the limits (if `limited`), else the rate (if `by_rate`), else the demand."""
     return LIMITS_HOLD if limited else RATE_KEPT if by_rate else SERVED
 
 
 def dollars(usd_per_hour: float | None) -> str:
-    """Write what GPUs cost an hour and a month, around the clock."""
+    """Write the cost of GPUs an hour and a month, around the clock."""
     if usd_per_hour is None:
         return "no price known"
     return f"{money(usd_per_hour)}/h, {rounded_usd(usd_per_hour * HOURS_PER_MONTH)} a month"
 
 
 def used(headroom: float, gpus: int) -> str:
-    """Write the share of a deployment that a demand takes, within the limits."""
+    """Write the share of a deployment that a demand uses, within the limits."""
     return f"uses {percent(1 / (1 + headroom))} of {of_gpus(gpus)}"
 
 
 def of_gpus(count: int) -> str:
-    """Write the GPUs that a share is of."""
+    """Write the GPUs that a share refers to."""
     return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
 def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
-    """Weights and cache of one GPU's memory, and what the cache holds; the `sequences` that recurrent states allow at once."""
+    """The weights and KV cache of one GPU, the cache's capacity, and the `sequences` that recurrent states allow at once."""
     holds = f"room for {number(m.max_concurrency)} x {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
@@ -196,7 +197,7 @@ def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
 
 
 def memory_bar(m: MemoryFigures) -> Whole:
-    """The memory of one GPU as a bar of its parts. Where the parts do not fit, the bar is the share that the engine takes."""
+    """The memory of one GPU as a bar of its parts. If the parts do not fit, the bar is the engine's share of the memory."""
     parts = (
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),
@@ -205,19 +206,19 @@ def memory_bar(m: MemoryFigures) -> Whole:
         *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
     )
     taken = m.budget_gib if m.cuda_graphs_in_budget else m.budget_gib + m.cuda_graphs_gib
-    if sum(part.size for part in parts) > taken:  # what is missing is missing of what the engine takes
+    if sum(part.size for part in parts) > taken:  # the parts do not fit the engine's share
         return Whole("Engine's", parts, taken, lambda size: f"{gib(size)} GiB")
     return Whole("One GPU", parts, m.visible_gib, lambda size: f"{gib(size)} GiB")
 
 
 def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES) -> Iterator[Line]:
-    """Yield the first `most` of `texts`, a line each, and how many more there are."""
+    """Yield the first `most` of `texts`, a line each, and the number of the others."""
     more = [f"{plural(len(texts) - most, f'more {noun}')}: --verbose"] if len(texts) > most else []
     yield from labelled(label, (*texts[:most], *more))
 
 
 def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
-    """Yield the reasons of rows, given as (row, reason): how many rows have each, and one of them."""
+    """Yield each reason with the number of its rows and one example; `found` has (row, reason)."""
     counted: dict[str, list[str]] = {}
     for name, reason in found:
         counted.setdefault(reason, []).append(name)
@@ -228,12 +229,15 @@ def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
 
 
 def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
-    """Yield the changes that make a question feasible, or that none was found."""
+    """Yield the changes that make a question feasible, or a line that none was found."""
     yield from few("Try", suggestions or ("no single change that was tried",), "change")
 
 
 def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iterator[Line]:
-    """Yield what a user could have stated, and how the inputs are known, `counted` where they are all of an answer's."""
+    """Yield the assumptions that a user could have stated, and how the inputs are known.
+
+    The assumptions are `counted` if the list has all assumptions of an answer.
+    """
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0]]
     said = {a.what: ASKABLE[a.what].format(_value(a)) + of_providers(a.source * (a.what == PRICE)) for a in askable}
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
@@ -247,7 +251,7 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iter
 
 
 def of_providers(source: str) -> str:
-    """Write which of the prices known a price is, which stands in its source."""
+    """Write which of several known prices was taken, as the price's source says."""
     found = AMONG.search(source)
     return f" ({found[0]})" if found else ""
 
@@ -257,5 +261,5 @@ def _value(a: Assumption) -> str:
 
 
 def following(text: str = NEXT) -> Line:
-    """The options and commands that come next."""
+    """The line with options and commands to try next."""
     return Line(text, "Next", DIM)

@@ -12,7 +12,7 @@ ARRIVALS = {"even": "evenly spaced", "poisson": "Poisson", "gamma": "gamma"}
 
 
 def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any]:
-    """The kind of the load and its parameters; others are null. Without `counted`, requests arrive until a limit."""
+    """The kind of the load and its parameters; others are null. If not `counted`, requests arrive until a limit."""
     stated = {"trace": traffic.trace, "open_loop": traffic.rate_per_s, "closed_loop": traffic.in_flight}
     kind = next((kind for kind, value in stated.items() if value is not None), "batch")
     is_open = kind == "open_loop"
@@ -39,9 +39,9 @@ def _mean(lengths: Lengths) -> float:
 
 
 def lengths(traffic: Traffic, sent: Requests | None) -> dict[str, Any]:
-    """The distribution of prompt and output lengths, null for a trace; `sent` is None where nothing fits.
+    """The distribution of prompt and output lengths, null for a trace. `sent` is None if no request fits.
 
-    The mean of the lengths drawn differs from that of the distribution by chance, cuts and whole tokens.
+    The mean of the drawn lengths differs from the distribution's mean because of chance, cuts and whole tokens.
     """
     found: dict[str, Any] = {}
     for name in ("isl", "osl"):
@@ -72,7 +72,7 @@ def length_words(inputs: dict[str, Any], name: str) -> str:
 
 
 def load_words(inputs: dict[str, Any]) -> str:
-    """Write the requests sent, their arrivals, the share found in cache, seed and limit."""
+    """Write the requests sent, their arrivals, the share found in cache, the seed and the limit."""
     load = inputs["load"]
     text = "requests" if load["requests"] is None else f"{load['requests']:,} requests"
     if load["kind"] == "trace":
