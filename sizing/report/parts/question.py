@@ -215,7 +215,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
 
 
 def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ...]:
-    """The model, precisions, engine and optimisations; on a single GPU type also the GPU and its `layout`."""
+    """The model, precisions, engine and optimisations, and with a `layout` also the layout and the GPU."""
     i = inputs
     where = f", {layout} on {i['gpu']}" if layout else ""
     cache = "" if i["kv_precision"] == "auto" else f", {i['kv_precision'].upper()} KV cache"

@@ -26,10 +26,10 @@ SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
-MOST_LINES = 3  # of changes that would help, of alternatives, of what is not possible
-MOST_REASONS = 12  # of rows that are left out; the rest is in JSON
+MOST_LINES = 3  # for each of: helpful changes, alternatives, refusals
+MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
 PRICE = "price"
-ASKABLE = {  # assumptions that a user could have stated, as options name them
+ASKABLE = {  # assumptions that a user could have stated, by the names of options
     "think time": "think time {} s",
     "requests per user per day": "{} requests/user/day",
     "active hours": "{} h/day",
@@ -69,7 +69,7 @@ JUDGED = (
 def figures(rows: Iterable[Judged], known: str = "predicted", *, banded: bool = True, note: str = "") -> Table:
     """The table of figures and limits, with a `note`.
 
-    `known` is the heading of the figures. If `banded` and a prediction has no range, the table says so.
+    `known` is the heading of the figures. If `banded` and no figure has a range, the table says so.
     """
     found = tuple(rows)
     unknown = banded and not any(row.span for row in found)
