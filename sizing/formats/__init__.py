@@ -1,1 +1,1 @@
-"""What a command says, as data (`view`), and one writer a format: terminal (`text`), JSON, CSV and Markdown (`tables`)."""
+"""The output of commands as data (`view`), and a writer for each format: terminal (`text`), JSON, CSV, Markdown (`tables`)."""

@@ -1,4 +1,4 @@
-"""A figure as text for a terminal, and its geometry for an SVG that a page's template draws."""
+"""A figure as text for a terminal, and as geometry for the SVG that a page template draws."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 from sizing.formats.view import Figure, Mark, Series, Tick
 from sizing.formats.words import number
 
-ROUND = (1, 2, 5)  # times powers of ten: the numbers of an axis
-COLUMNS, ROWS = 51, 9  # of the points as text; with the axis's numbers no more than the narrowest terminal
+ROUND = (1, 2, 5)  # the numbers of an axis are these times powers of ten
+COLUMNS, ROWS = 51, 9  # size of a plot as text; with the numbers of the axis it fits the narrowest terminal
 LABEL = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CHOSEN, LIMIT, GUIDE, EMPTY = "*", ":", "=", " "
-WIDTH, HEIGHT = 480.0, 330.0  # of an SVG
-LEFT, RIGHT, TOP, BOTTOM = 56.0, 14.0, 20.0, 52.0  # room for the axes' words
-ROOM = 1.08  # times the largest value, that an axis extends
+WIDTH, HEIGHT = 480.0, 330.0  # size of an SVG
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 14.0, 20.0, 52.0  # margins for the texts of the axes
+ROOM = 1.08  # an axis extends to this multiple of the largest value
 MOST_TICKS, MOST_LOG_TICKS = 6, 8
-STYLES = 6  # colours, markers and dashes of a page; lines beyond repeat them
+STYLES = 6  # number of colours, markers and dashes on a page; further lines repeat them
 
 
 class Scale(NamedTuple):
@@ -42,14 +42,14 @@ class Scale(NamedTuple):
 
 
 def log_ticks(low: float, high: float, most: float = MOST_LOG_TICKS) -> list[float]:
-    """The numbers 1, 2 and 5 times powers of ten between `low` and `high`; powers alone where those exceed `most`."""
+    """1, 2 and 5 times powers of ten between `low` and `high`; only powers of ten if there would be more than `most`."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     inside = [value for power in powers for step in ROUND if low <= (value := step * 10.0**power) <= high]
     return inside if len(inside) <= most else [10.0**power for power in powers if low <= 10.0**power <= high]
 
 
 def linear_ticks(high: float) -> list[float]:
-    """0 and the multiples, up to `high`, of the smallest 1, 2 or 5 times a power of ten that gives few ticks."""
+    """The multiples of a step from 0 up to `high`. The step is the smallest 1, 2 or 5 times a power of ten with few ticks."""
     least = high / (MOST_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (*ROUND, 10) if factor * power >= least)
@@ -64,9 +64,9 @@ def _marks(figure: Figure) -> list[Mark]:
 
 
 def plotted(figure: Figure) -> Iterator[str]:
-    """Yield the rows of a figure as text with its axes: a letter a series, a column of colons for a limit, a star for the chosen.
+    """Yield the rows of a figure as text with its axes; nothing without points.
 
-    Nothing where there is no point. Later series give way to earlier ones.
+    Each series has a letter, a limit is a column of colons, and the chosen point is a star. Earlier series cover later ones.
     """
     marks = _marks(figure)
     if not marks:
@@ -99,7 +99,7 @@ def legend(figure: Figure) -> str:
 
 
 def _lettered(figure: Figure) -> list[tuple[str, Series]]:
-    """The series with their letters (equal names share one), then the guides."""
+    """The series with their letters, then the guides. Equal names share a letter."""
     letters = dict(zip(dict.fromkeys(series.name for series in figure.series), LETTERS, strict=False))
     named = [(letters[series.name], series) for series in figure.series if series.name in letters]
     return named + [(GUIDE, guide) for guide in figure.guides]
@@ -131,7 +131,7 @@ def _axis(x: Scale) -> Iterator[str]:
 
 
 class Chart(NamedTuple):
-    """A figure with ticks in the units of a view box; a template draws its series and limit."""
+    """A figure with ticks in the units of an SVG view box; a template draws its series and limit."""
 
     id: str
     figure: Figure

@@ -1,4 +1,4 @@
-"""What continuous integration reads: annotations of GitHub, JUnit XML, SARIF 2.1.0."""
+"""Formats for continuous integration: GitHub annotations, JUnit XML, SARIF 2.1.0."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 class Remark(NamedTuple):
-    """One thing that was checked: what of (`suite`), the rule, whether it is kept, in words, and where it was written.
+    """One checked rule: the deployment (`suite`), the rule, its result, a message, and the file and line.
 
-    Of suites of one name each has a `number` of its own.
+    The `number` distinguishes suites with the same name.
     """
 
     suite: str
@@ -34,7 +34,7 @@ class Remark(NamedTuple):
 
 
 def github(remarks: Sequence[Remark], day: date) -> str:
-    """An annotation for each rule that is not kept, at its file and line; then a line of the log for each suite."""
+    """An annotation for each broken rule, at its file and line; then a line in the log for each suite."""
     lines = [_annotation(remark) for remark in remarks if remark.level != "ok"]
     for suite, found in _suites(remarks):
         failed = [remark.rule for remark in found if remark.level == "error"]
@@ -43,7 +43,7 @@ def github(remarks: Sequence[Remark], day: date) -> str:
 
 
 def _suites(remarks: Iterable[Remark]) -> list[tuple[str, list[Remark]]]:
-    """The remarks of each deployment of each file, in their order."""
+    """The remarks of each deployment in each file, in their order."""
     found = groupby(remarks, key=lambda remark: (remark.suite, remark.number, remark.file))
     return [(suite, list(each)) for (suite, *_), each in found]
 
@@ -55,7 +55,7 @@ def _annotation(remark: Remark) -> str:
 
 
 def _escaped(text: str, *, more: bool = False) -> str:
-    """Text of a workflow command: of its properties commas and colons are escaped too."""
+    """Escaped text for a workflow command. With `more` (for its properties), commas and colons are escaped too."""
     pairs = [("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), *([(":", "%3A"), (",", "%2C")] if more else [])]
     for character, code in pairs:
         text = text.replace(character, code)
@@ -63,7 +63,7 @@ def _escaped(text: str, *, more: bool = False) -> str:
 
 
 def junit(remarks: Sequence[Remark], day: date) -> str:
-    """A suite for each deployment, a case for each rule; valid for the schemas of Ant and of Jenkins."""
+    """A suite for each deployment and a case for each rule, valid for the schemas of Ant and Jenkins."""
     root = ElementTree.Element("testsuites")
     for number, (suite, cases) in enumerate(_suites(remarks)):
         failed = sum(case.level == "error" for case in cases)
@@ -119,7 +119,7 @@ WRITERS: dict[str, Callable[[Sequence[Remark], date], str]] = {"github": github,
 
 
 def remarks_of(faults: Iterable[Fault]) -> tuple[Remark, ...]:
-    """What is wrong in the input itself, each with its file and line."""
+    """The faults of the input itself as remarks, each with its file and line."""
     return tuple(
         Remark("input", "input", "error", str(replace(fault, file=None, line=None)), fault.file, fault.line)
         for fault in faults

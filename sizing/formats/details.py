@@ -1,4 +1,4 @@
-"""All that a record says, as sections that know no command: figures by name, lists as tables, what the record rests on.
+"""Everything in a record, as sections for any command: figures by name, lists as tables, and the assumptions.
 
 Names and units are those of JSON in words: `usd_per_hour` 61.55 reads `$61.6 per hour`, `weights_gib` 33.8 `weights 33.8 GiB`.
 """
@@ -11,19 +11,19 @@ from itertools import groupby
 from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
 from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
 
-KINDS = ("assumed", "derived", "datasheet", "measured")  # of what a result rests on, the least sure first
-LEFT_OUT = ("schema", "assumptions", "explanations")  # the first says nothing, the others have sections of their own
-MOST_ROWS = 60  # of a list; JSON and CSV have them all
+KINDS = ("assumed", "derived", "datasheet", "measured")  # kinds of assumptions, the least sure first
+LEFT_OUT = ("schema", "assumptions", "explanations")  # of no use to a reader, or shown elsewhere
+MOST_ROWS = 60  # rows of a list; JSON and CSV have them all
 USD = "usd_"
-DIGITS, CELL_DIGITS, MOST_DIGITS = 4, 3, 9  # of a line, of a table, of a share near 1
-WRITERS: dict[str, Callable[[float], str]] = {  # by the ending of a name
+DIGITS, CELL_DIGITS, MOST_DIGITS = 4, 3, 9  # digits in a line, in a table, and in a share near 1
+WRITERS: dict[str, Callable[[float], str]] = {  # by the suffix of a name
     "_ms": milliseconds,
     "_gib": lambda value: f"{gib(value)} GiB",
     "_w": lambda value: f"{number(value)} W",
     "_s": lambda value: f"{number(value)} s",
 }
 SHARES = ("headroom", "confidence", "chance", "_utilisation", "_mfu", "_mbu", "_fraction", "_share", "_coverage")
-RATE = "_per_s"  # whose ending is none of a time
+RATE = "_per_s"  # a rate: its suffix does not mean seconds
 ABBREVIATED = (
     *("ttft", "itl", "e2e", "isl", "osl", "gpu", "kv", "cuda", "mfu", "mbu"),
     *("tp", "pp", "ep", "dp", "cp", "dcp", "pue", "tdp", "sku"),
@@ -37,11 +37,11 @@ TERMS = {
     "gb": "GB",
     "w": "W",
 }
-NAMED = ("kind", "limit", "reason", "load", "headroom_of", "binding")  # whose values are names of this program
+NAMED = ("kind", "limit", "reason", "load", "headroom_of", "binding")  # fields with identifiers as values
 
 
 def details(record: object) -> Iterator[Section]:
-    """Yield every figure of a record and its lists, or the derivation of its numbers where it has that; and what it rests on."""
+    """Yield every figure of a record and its lists, or the derivation of its numbers if it has one; then its assumptions."""
     explanations = getattr(record, "explanations", ())
     yield from explained(explanations) if explanations else _figures(record)
     yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
@@ -71,13 +71,13 @@ def _is_nested(value: object) -> bool:
 
 
 def _records(value: object) -> tuple[object, ...]:
-    """The records of a list; nothing where a value is no list of records."""
+    """The records in a list; empty if the value is no list of records."""
     is_list = isinstance(value, (tuple, list)) and not _names(value)
     return tuple(value) if isinstance(value, (tuple, list)) and is_list and value and _is_nested(value[0]) else ()
 
 
 def _listed(value: object) -> object:
-    """A mapping of records as a list of records with their names; figures are written in the unit of the name."""
+    """A mapping of records as a list of records with their names. Figures are written in the unit of the name."""
     if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
         return tuple({"name": _named(name), **dict(_written_as(name, entry))} for name, entry in value.items())
     return value
@@ -89,7 +89,7 @@ def _named(path: str) -> str:
 
 
 def _written_as(path: str, entry: object) -> Iterator[tuple[str, object]]:
-    """Yield the fields of a record whose numbers are those of the figure at a path, as text with its unit."""
+    """Yield the fields of a record as text, with the unit of the figure at `path` for its numbers."""
     ending = next((step for step in reversed(path.split(".")) if _writer(step) is not None), "")
     write = _writer(ending)
     for name, value in _fields(entry):
@@ -97,7 +97,7 @@ def _written_as(path: str, entry: object) -> Iterator[tuple[str, object]]:
 
 
 def _writer(name: str) -> Callable[[float], str] | None:
-    """How a figure of a name is written with its unit; None where the name says none."""
+    """The function that writes a figure with its unit, by its name; None if the name has no unit."""
     if name.endswith(RATE):
         return None
     if f"_{name}".endswith(SHARES):
@@ -111,13 +111,13 @@ def _without_unit(name: str) -> str:
 
 
 def _words(name: str) -> str:
-    """Write a name as people do: `ttft_ms` reads `TTFT ms`, `usd_per_hour` `$/hour`."""
+    """Write a name for people: `ttft_ms` reads `TTFT ms`, `usd_per_hour` reads `$/hour`."""
     parts = name.replace("_per_", "/").replace("_", " ").replace(".", " ").split(" ")
     return " ".join("/".join(TERMS.get(word, word) for word in part.split("/")) for part in parts)
 
 
 def _value_named(name: str, value: str) -> str:
-    """Write a text; where it is the name of something and no sentence, as people do."""
+    """Write a text; an identifier is written for people."""
     return _words(value) if name in NAMED and " " not in value else value
 
 
@@ -134,7 +134,7 @@ def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
 
 
 def _said(name: str, value: object, label: str) -> str:
-    """Write a value with its name and unit; a part of a figure, such as its p95, has the figure's unit."""
+    """Write a value with its name and unit. A part of a figure, such as its p95, has the figure's unit."""
     if value is None or value in ((), [], ""):
         return ""
     if isinstance(value, bool):
@@ -150,7 +150,7 @@ def _said(name: str, value: object, label: str) -> str:
     write = _writer(name) or _writer(label.rpartition(" ")[2])
     if write is not None:
         return f"{_words(_without_unit(name))} {write(value)}".strip()
-    is_count = "bytes" in name.split("_") and float(value).is_integer()  # of bytes, which is exact
+    is_count = "bytes" in name.split("_") and float(value).is_integer()  # bytes, which are exact
     return (
         f"{_words(name)} {value:,.0f}"
         if is_count or isinstance(value, int)
@@ -159,12 +159,12 @@ def _said(name: str, value: object, label: str) -> str:
 
 
 def _written(value: float, digits: int) -> str:
-    """Write a number; a share near 1 has the digits that tell it from 1: 0.99999, not 1.000."""
+    """Write a number. A share near 1 has enough digits to differ from 1: 0.99999, not 1.000."""
     return f"{value:.{MOST_DIGITS}g}" if value < 1 <= float(f"{value:.{digits}g}") else number(value, digits)
 
 
 def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
-    """Yield a list of records as a table of the plain values that differ, then the lists in them."""
+    """Yield a list of records as a table of the plain values that differ, then the lists inside the records."""
     if not records:
         return
     rows = [{name: _cell(name, value) for name, value in _fields(record)} for record in records]
@@ -188,7 +188,7 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
 
 
 def _tables_in(record: object, title: str) -> Iterator[Table]:
-    """Yield the lists in a record and in the records in it."""
+    """Yield the lists in a record and in its nested records as tables."""
     for name, value in _fields(record):
         yield from _table(f"{title}: {_words(name)}", _records(value))
         if _is_nested(value):
@@ -212,7 +212,7 @@ def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:
 
 
 def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
-    """Yield each number with its formula, the values in it, and their source; what several share once, below them."""
+    """Yield each number with its formula, values and source. A shared source or formula is written once, below."""
     for (formula, source, kind), group in groupby(explanations, lambda e: (e.formula, e.source, e.kind)):
         found = list(group)
         shared = (Line(formula, "  formula"), Line(source, "  source"))
@@ -227,7 +227,7 @@ def _value(e: Explanation) -> str:
 
 
 def assumed(assumptions: Iterable[Assumption], *, sources: bool = False) -> Facts:
-    """What a result rests on, a paragraph for each kind; with `sources`, each by number and listed below."""
+    """The assumptions of a result, a paragraph for each kind. With `sources`, they are numbered and listed below."""
     numbers: dict[str, int] = {}
     lines: list[Line] = []
     for kind in KINDS:

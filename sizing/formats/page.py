@@ -1,6 +1,6 @@
-"""Sections as one self-contained HTML file; every figure in a table names its place in the JSON that the page carries.
+"""Sections as one self-contained HTML file. Every figure in a table has its JSON pointer into the JSON inside the page.
 
-A figure's text is written from the value at its JSON pointer (RFC 6901), so page and JSON cannot differ.
+The text of a figure is written from the value at its JSON pointer (RFC 6901), so page and JSON cannot differ.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sizing.specs.errors import Fault, InputError
 TEMPLATES = Path(__file__).parent / "templates"
 NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")
 ABSENT = "–"
-WIDTH = 480.0  # of a bar
+WIDTH = 480.0  # width of a bar
 
 
 class Cell(NamedTuple):
-    """A cell: its text, the JSON pointer of the figure in the record, the id on the page that it leads to."""
+    """A cell: its text, the JSON pointer of its figure in the record, and the id on the page that it links to."""
 
     text: str
     pointer: str | None = None
@@ -29,14 +29,14 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A heading; figures stand below it if `is_number`."""
+    """The heading of a column, which has figures if `is_number`."""
 
     name: str
     is_number: bool = True
 
 
 class PageTable(NamedTuple):
-    """A table with its caption; the first column heads the rows. `note` says what was left out. A `folded` one opens at a click."""
+    """A table with its caption. The first column heads the rows. `note` says what is left out. A `folded` one opens on click."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -46,13 +46,13 @@ class PageTable(NamedTuple):
 
 
 class Drawings(NamedTuple):
-    """Figures, in pairs on a wide page, each with the table of its points."""
+    """Figures, each with the table of its points; a wide page shows them in pairs."""
 
     drawings: tuple[tuple[Figure, PageTable], ...]
 
 
 class Share(NamedTuple):
-    """A part of a bar: its name, its size, its place in the SVG."""
+    """A part of a bar: its name, its size, and its place in the SVG."""
 
     name: str
     text: str
@@ -61,7 +61,7 @@ class Share(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Parts of a whole in a row, and what they are in a sentence; `end` is where the whole ends, None where all parts fit."""
+    """The parts of a whole as a bar, and a sentence about them. `end` is where the whole ends, None if all parts fit."""
 
     title: str
     parts: tuple[Share, ...]
@@ -71,7 +71,7 @@ class Shares(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A figure that a decision turns on: its name, its value, and what qualifies it. `style` is good, tight, bad or nothing."""
+    """A figure that matters for a decision: its name, value and qualification. `style` is good, tight, bad or empty."""
 
     label: str
     value: Cell
@@ -86,7 +86,7 @@ class Tiles(NamedTuple):
 
 
 class PageVerdict(NamedTuple):
-    """A decision in words, good or not; its colour and its icon say the same."""
+    """A decision in words, good or not; its colour and icon say the same."""
 
     is_good: bool
     title: str
@@ -102,9 +102,9 @@ class BarRow(NamedTuple):
 
 
 class BarChart(NamedTuple):
-    """Rows of horizontal bars over one axis; `zero` is where the axis is 0, None where it begins there.
+    """Rows of horizontal bars over one axis. `zero` is the place of 0 on the axis, None if the axis begins at 0.
 
-    `legend` names the parts by their order.
+    `legend` names the parts in their order.
     """
 
     title: str
@@ -115,14 +115,14 @@ class BarChart(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """A numbered list that cells link to: texts, each with the id of its item."""
+    """A numbered list that cells link to: texts with the ids of their items."""
 
     title: str
     items: tuple[tuple[str, str], ...]
 
 
 class Chapter(NamedTuple):
-    """Sections under a heading; `link` is its name among those at the top, `style` how its tables and its answer look."""
+    """Sections under a heading. `link` is its name in the links at the top; `style` is the look of its tables and answer."""
 
     id: str
     title: str
@@ -134,7 +134,7 @@ class Chapter(NamedTuple):
 
 
 def render(title: str, about: str, chapters: Sequence[Chapter], record: Any) -> str:
-    """The page; `about` stands below its title. Raises InputError where jinja2 is missing."""
+    """The HTML page, with `about` below its title. Raises InputError if jinja2 is missing."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError:
@@ -173,10 +173,10 @@ def figure(record: Any, pointer: str, write: Callable[[Any], str]) -> Cell:
 
 
 def page_table(table: Table, *, most: int | None = None, noun: str = "rows", folded: bool = False) -> PageTable:
-    """A table of the records at `table.at`, the first `most` of them; a quantity's key is a pointer below a record.
+    """A page table of the first `most` records of `table`. The pointer of a figure is `table.at`, the row and the quantity's key.
 
-    A figure that a quantity takes by itself (`of`) has no place in the record, and so no pointer; nor has one of a table
-    without a place (`at`).
+    A figure from a quantity with a function (`of`) has no pointer, because it has no place in the record. In a table without
+    `at`, no figure has a pointer.
     """
 
     def cell(index: int, record: Any, quantity: Quantity) -> Cell:
@@ -197,7 +197,7 @@ def page_table(table: Table, *, most: int | None = None, noun: str = "rows", fol
 
 
 def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: Callable[[float], str]) -> Shares:
-    """The bar of parts by name. Its length is `whole`, or the sum of all parts where that is more."""
+    """The bar of parts by name. Its length is `whole`, or the sum of all parts if that is more."""
     longest = max(whole, sum(size for _, size in sizes))
     parts, x = [], 0.0
     for name, size in sizes:
@@ -211,7 +211,7 @@ def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: 
 def bar_chart(
     title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]], str]], legend: Sequence[str] = ()
 ) -> BarChart:
-    """The bars of rows: a name, (text, value) of each bar, and the figures in words. Bars begin at 0, on either side of it."""
+    """The bar chart of rows, each with a name, (text, value) of each bar, and its figures in words. Bars begin at 0."""
     values = [0.0, *(value for _, bars, _ in rows for _, value in bars)]
     low, high = min(values), max(values)
     scale = WIDTH / (high - low) if high > low else 0.0

@@ -1,6 +1,6 @@
 """Figures of the view model as svg, png or pdf. Matplotlib is loaded on the first picture.
 
-Series differ without their colours too: by marker or dashes, states of bars by lightness and hatching.
+Series also differ without colour: by marker or dashes. States of bars differ by lightness and hatching.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 BLACK, BLUE, ORANGE = "#000000", "#0072B2", "#E69F00"
 COLOURS = (BLUE, "#D55E00", "#009E73", "#CC79A7", ORANGE, "#56B4E9", BLACK)
 GREY, LIGHT, PALE = "#595959", "#E6E6E6", "#F2F2F2"
-# As many as make no common cycle with the colours: 77 pairs differ, and in greyscale the markers do.
+# Their number has no common factor with the number of colours: 77 pairs differ. In greyscale the markers differ.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
 SOLID, BROKEN = ("-", "-."), ("--", ":")  # lines through filled markers, and through hollow ones
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # of lines without markers; 35 pairs differ
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))  # for lines without markers; 35 pairs differ
 STATES = ((BLUE, "////"), (ORANGE, ""), (PALE, ""))  # colours and hatches of bars
-DARKER = 0.6  # the lightest of the colours, times this, stands out from white by 4.5 to 1
+DARKER = 0.6  # the lightest colour times this has a contrast of 4.5 to 1 with white
 DPI = 120
-WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.8  # of a figure alone
-STACKED_INCHES, WIDER_INCHES, ABREAST_INCHES, TITLE_INCHES = 2.5, 2.0, 3.6, 0.8  # of several
-ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.35, 1.0, 12.0  # of rows of bars
-LEGEND_INCHES = 0.21  # a line of it
+WIDTH_INCHES, HEIGHT_INCHES = 10.0, 5.8  # size of a single figure
+STACKED_INCHES, WIDER_INCHES, ABREAST_INCHES, TITLE_INCHES = 2.5, 2.0, 3.6, 0.8  # for several figures
+ROW_INCHES, LEAST_INCHES, MOST_INCHES = 0.35, 1.0, 12.0  # heights of rows of bars
+LEGEND_INCHES = 0.21  # height of a line of the legend
 TITLE_CHARACTERS, LEGEND_CHARACTERS = 105, 40
-LIMIT_POINTS = 18.0  # of the title above the axes, where a limit has its text between them
-ROOM_X, ROOM_Y = 1.18, 0.09  # times the outermost points, and share of their span, that the axes extend
-DECADE = 250.0  # pixels of a decade that is numbered at 2 and 5 too
-LARGEST_POINT, LEAST_POINT, GROWTH = 8.0, 2.0, 6.0  # markers in points, and square points that they grow by
+LIMIT_POINTS = 18.0  # distance of the title from the axes if the text of a limit is between them
+ROOM_X, ROOM_Y = 1.18, 0.09  # room beyond the outermost points: a factor on x, a share of the span on y
+DECADE = 250.0  # pixels of a decade from which 2 and 5 get numbers too
+LARGEST_POINT, LEAST_POINT, GROWTH = 8.0, 2.0, 6.0  # marker sizes in points, and their growth in square points
 NO_MATPLOTLIB = Fault(
     "needs matplotlib, which is not installed", field="--plot", allowed="after pip install 'llmsize[plot]'"
 )
 
 
 class Style(NamedTuple):
-    """The style of a series: colour, marker and the line through it, dashes without markers."""
+    """The style of a series: colour, marker, the line through markers, and the dashes of a line without markers."""
 
     colour: str
     marker: str
@@ -57,7 +57,7 @@ class Style(NamedTuple):
     face: str
 
     def text(self) -> str:
-        """The colour, darkened until small text is legible on white."""
+        """The colour, dark enough for small text on white."""
         return "#" + "".join(f"{round(int(self.colour[at : at + 2], 16) * DARKER):02X}" for at in (1, 3, 5))
 
 
@@ -70,7 +70,7 @@ def style(number: int, *, hollow: bool = False, black: bool = False) -> Style:
 
 
 def draw(figures: Sequence[Figure], form: str, *, abreast: bool = False) -> bytes:
-    """Draw figures as svg, png or pdf: one below the other, or `abreast` with the legend of the last.
+    """Draw figures as svg, png or pdf: one below the other, or side by side (`abreast`) with the legend of the last.
 
     Raises InputError without matplotlib.
     """
@@ -227,7 +227,7 @@ def _number(axis: Axis, low: float, high: float, *, pixels: float) -> None:
 
 
 def words(text: str) -> str:
-    """Text for a picture: characters without a glyph are dropped, and a dollar does not begin a formula."""
+    """Text for a picture: characters without a glyph are removed, and a dollar sign starts no formula."""
     return printable(text).replace("$", r"\$")
 
 
@@ -237,18 +237,18 @@ def _wrapped(text: str, characters: int) -> str:
 
 # --- labels beside marks -------------------------------------------------------------------------------------------------
 
-# The axes are a grid of cells, of which a label and a point take up some: a label is left out
-# where others have its room.
+# The axes are a grid of cells. Labels and points occupy cells; a label is left out
+# if its cells are taken.
 COLUMNS, ROWS = 250, 150
 CHARACTER_CELLS, LABEL_CELLS, POINT_CELLS = 2, 4, 3
-PIECES = 250  # of a line's segment
-OFFSETS = ((2, -4), (-2, 4), (2, 4), (-2, -4), (-5, 8), (5, -8))  # of a label in cells, first choice first
+PIECES = 250  # pieces of a segment of a line
+OFFSETS = ((2, -4), (-2, 4), (2, 4), (-2, -4), (-5, 8), (5, -8))  # offsets of a label in cells, in order of preference
 
 Place = tuple[float, float]
 
 
 def _labels(axis: Axes, styled: Sequence[tuple[Series, Style]], limit: Tick | None) -> Iterator[tuple[str, Place, str]]:
-    """Yield the marks' labels in shares of the axes: the chosen first, then the ends of lines, then the others."""
+    """Yield the labels of marks, placed in shares of the axes: first the chosen point, then ends of lines, then the others."""
     found = [
         (not mark.chosen, mark not in (series.marks[0], series.marks[-1]), mark, kind)
         for series, kind in styled

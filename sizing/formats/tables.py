@@ -13,12 +13,12 @@ from sizing.formats.view import Document, Rows, plain
 from sizing.formats.words import stated
 from sizing.specs.units import on_one_line, printable
 
-FORMULAS = ("=", "+", "-", "@")  # with which a spreadsheet's formula begins
-MARKUP = re.compile(r"([\\`*\[\]<>|])")  # of names that would become links, tags or columns
+FORMULAS = ("=", "+", "-", "@")  # a formula in a spreadsheet begins with one of these
+MARKUP = re.compile(r"([\\`*\[\]<>|])")  # characters that Markdown would read as links, tags or columns
 
 
 def as_json(document: Document[Any]) -> str:
-    """The record as indented JSON, in ASCII so that it is the same under every encoding."""
+    """The record as indented JSON; in ASCII, so that it is the same in every encoding."""
     return json.dumps(plain(document.record), indent=2, ensure_ascii=True, allow_nan=False)
 
 
@@ -28,7 +28,7 @@ def json_line(record: Any) -> str:
 
 
 def as_csv(document: Document[Any]) -> str:
-    """The document's rows as CSV without a trailing newline, empty where a value does not apply."""
+    """The document's rows as CSV without a trailing newline. A value that does not apply is empty."""
     table = _rows(document)
     return csv_lines((table.columns, *table.rows))
 
@@ -47,7 +47,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def _guarded(text: str) -> str:
-    """Text that a spreadsheet takes as text: what begins like a formula gets a quote before it, a number stays one."""
+    """Text that a spreadsheet reads as text: a quote is put before text that looks like a formula, but not before a number."""
     if not text.lstrip().startswith(FORMULAS):
         return text
     try:
@@ -58,7 +58,7 @@ def _guarded(text: str) -> str:
 
 
 def as_markdown(document: Document[Any]) -> str:
-    """The document's rows as a Markdown table with four significant digits; columns without any value are left out."""
+    """The document's rows as a Markdown table with four significant digits, without empty columns."""
     table = _rows(document)
     kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
     head = [table.columns[i] for i in kept]

@@ -1,6 +1,6 @@
-"""A document as text: 80 columns where nothing says otherwise, plain without colour, readable at 60.
+"""A document as text: 80 columns by default, readable at 60 columns and without colour.
 
-Sections become blocks, blocks rows that fit a width: labels have a hanging indent, columns fold their widest cells.
+Sections become blocks, and blocks become rows that fit a width. Labels have a hanging indent; columns fold their widest cells.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sizing.specs.units import on_one_line
 NARROWEST, WIDEST, USUAL = 60, 160, 80
 LABEL_WIDTH = 10
 SCREEN = 24  # rows of the smallest terminal
-BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and what stands for the parts that exceed the whole
+BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts that exceed the whole
 GAP = "  "
 NARROWEST_COLUMN = 6
 
-Row = tuple[tuple[str, str], ...]  # pieces of one row of text, each with its style
+Row = tuple[tuple[str, str], ...]  # a row of text as pieces with their styles
 
 
 class Block(NamedTuple):
-    """Columns with rows (`right` marks right-aligned ones), lines below them; an empty line separates blocks.
+    """Columns with rows, and lines below them. `right` marks right-aligned columns. An empty line separates blocks.
 
-    Of the columns those called `spare` give way, the first of them first, where all together are too wide.
+    If the columns are too wide together, the `spare` columns are left out one by one, in the order of `spare`.
     """
 
     lines: tuple[Line, ...] = ()
@@ -40,12 +40,15 @@ class Block(NamedTuple):
 
 
 def render(document: Document[Any], width: int = USUAL, *, detailed: bool = False) -> str:
-    """A document as plain text for people, folded at `width` columns; `detailed` with all that its record says."""
+    """A document as plain text for people, folded at `width` columns; if `detailed`, with everything in its record."""
     return _plain_text(_rows(document, width, detailed=detailed))
 
 
 def render_for(document: Document[Any], out: TextIO, *, detailed: bool = False) -> str:
-    """A document as text for a stream: as wide as its terminal, styled there or where FORCE_COLOR is set, but for NO_COLOR."""
+    """A document as text for a stream, as wide as its terminal.
+
+    It has styles on a terminal or with FORCE_COLOR, but never with NO_COLOR.
+    """
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns)) if out.isatty() else USUAL
     found = _rows(document, width, detailed=detailed)
     plain = os.environ.get("NO_COLOR") or not (out.isatty() or os.environ.get("FORCE_COLOR"))
@@ -53,7 +56,7 @@ def render_for(document: Document[Any], out: TextIO, *, detailed: bool = False) 
 
 
 def _rows(document: Document[Any], width: int, *, detailed: bool) -> list[Row]:
-    """The rows of a document. Of more than a screen has, spare lines give way; with details none does."""
+    """The rows of a document. If they exceed a screen, spare lines are left out, unless `detailed`."""
     blocks = list(_blocks(document, detailed=detailed))
     found = list(rows(blocks, width))
     spare = [(line.spare, at, line) for at, block in enumerate(blocks) for line in block.lines if line.spare]
@@ -90,7 +93,7 @@ def _blocks(document: Document[Any], *, detailed: bool) -> Iterator[Block]:
 
 
 def blocks_of(section: Section) -> Iterator[Block]:
-    """Yield a section as blocks: the title of a table is one of its own."""
+    """Yield a section as blocks. The title of a table is a separate block."""
     title = (Line(section.title, style="bold"),) if section.title and not isinstance(section, Whole) else ()
     if isinstance(section, Table):
         yield Block(title)
@@ -106,7 +109,7 @@ def blocks_of(section: Section) -> Iterator[Block]:
 
 
 def _columns(table: Table) -> Block:
-    """The columns that hold information about these records."""
+    """A table as a block, with the columns that hold information about its records."""
     written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
     kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
     return Block(
@@ -123,7 +126,7 @@ def _columns(table: Table) -> Block:
 
 
 def _shares(bar: Whole) -> str:
-    """The parts as runs of their letters, the longer of all parts and the whole as `BAR_WIDTH` characters."""
+    """The parts as runs of their letters. `BAR_WIDTH` characters are the whole, or the sum of the parts if that is more."""
     unit = max(bar.whole, sum(part.size for part in bar.parts)) / BAR_WIDTH
     text, end = "", 0.0
     for part in bar.parts:
@@ -148,7 +151,7 @@ def _is_shown(column: Quantity, cells: Sequence[str]) -> bool:
 
 
 def _drawn(figure: Figure) -> Iterator[Line]:
-    """Yield a figure drawn with characters under what its axes are, and what its marks mean."""
+    """Yield a figure drawn with characters: the names of the axes, the plot, and the legend."""
     from sizing.formats.charts import legend, plotted
 
     yield Line(f"{figure.y_name} over {figure.x_name}", style="bold")
@@ -157,7 +160,7 @@ def _drawn(figure: Figure) -> Iterator[Line]:
 
 
 def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
-    """Yield the rows of all blocks that hold anything, an empty row between two blocks. No row is wider than `width`."""
+    """Yield the rows of all blocks that are not empty, with an empty row between blocks. No row is wider than `width`."""
     filled = (_shown(block) for block in blocks if block.lines or block.rows)
     for index, block in enumerate(filled):
         if index:
@@ -169,21 +172,21 @@ def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
 
 
 def _shown(block: Block) -> Block:
-    """The block without control characters, as names come from files and options."""
+    """The block without control characters, because names come from files and options."""
     lines = tuple(line._replace(text=on_one_line(line.text), label=on_one_line(line.label)) for line in block.lines)
     rows_ = tuple(tuple(map(on_one_line, row)) for row in block.rows)
     return block._replace(lines=lines, columns=tuple(map(on_one_line, block.columns)), rows=rows_)
 
 
 def _plain(line: Line, width: int) -> Iterator[Row]:
-    """Fold text under its own indent, two further in."""
+    """Fold text under its own indent plus two columns."""
     indent = " " * (len(line.text) - len(line.text.lstrip()) + 2)
     for text in wrap(line.text, width, subsequent_indent=indent, break_on_hyphens=False):
         yield ((text, line.style),)
 
 
 def _labelled(line: Line, width: int) -> Iterator[Row]:
-    """Fold text beside its label; a label that is too long for its column takes room from the first line."""
+    """Fold text next to its label. A label that is too long for its column takes room from the first line."""
     label = f"{line.label}{GAP}".ljust(LABEL_WIDTH)
     more = len(label) - LABEL_WIDTH
     texts = wrap(line.text, width - LABEL_WIDTH, initial_indent=" " * more, break_on_hyphens=False) or [""]
@@ -202,7 +205,7 @@ def _grid(block: Block, width: int) -> Iterator[Row]:
 
 
 def _without_spare(block: Block, width: int) -> Block:
-    """The block without the spare columns that would make the others fold."""
+    """The block without spare columns, if they would make the others fold."""
     for name in block.spare:
         full = _full_widths(block)
         if name not in block.columns or sum(full) + len(GAP) * (len(full) - 1) <= width:
@@ -225,9 +228,9 @@ def _full_widths(block: Block) -> list[int]:
 
 
 def _widths(block: Block, width: int) -> list[int]:
-    """The full widths; where they are too wide, the widest give way.
+    """The widths of the columns. If the full widths are too wide together, the widest columns shrink.
 
-    First those that fold between words, for a name is there to be copied.
+    Columns that can fold between words shrink first, so that names stay whole for copying.
     """
     widths = _full_widths(block)
     room = width - len(GAP) * (len(widths) - 1)
@@ -245,7 +248,7 @@ def _widths(block: Block, width: int) -> list[int]:
 
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[list[str]]:
-    """Yield the lines of one row, cell by cell. Shorter cells are aligned to its top, those of a heading to its bottom."""
+    """Yield the lines of one row, cell by cell. Shorter cells are aligned at the top, or at the bottom in a heading."""
     folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
     if not top:
         most = max(map(len, folded))

@@ -1,8 +1,8 @@
 """The view model: figures (`Quantity`), records, sections for people, and documents, independent of any format.
 
-A record is a named tuple of plain values and other records; its last field is its `schema`. They are not dataclasses:
-two dozen of those would cost each command 8 ms to define. JSON writes the record, CSV and Markdown its `Rows`, a
-terminal its sections. Each is made when a format asks for it.
+A record is a named tuple of plain values and other records; its last field is its `schema`. Records are not dataclasses,
+because defining two dozen dataclasses would cost each command 8 ms. JSON writes the record, CSV and Markdown write its `Rows`,
+and a terminal shows its sections. Rows and sections are made only when a format needs them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 N = TypeVar("N", bound=NamedTuple)
 
-Shown = Literal["said", "always", "differs"]  # a column: where any row has a value, always, or where rows differ
+Shown = Literal["said", "always", "differs"]  # a column is shown if any row has a value, always, or if rows differ
 
 
 class Quantity(NamedTuple):
-    """A figure: its key in JSON and CSV, its heading, and how people read it.
+    """A figure: its key in JSON and CSV, its heading, and the function that writes it for people.
 
-    `of` takes it from a record or a mapping where no field has its key. `nothing` stands for None. A column is `shown`
-    where it says something, and right-aligned where it `is_number`.
+    `of` computes it from a record or mapping that has no field of that key. `nothing` is written for None. `shown` says when
+    its column appears. The column is right-aligned if `is_number`.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Quantity(NamedTuple):
     is_number: bool = True
     nothing: str = NOTHING
     shown: Shown = "said"
-    style: Callable[[Any], str] | None = None  # of its cell in a record's row: see `Line`
+    style: Callable[[Any], str] | None = None  # the style of its cell, from the record: see `Line`
 
     def value(self, record: Any) -> Any:
         """The figure in `record`; None without one."""
@@ -62,8 +62,8 @@ def in_words(key: str, heading: str, of: Callable[[Any], str | None] | None = No
 class Line(NamedTuple):
     """A line of a section: text that may fold, its label, and its style. A label of one space continues the label above.
 
-    Styles are `bold`, `dim`, `green` for what is kept, `red` for what is missed, and pairs of them. On a screen that is too
-    short, lines with a `spare` number above 0 are left out, the lowest number first.
+    Styles are `bold`, `dim`, `green` (limit kept), `red` (limit missed), and pairs of these. If the screen is too short, lines
+    with a `spare` number above 0 are left out, the lowest number first.
     """
 
     text: str
@@ -73,13 +73,13 @@ class Line(NamedTuple):
 
 
 def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
-    """Yield lines; the first has the label."""
+    """Yield a line for each text; the first line has the label."""
     for index, text in enumerate(texts):
         yield Line(text, " " if index else label)
 
 
 class Facts(NamedTuple):
-    """Labelled facts; `title` is the line above them."""
+    """Labelled lines; `title` is the line above them."""
 
     lines: tuple[Line, ...]
     title: str = ""
@@ -94,7 +94,7 @@ class Segment(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Parts of a whole as a bar; `write` writes a size. Parts beyond the `whole` exceed it."""
+    """Parts of a whole as a bar. `write` writes a size. The parts may exceed the `whole`."""
 
     title: str
     parts: tuple[Segment, ...]
@@ -110,10 +110,10 @@ class Prose(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Records as rows, quantities as columns; `notes`, a line each, stand below.
+    """Records as rows and quantities as columns, with `notes` below, a line each.
 
-    `at` is where the records stand in the document's record, as a JSON pointer. Of the columns whose headings are `spare`,
-    the first gives way first where a terminal is too narrow for all.
+    `at` is the JSON pointer of the records in the document's record. If a terminal is too narrow, the columns with the headings
+    in `spare` are left out one by one, in this order.
     """
 
     columns: tuple[Quantity, ...]
@@ -124,7 +124,7 @@ class Table(NamedTuple):
     spare: tuple[str, ...] = ()
 
     def cut(self, most: int, noun: str, others: str) -> Table:
-        """The table with the first `most` of its records, and a note that says how many more `others` shows."""
+        """The table with its first `most` records, and a note that `others` shows the rest."""
         more = len(self.records) - most
         if more <= 0:
             return self
@@ -132,9 +132,9 @@ class Table(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A point of a series: its `label` is drawn next to it, its `text` explains it. On a logarithmic axis it is above 0.
+    """A point of a series. Its `label` is drawn next to it; its `text` explains it. On a logarithmic axis it is above 0.
 
-    It may be the `chosen` point, or `ringed` as one of a set that matters, such as a Pareto set.
+    It may be the `chosen` point, or be `ringed` as a member of a special set, such as a Pareto set.
     """
 
     x: float
@@ -146,10 +146,10 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Points of one kind in a figure. `style` is the number of its colour, by default its own; `hollow` ones are dashed too.
+    """Points of one kind in a figure. `style` is the number of its colour, by default its own. A `hollow` series is also dashed.
 
-    A series is a line `marked` at its points, with markers that grow along it, a plain `line`, `steps` that last until the
-    next point, the `area` below such steps, or `points` alone. Series of one name share an entry of the legend.
+    `look` is one of: a line `marked` at its points, a line with `growing` markers, a plain `line`, `steps` that last until the
+    next point, the `area` below such steps, or `points` alone. Series with the same name share an entry in the legend.
     """
 
     name: str
@@ -160,9 +160,9 @@ class Series(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """The times in which each row of a figure is in one state: for each row, from the top, (start, width) of every bar.
+    """The times of one state in each row of a figure: (start, width) of every bar, for each row from the top.
 
-    `edged` bars have an outline and a hatch, which suits few bars.
+    `edged` bars have an outline and a hatch, which suits a small number of bars.
     """
 
     name: str
@@ -178,12 +178,11 @@ class Tick(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A picture of series over two axes. `logarithmic` names the axes that are; any other y axis runs from 0 to `top`, if given.
+    """A picture of series over two axes. `logarithmic` names the logarithmic ones. A linear y axis runs from 0 to `top`, if given.
 
-    `guides` are drawn in black: series are read against them, as against a roof that none passes. `limit` is a place on the x
-    axis, such as the largest allowed latency. `chosen` and `ringed` explain marks of these kinds. The x axis shows `span`, by
-    default all points, with `x_ticks` or round numbers. `right` is drawn over this figure, its y axis on the right. `bars` are
-    rows in place of a y axis.
+    `guides` are black reference lines, such as a roof. `limit` is a place on the x axis, such as the largest allowed latency.
+    `chosen` and `ringed` explain marks of these kinds. The x axis shows `span` (by default all points) with `x_ticks` or round
+    numbers. `right` is a figure drawn over this one, with its y axis on the right. `bars` are rows in place of a y axis.
     """
 
     x_name: str
@@ -203,7 +202,7 @@ class Figure(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Text to be copied verbatim: a command, a manifest."""
+    """Text for copying without changes: a command, a manifest."""
 
     text: str
     title: str = ""
@@ -216,14 +215,14 @@ Row = tuple[Any, ...]
 
 
 class Rows(NamedTuple):
-    """The content of CSV and Markdown: column names once, then one tuple of plain values a row."""
+    """The content of CSV and Markdown: the column names, and a tuple of plain values for each row."""
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
 
 
 def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: Mapping[str, Any] | None = None) -> Rows:
-    """A row for each record: `labels`, the same in all rows, then `columns`, which are field names or quantities."""
+    """A row for each record: first `labels`, which are the same in all rows, then `columns` (field names or quantities)."""
     shared = labels or {}
     first = tuple(plain(value) for value in shared.values())
     figures = [Quantity(column) if isinstance(column, str) else column for column in columns]
@@ -234,9 +233,9 @@ def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: M
 
 
 def filled(kind: type[N], *sources: object, **own: object) -> N:
-    """A record of `kind`: each field from `own`, else from the first of `sources` that has data of its name.
+    """A record of `kind`: each field comes from `own`, else from the first of `sources` with data of its name.
 
-    No default hides a field that nobody fills, but the schema's. Raises AttributeError with the field that none has.
+    Only the field `schema` may fall back to its default. Raises AttributeError for any other field without a source.
     """
 
     def value(name: str) -> object:
@@ -253,7 +252,7 @@ def filled(kind: type[N], *sources: object, **own: object) -> N:
 
 
 class Document(NamedTuple, Generic[R]):
-    """A command's result for every format: its record, and the functions that make sections and rows of the record."""
+    """A command's result for every format: its record, and the functions that make sections and rows from it."""
 
     record: R
     sections: Callable[[R], Iterable[Section]]
@@ -261,7 +260,7 @@ class Document(NamedTuple, Generic[R]):
 
 
 class Assumption(NamedTuple):
-    """A number that a result depends on, and how it is known."""
+    """A value that a result depends on, and how it is known."""
 
     what: str
     value: float | bool | str
@@ -271,7 +270,7 @@ class Assumption(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The derivation of a number: its formula, the values in it, and their source."""
+    """The derivation of a number: its formula, the values in the formula, and their source."""
 
     what: str
     value: float | str
@@ -283,9 +282,9 @@ class Explanation(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """Turn a record into JSON's own types: records to objects, schema and version first, never NaN or infinity.
+    """Turn a record into JSON types. A record becomes an object with schema and version first. NaN and infinity become null.
 
-    Optional explanations are left out where empty; a single run's figures stand in the record itself.
+    Empty explanations are left out. The figures of a single run are put into the record itself.
     """
     if hasattr(value, "_fields"):
         body = {name: plain(entry) for name, entry in zip(value._fields, value, strict=True)}
@@ -306,5 +305,5 @@ def plain(value: Any) -> Any:
 
 
 def _finite(value: float) -> float | None:
-    """Twelve significant digits: more is noise, and differs between machines."""
+    """The value with twelve significant digits, as further digits differ between machines; None if not finite."""
     return float(f"{value:.12g}") if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Numbers, times, money and shares as people read them."""
+"""Numbers, times, money and shares as text for people."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from typing import TypeGuard
 
-NOTHING = "-"  # stands for a figure that there is none of, or no end to, as of what an API serves
+NOTHING = "-"  # written for a missing or infinite figure, such as the capacity of an API
 
 
 def is_figure(value: float | None) -> TypeGuard[float]:
-    """Whether a value can be written in digits: it is there, and finite."""
+    """Whether a value is neither None nor infinite nor NaN."""
     return value is not None and math.isfinite(value)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Write a number with `digits` significant digits and thousands separators; `-` for none, or one without end."""
+    """Write a number with `digits` significant digits and thousands separators; `-` for None or infinity."""
     if not is_figure(value):
         return NOTHING
     if value == 0:
