@@ -1,6 +1,8 @@
-"""One engine instance: a service on a layout of one GPU type, with what the engine makes of it; or why it won't do.
+"""One engine instance: a service on one layout of one GPU type, with its memory and settings; or why this is
+impossible.
 
-`of` makes one layout, `candidates` every layout of a GPU type and precision that a service may have.
+`of` builds one layout. `candidates` builds every layout that a service may have on a GPU type at one weight
+precision.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.units import GIB, GIGA, MIB
 from sizing.specs.workload import Defaults, Reach
 
-# What a workload may state of an engine, and the setting that it is.
+# Fields of a workload's `serving` and the engine settings that they override.
 GIVEN = {
     "memory_fraction": "memory_fraction",
     "max_num_seqs": "max_num_seqs",
@@ -33,16 +35,16 @@ GIVEN = {
     "prefix_caching": "prefix_caching",
     "pp_layers": "pp_remainder",
 }
-FRACTIONS = 1_000  # steps in which a memory fraction is looked for
+FRACTIONS = 1_000  # steps of the search for a memory fraction
 SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One engine instance: what it runs, on which layout of which GPUs, with which settings, formats and memory.
+    """One engine instance: its service, layout, GPU type, settings, formats and memory.
 
-    `precision` is the weight precision as asked, None for the checkpoint's own. The service's extras are those of this
-    layout. `memory` is that of one GPU at the longest sequence.
+    `precision` is the weight precision that was asked for; None means the checkpoint's own. The extras in `service`
+    are those of this layout. `memory` is the memory of one GPU at the longest sequence.
     """
 
     service: Service
@@ -55,22 +57,25 @@ class Replica:
 
     @property
     def shard(self) -> Shard:
-        """What its GPUs hold and run."""
+        """What the GPUs of the replica hold and run."""
         return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
 
     @property
     def memory_kind(self) -> MemoryKind:
-        """The class of its memory, by which engine logs are told apart."""
+        """The class of the replica's memory, which distinguishes engine logs."""
         if architecture.has_states(self.service.model):
             return "hybrid"
         return "pcie" if self.layout.stage_gpus > 1 and not self.gpu_type.gpu.datasheet.switched else "plain"
 
     def memory_at(self, tokens: int) -> MemoryUse:
-        """Memory where sequences have up to `tokens` tokens."""
+        """Memory use when sequences have up to `tokens` tokens."""
         return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
 
     def least_fraction(self, sequences: int = 1) -> float | None:
-        """The least memory fraction that holds so many longest sequences, to a thousandth; None where all memory does not, and for a stated cache."""
+        """Smallest memory fraction whose cache holds `sequences` longest sequences, in steps of 0.001.
+
+        None if even all memory is too small, or if the cache size is given.
+        """
         low, high = 0, FRACTIONS
         if self.service.serving.kv_cache_bytes is not None or not self._holds(high, sequences):
             return None
@@ -85,7 +90,7 @@ class Replica:
         return used.fits and used.max_concurrency >= sequences
 
     def longest_that_fits(self) -> int:
-        """Tokens of the longest sequence that alone fits the cache, at most the model's maximum; found by bisection."""
+        """Tokens of the longest single sequence that fits the cache, at most the model's maximum. Found by bisection."""
         low, high = 0, self.service.model.max_position
         if self.memory_at(high).fits:
             return high
@@ -97,9 +102,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A layout that won't do: a short reason, the detail in words, how far off it is (`shortfall`: 0.1 is 10 % over).
+    """A layout that is not possible: a short reason, a detail in words, and how much is missing.
 
-    `sized` is the layout with its memory, where the engine accepts it and only its size is the matter.
+    `shortfall` is relative: 0.1 means 10 % over the limit. `sized` is the layout with its memory if the engine
+    accepts it and only its size is the problem.
     """
 
     gpu_type: GpuType
@@ -114,7 +120,9 @@ class Refusal:
 def of(
     service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
 ) -> Replica | Refusal:
-    """The replica of a service on one layout, or why hardware or engine refuse it, or what its memory lacks."""
+    """The replica of a service on one layout, or the refusal: the hardware or the engine rejects it, or memory is too
+    small.
+    """
     laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
     refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
     if refused is not None:
@@ -125,20 +133,22 @@ def of(
 def unchecked(
     service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
 ) -> tuple[Replica, tuple[tuple[str, str], ...]]:
-    """The replica of a service on one layout whatever is against it; and why hardware or engine refuse it: (reason, detail)."""
+    """The replica of a service on one layout even if it is refused, and the refusals of hardware and engine as
+    (reason, detail).
+    """
     laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
     refused = tuple(_refusals(laid, gpu_type.gpu, layout, resolved, plan))
     return laid_out(laid, gpu_type, precision_name, resolved, plan, layout), refused
 
 
 def with_extras(replica: Replica, extras: Extras) -> Replica:
-    """The same replica with other extras, and the memory that they leave."""
+    """The same replica with other extras; its memory is computed again."""
     other = replace(replica, service=replace(replica.service, extras=extras))
     return replace(other, memory=other.memory_at(other.service.max_model_len))
 
 
 def fitting(replica: Replica) -> Replica | Refusal:
-    """A replica whose memory holds its longest sequence; else what is missing."""
+    """The replica if its memory holds its longest sequence; otherwise a refusal that says what is missing."""
     used, service = replica.memory, replica.service
     if used.fits and used.starts:
         return replica
@@ -155,7 +165,7 @@ def fitting(replica: Replica) -> Replica | Refusal:
 
 
 def unstarted(replica: Replica) -> str:
-    """Why an engine won't start with as many sequences as it was told, and with how many it does."""
+    """Why an engine does not start with the given `max_num_seqs`, and the number of sequences with which it starts."""
     service, most = replica.service, replica.memory.most_num_seqs
     return (
         f"does not start: max_num_seqs {replica.settings.max_num_seqs:,} exceeds the cache's {most:,} blocks for recurrent "
@@ -166,10 +176,11 @@ def unstarted(replica: Replica) -> str:
 def candidates(
     service: Service, gpu_type: GpuType, precision_name: str | None, data: Data, reach: Reach = "all"
 ) -> Iterator[Replica | Refusal]:
-    """Yield the layouts of one GPU type and precision within a reach: as a replica, or with the reason why not.
+    """Yield every layout of one GPU type and precision within a reach: as a replica, or as a refusal.
 
-    A split that the engine refuses is refused at every pipeline depth, so it is yielded once. Depths are tried from
-    shallow to deep; once one fits, only those up to twice its depth follow: deeper ones add bubbles and nothing else.
+    If the engine refuses a split, it refuses it at every pipeline depth, so the split is yielded once. Depths are
+    tried from shallow to deep. Once a depth fits, only depths up to twice as deep follow, because deeper ones only
+    add bubbles.
     """
     for split in splits(service, gpu_type.gpu, data.defaults, reach):
         deepest = max(data.defaults.max_pp, service.serving.pp or 1)
@@ -185,11 +196,12 @@ def candidates(
 
 
 def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterator[Layout]:
-    """Yield the ways to split a layer (at pp 1): tp within an island, expert parallelism on and off for MoE.
+    """Yield the ways to split a layer (at pp 1): tp within an island, and for MoE models with and without expert
+    parallelism.
 
-    Sizes are 1, 2, 4, 8 and so on, which fill a node; every other one too where all layouts are asked for. Experts are also
-    spread over attention-data ranks. Values given in `serving` are taken as they are; context parallelism and tensor
-    parallelism over several nodes are for those who ask.
+    Sizes are powers of two, which fill a node; `reach="all"` tries every size. Experts are also spread over
+    attention-data ranks. Values given in `serving` are used unchanged. Context parallelism, and tensor parallelism
+    across nodes, are used only if asked for.
     """
     serving = service.serving
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
@@ -208,7 +220,9 @@ def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all")
 
 
 def _attention_ranks(node: int, most: int) -> Iterator[Layout]:
-    """Yield groups of attention-data ranks with their experts over all GPUs: within a node, then over whole nodes."""
+    """Yield groups of attention-data ranks with experts spread over all GPUs: first within a node, then over whole
+    nodes.
+    """
     for group in _doublings(node):
         yield from (Layout(tp=group // dp, dp=dp, ep=group) for dp in _doublings(group) if dp > 1)
     if node > 1:
@@ -221,9 +235,11 @@ def _doublings(most: int) -> Iterator[int]:
 
 
 def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterable[int]:
-    """The pipeline depths to try for a split: the one given; 1 where tp is given; else those within reach that the caps allow.
+    """The pipeline depths to try for a split.
 
-    Pipelines fill a part of a node that doubles, or have whole nodes as stages; every depth is for those who ask for all.
+    A given depth is the only one. Where only tp is given the depth is 1. Otherwise depths are limited by `reach` and
+    by the defaults: they are powers of two within a node, or every depth where a stage fills whole nodes.
+    `reach="all"` tries every depth.
     """
     serving = service.serving
     if serving.pp or serving.tp:
@@ -238,7 +254,9 @@ def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach:
 
 
 def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.SettingsConditions:
-    """What an engine's settings depend on. Engines compare with the total that nvidia-smi reports."""
+    """The conditions on which an engine's settings depend. Engines compare with the total memory that nvidia-smi
+    reports.
+    """
     mem = gpu.datasheet.memory
     return settings.SettingsConditions(
         gpu_name=card_of(gpu),
@@ -256,7 +274,7 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
 
 
 def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettings:
-    """The engine's settings for a GPU and layout, the service's own `serving` values over them."""
+    """The engine's settings for a GPU and layout; values in the service's `serving` override them."""
     resolved = settings.resolve(service.engine, service.engine_version, conditions_of(service, gpu, layout))
     if _chunks_by_itself(service, resolved):
         resolved = resolved.chunked()
@@ -265,7 +283,7 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
         resolved = resolved.model_copy(update={"max_num_batched_tokens": stretched})
     if service.extras.speculation is not None:
         resolved = resolved.speculating()
-    if service.optimisations.prefix is not None:  # what is found in a cache says that there is one
+    if service.optimisations.prefix is not None:  # a prefix hit rate implies a prefix cache
         resolved = resolved.model_copy(update={"prefix_caching": True})
     serving = service.serving
     if serving.mamba_full_memory_ratio is not None:
@@ -282,7 +300,7 @@ def resolve_settings(service: Service, gpu: Gpu, layout: Layout) -> EngineSettin
 
 
 def _chunks_by_itself(service: Service, resolved: EngineSettings) -> bool:
-    """Whether a long context switches chunked prefill on; adapters, images, windows and drafts keep it off."""
+    """Whether a long context turns chunked prefill on. Adapters, images, windows and drafts keep it off."""
     long, extras = resolved.long_context, service.extras
     if long is None or service.max_model_len <= long.tokens or service.model.vision is not None:
         return False
@@ -293,7 +311,7 @@ def _chunks_by_itself(service: Service, resolved: EngineSettings) -> bool:
 def _resolved(
     service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
 ) -> tuple[Service, EngineSettings, PrecisionPlan]:
-    """The service with its extras on a layout, its settings and its formats there."""
+    """The service with the extras of a layout, and its settings and formats on this layout."""
     resolved = resolve_settings(service, gpu_type.gpu, layout)
     plan = precision.plan(
         service.model,
@@ -317,7 +335,7 @@ def laid_out(
     plan: PrecisionPlan,
     layout: Layout,
 ) -> Replica:
-    """The replica of a service with settings and formats as they are given, and the memory that they leave."""
+    """The replica of a service with given settings and formats, and the resulting memory."""
     shard = Shard(service.model, layout, resolved, plan, service.extras)
     used = memory.use(shard, gpu_type.gpu, service.max_model_len, service.serving)
     made = Replica(service, gpu_type, precision_name, layout, resolved, plan, used)
@@ -327,13 +345,13 @@ def laid_out(
 
 
 def with_sequences(replica: Replica, most: int) -> Replica:
-    """The same replica with up to `most` sequences at once, and the memory that they leave."""
+    """The same replica with at most `most` sequences at once; its memory is computed again."""
     other = replace(replica, settings=replica.settings.model_copy(update={"max_num_seqs": most}))
     return replace(other, memory=other.memory_at(other.service.max_model_len))
 
 
 def started(replica: Replica) -> Replica:
-    """The same replica, with as many sequences as its engine starts with where nobody asked for a number of them."""
+    """The same replica; if `max_num_seqs` was not given, it is lowered to the number with which the engine starts."""
     most = replica.memory.most_num_seqs
     if replica.memory.starts or not most or replica.service.serving.max_num_seqs is not None:
         return replica
@@ -343,7 +361,7 @@ def started(replica: Replica) -> Replica:
 def _refusals(
     service: Service, gpu: Gpu, layout: Layout, resolved: EngineSettings, plan: PrecisionPlan
 ) -> Iterator[tuple[str, str]]:
-    """Yield (reason, detail) of all that the hardware or the engine refuses in a layout, whatever the memory."""
+    """Yield (reason, detail) for everything that the hardware or the engine refuses in a layout, apart from memory."""
     engine, model = service.engine, service.model
     pruned = precision.sparsity_why_not(plan, gpu)
     if pruned:
@@ -384,7 +402,7 @@ def _refusals(
 
 
 def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
-    """Yield why a replica cannot be laid out over nodes: without a network, or with a group that is cut across nodes."""
+    """Yield why a replica cannot span nodes: there is no network, or a group would be cut across nodes."""
     island = gpu.datasheet.island_gpus
     if layout.gpus > island and gpu.datasheet.node.inter_node_gbit_per_s_per_gpu is None:
         yield f"{layout.gpus} GPUs need a network between nodes, which the profile does not state"
@@ -396,7 +414,9 @@ def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
 
 
 def _unchunked(service: Service, resolved: EngineSettings) -> tuple[str, str] | None:
-    """(reason, detail) where a prompt needs more tokens of a step than an engine that does not chunk has."""
+    """(reason, detail) if a prompt exceeds the token budget of a step and the engine does not chunk prefill; else
+    None.
+    """
     budget = resolved.max_num_batched_tokens
     if resolved.chunked_prefill or service.phase == "decode" or service.isl <= budget:
         return None

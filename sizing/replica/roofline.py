@@ -1,10 +1,10 @@
-"""Formulas of time for one operation and for one collective, on numbers or arrays, in seconds.
+"""Time formulas for one operation and for one collective, on numbers or arrays, in seconds.
 
-An operation takes t = t0 + ((flops/(P*ec))^p + (bytes/(W*em))^p)^(1/p). This is a roofline whose corner is rounded by p; with p
-large it is max(compute, memory). t0 is what remains at zero work (launch, tail, synchronisation).
+An operation takes t = t0 + ((flops/(P*ec))^p + (bytes/(W*em))^p)^(1/p). This is a roofline whose corner is rounded by
+p; for large p it becomes max(compute, memory). t0 is the time at zero work (launch, tail, synchronisation).
 
-A message of a collective is the full tensor: what every rank holds after an all-reduce or an all-gather. In a ring each GPU sends
-2(n-1)/n of it for an all-reduce, and (n-1)/n for the others.
+The message of a collective is the full tensor: what every rank holds after an all-reduce or an all-gather. In a ring
+each GPU sends 2(n-1)/n of it for an all-reduce, and (n-1)/n for other collectives.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ def measured_s(message_bytes: Numeric, kib: tuple[float, ...], us: tuple[float, 
 
 
 def hops(operation: str, nodes: int) -> int:
-    """Messages one after another of a collective over nodes in a tree: up and down again for an all-reduce."""
+    """Messages that follow one another in a tree collective over nodes; an all-reduce goes up and down the tree."""
     return (2 if operation == "all_reduce" else 1) * math.ceil(math.log2(nodes))
 
 
 def reached(places: int, experts: int) -> float:
-    """Different places (ranks, nodes) that a token's experts are on, routed at random: n*(1-(1-1/n)^k)."""
+    """Expected number of different places (ranks or nodes) of a token's experts under random routing:
+    n*(1-(1-1/n)^k).
+    """
     return places * (1 - (1 - 1 / places) ** experts)
 
 
@@ -65,8 +67,8 @@ def combined_s(
 ) -> Numeric:
     """Seconds of a product with `flops` and memory traffic `bytes_`.
 
-    `compute` and `memory` are the shares of the two peaks that long products reach (measured). Written as
-    max * (1 + (min/max)^p)^(1/p), which neither overflows nor loses precision for large p.
+    `compute` and `memory` are the measured shares of the two peaks that long products reach. The formula is computed
+    as max * (1 + (min/max)^p)^(1/p), which neither overflows nor loses precision for large p.
     """
     compute_s = np.asarray(flops / (peak_flops * compute), dtype=float)
     memory_s = np.asarray(bytes_ / (bandwidth_bytes_per_s * memory), dtype=float)
@@ -78,16 +80,16 @@ def combined_s(
 
 
 def streamed_s(bytes_: Numeric, *, bandwidth_bytes_per_s: float, memory: float, t0_s: float) -> Numeric:
-    """Seconds of a kernel that only moves `bytes_`: launch plus traffic at a share of the bandwidth."""
+    """Seconds of a kernel that only moves `bytes_`: launch time plus traffic at a share of the bandwidth."""
     return t0_s + bytes_ / (bandwidth_bytes_per_s * memory)
 
 
 def curve_share(prompt_tokens: Numeric, tokens: tuple[int, ...], shares: tuple[float, ...]) -> Numeric:
-    """Share of the peak at a prompt length, log-log between measured points.
+    """Share of the peak at a prompt length, interpolated log-log between measured points.
 
-    (A straight line over the logarithm would let the share rise faster than the work, and longer prompts come out
-    faster.) Below the first point the share falls in proportion to length: time stays about constant. Above the last it
-    stays.
+    Linear interpolation over the logarithm of length would let the share rise faster than the work, so longer prompts
+    would be faster. Below the first point the share is proportional to length, so time stays about constant. Above
+    the last point the share is constant.
     """
     length = np.maximum(np.asarray(prompt_tokens, dtype=float), 1.0)
     inside = np.exp(np.interp(np.log(length), np.log(np.asarray(tokens)), np.log(np.asarray(shares))))
@@ -96,5 +98,5 @@ def curve_share(prompt_tokens: Numeric, tokens: tuple[int, ...], shares: tuple[f
 
 
 def attained(flops: Numeric, seconds: Numeric, peak: float) -> Numeric:
-    """Share of a peak that `flops` (or bytes) in `seconds` reach: MFU against FLOP/s, MBU against bytes/s."""
+    """Share of a peak that `flops` (or bytes) in `seconds` reach: MFU for FLOP/s, MBU for bytes/s."""
     return flops / (seconds * peak)

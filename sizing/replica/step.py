@@ -1,7 +1,7 @@
-"""Seconds of one step: operations timed by the GPU's kernels, then the host's share.
+"""Time of one step in seconds: operations timed by the GPU's kernels, plus the host's share.
 
-`step` evaluates one batch exactly, operation by operation. `sizing.replica.curves` tabulates the same over tokens and rows
-once a layout, so that closed form and simulator can look a step up; both read the same operations.
+`step` evaluates one batch exactly, operation by operation. `sizing.replica.curves` tabulates the same operations over
+tokens and rows, once for each layout. The closed form and the simulator look steps up in these tables.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.units import MICRO, MILLI
 
-MOST_TAKEN = 0.5  # of a step by own runs: what takes away more was found for steps of another kind
+MOST_TAKEN = 0.5  # largest share of a step that own runs remove; a larger one was fitted to other kinds of steps
 NEXT_TO_NONE = 1e-6  # of a token
 
 
 def of_rank(sequences: Numeric, dp: Numeric) -> Numeric:
-    """Sequences on the fullest of `dp` ranks that they are spread over: the mean, or the one that a rank has at least."""
+    """Sequences on the fullest of `dp` ranks: the mean, but at least one where there is a sequence at all."""
     fullest: Numeric = np.maximum(sequences / dp, np.minimum(sequences, 1.0))
     return fullest
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a step works on, over one replica: decoding sequences at a mean context, prompts with new and cached tokens.
+    """The work of one step of a replica: decoding sequences at a mean context, and prompts with new and cached
+    tokens.
 
-    `prefill_tokens` are new tokens in each of `prefill_sequences`; `finishing` of them end their prompt in this step
-    and so get logits. All may be arrays of one shape. Attention-data ranks step together: a step takes as long as the
-    fullest of them, and each prompt is on one.
+    `prefill_tokens` are the new tokens of each of `prefill_sequences`. `finishing` prompts end in this step and so
+    get logits. All fields may be arrays of one shape. Attention-data ranks step together, so the fullest rank sets
+    the time of a step; each prompt is on one rank.
     """
 
     decode_sequences: Numeric = 0.0
@@ -59,7 +60,7 @@ class Batch:
         return bool(np.any(np.asarray(self.prefill_sequences) > 0))
 
     def tokens(self, verified: int = 1) -> Numeric:
-        """Tokens in the step; a sequence that decodes has one, or all that are verified."""
+        """Tokens in the step. A decoding sequence has `verified` of them."""
         return self.decode_sequences * verified + self.prefill_sequences * self.prefill_tokens
 
     def rows(self, verified: int = 1) -> Numeric:
@@ -78,7 +79,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class TimedOperation:
-    """An operation with the seconds of all its executions in the step, and which peak binds it."""
+    """An operation, the seconds of all its executions in the step, and the peak that bounds it."""
 
     operation: Operation
     seconds: float
@@ -87,7 +88,11 @@ class TimedOperation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A timed step: operations in order; seconds of the GPU, of launches that no graph holds, of the host; total; shares of peaks."""
+    """A timed step.
+
+    `operations` are in execution order. `gpu_s` is the GPU's time, `launch_s` the time of kernel launches outside
+    CUDA graphs, `host_s` the host's time. `mbu` and `mfu` are shares of the peaks of memory and compute.
+    """
 
     operations: tuple[TimedOperation, ...]
     gpu_s: float
@@ -99,15 +104,18 @@ class Step:
 
 
 def host_s(host: HostTime, sequences: Numeric) -> Numeric:
-    """Host time of a step in seconds: a constant and a share a running sequence."""
+    """Host time of a step in seconds: a constant plus a term for each running sequence."""
     return MICRO * (host.per_step_us + host.sequence_us * sequences)
 
 
 def pipelined_s(
     layers_s: Numeric, head_s: Numeric, microbatches: Numeric, largest_stage: Numeric, last_stage: Numeric
 ) -> Numeric:
-    """Seconds of the GPU between two tokens of each of a pipeline's microbatches: one pass, or as long as its slowest stage takes
-    for all of them: the one with the most layers, or the last, which has the head too. Without a pipeline the sum of both.
+    """GPU seconds between two tokens of each microbatch of a pipeline.
+
+    It is the longer of one full pass and the time that the slowest stage needs for all microbatches. The slowest
+    stage is the one with the most layers, or the last, which also runs the head. Without a pipeline it is the sum of
+    layers and head.
     """
     slowest_s = np.maximum(
         largest_stage * layers_s, np.where(np.asarray(last_stage) > 0, last_stage * layers_s + head_s, 0.0)
@@ -116,9 +124,9 @@ def pipelined_s(
 
 
 def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches: Numeric = 1.0) -> Numeric:
-    """Seconds of a step: the host's time added, or hidden under the GPU's where the engine overlaps them.
+    """Seconds of a step: the host's time is added, or hidden behind the GPU's where the engine overlaps them.
 
-    A pipeline's pass takes the host's time once for each of its microbatches.
+    With a pipeline, each microbatch of a pass takes the host's time once.
     """
     taken = host_s(host, sequences) * microbatches
     step_s = np.maximum(gpu_s, taken) if host.overlapped else gpu_s + taken
@@ -126,7 +134,7 @@ def with_host_s(gpu_s: Numeric, host: HostTime, sequences: Numeric, microbatches
 
 
 def own_s(host: HostTime, sequences: Numeric, microbatches: Numeric, step_s: Numeric) -> Numeric:
-    """Seconds that own runs add to a step, or take away: of what `step_s` they leave a part at least."""
+    """Correction in seconds from the user's own runs, which may be negative: it removes at most half of `step_s`."""
     if not host.own_step_us and not host.own_sequence_us:
         return 0.0
     added_s = MICRO * (host.own_step_us + host.own_sequence_us * sequences) * microbatches
@@ -134,17 +142,18 @@ def own_s(host: HostTime, sequences: Numeric, microbatches: Numeric, step_s: Num
 
 
 def corrected_s(correction: Correction, step_s: Numeric, decoding_s: Numeric = 0.0) -> Numeric:
-    """Seconds of a step as published runs centre them; `decoding_s` of it would be left without its prefill."""
+    """Seconds of a step after correction by published runs. `decoding_s` is the part that remains without prefill."""
     if correction.decode == correction.prefill:
         return step_s * correction.decode
     return correction.prefill * step_s + (correction.decode - correction.prefill) * decoding_s
 
 
 def launch_s(kernels: Kernels) -> float:
-    """Seconds that launching every kernel of a step with prefill takes that no CUDA graph holds; 0 where the engine states none.
+    """Seconds to launch every kernel of a prefill step that no CUDA graph covers; 0 if the engine states no launch
+    time.
 
-    An operation is one launch, but those that the general assumptions state more for; where no other kernel quantises the inputs
-    of a product, it has one more.
+    An operation is one launch, unless the general assumptions state more. A product whose inputs are quantised by a
+    separate kernel has one more launch.
     """
     each_s = MICRO * kernels.settings.host.eager_launch_us
     if not each_s:
@@ -162,20 +171,22 @@ def launch_s(kernels: Kernels) -> float:
 
 
 def launched_s(gpu_s: Numeric, launching_s: Numeric, captured_tokens: int, tokens: Numeric) -> Numeric:
-    """Seconds of the GPU's part of a step with prefill: beyond the captured sizes at least the time to launch it."""
+    """GPU seconds of a step with prefill: beyond the captured sizes, at least the time to launch its kernels."""
     eager = np.asarray(tokens) > captured_tokens
     return np.where(eager, np.maximum(gpu_s, launching_s), gpu_s)
 
 
 def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
-    """Seconds that a request takes outside the steps where no other comes with it."""
+    """Seconds that a request spends outside the steps when no other request arrives with it."""
     return (
         MILLI * (front_end.per_request_ms + front_end.serial_ms) + MICRO * front_end.per_prompt_token_us * prompt_tokens
     )
 
 
 def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
-    """Every operation of the model in a step over one replica, in the order of the four builders, then adapters and images."""
+    """Every operation of the model in a step of a replica: first those of the four builders, then adapters and
+    images.
+    """
     extras, dp = shard.extras, shard.layout.dp
     rank, tokens = batch.fullest(dp), batch.tokens(extras.verified)
     on_rank = rank.tokens(extras.verified)
@@ -195,7 +206,9 @@ def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
 
 
 def every_operation(shard: Shard) -> tuple[Operation, ...]:
-    """One operation of every kind that a step of a shard may have, in the order of `curves`; what drafts left out."""
+    """One operation of every kind that a step of a shard may have, in the order of `curves`, without those of a
+    draft.
+    """
     ranks = float(shard.layout.dp)
     found = list(operations.split_body(shard, ranks))
     if shard.extras.adapters is not None:
@@ -211,7 +224,7 @@ def every_operation(shard: Shard) -> tuple[Operation, ...]:
 
 
 def draft_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
-    """Every operation of what drafts in a step, to be timed by the draft's own kernels; none without one."""
+    """Every operation of the draft in a step; empty without a draft. The draft's own kernels time them."""
     draft, dp = shard.extras.draft, shard.layout.dp
     if draft is None:
         return ()
@@ -241,7 +254,7 @@ def step(kernels: Kernels, batch: Batch) -> Step:
     sequences = rank.decode_sequences + rank.prefill_sequences
     raw_s = float(with_host_s(busy_s, kernels.host, sequences))
     total_s = raw_s * _factor(kernels, batch, raw_s)
-    # A pass runs on one stage after another, so the peaks of pp stages are not all offered at once.
+    # A pass runs on one stage after another, so only one stage's peaks are available at a time.
     flops_s = sum(float(o.flops) * o.count / by.peak(by.compute_precision(o)) for found, by in parts for o in found)
     bytes_s = sum(float(o.bytes) * o.count for found, _ in parts for o in found) / kernels.bandwidth_bytes_per_s
     return Step(
@@ -256,7 +269,7 @@ def step(kernels: Kernels, batch: Batch) -> Step:
 
 
 def _factor(kernels: Kernels, batch: Batch, raw_s: float) -> float:
-    """How much longer a step of `raw_s` takes as published runs centre it: all that it consists of alike."""
+    """Ratio of the corrected to the raw time of a step. All parts of the step are scaled by it."""
     factors, decoding_s = kernels.correction, 0.0
     if factors == UNCORRECTED:
         return 1.0
@@ -275,9 +288,10 @@ def _timed(operation: Operation, kernels: Kernels) -> TimedOperation:
 
 
 def bound(compute_s: float, memory_s: float, seconds: float) -> str:
-    """The peak that binds work of `seconds`: `compute` or `memory`, or `latency` where neither explains a third.
+    """The peak that bounds work of `seconds`: `compute` or `memory`, or `latency` where neither explains a third of
+    the time.
 
-    Launch and tail of the kernels bind latency-bound work.
+    Latency-bound work is dominated by the launch and tail of its kernels.
     """
     if max(compute_s, memory_s) < seconds / 3:
         return "latency"
@@ -285,7 +299,7 @@ def bound(compute_s: float, memory_s: float, seconds: float) -> str:
 
 
 def gpu_seconds(found: Iterable[Operation], kernels: Kernels) -> Numeric:
-    """Seconds of operations on the GPU, summed; arrays where the operations carry arrays."""
+    """Total GPU seconds of operations; an array where the operations carry arrays."""
     total: Numeric = 0.0
     for operation in found:
         total = total + operation.count * kernels.seconds(operation)
