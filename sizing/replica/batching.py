@@ -1,24 +1,29 @@
-"""In-flight batching in closed form: from the step time to TTFT, ITL, E2E and throughput at any load.
+"""In-flight batching in closed form: TTFT, ITL, E2E and throughput at any load, derived from the step time.
 
-Let b sequences decode, each with o-1 tokens to come after its first. At X requests/s and S seconds a step, b = X*(o-1)*S:
-so b/(o-1) prompts finish in a step. A prompt takes i/c chunks of c tokens (the budget of a step); where the budget takes
-several prompts, those of Poisson arrivals that came within a step share it, at least one and at most what the budget holds
-(with a = b/(o-1) of them a step on average, k = a/(1-exp(-a)); where prefill goes first, or several attention-data ranks
-take prompts at once, those within the step before). Let d
-be a decode step and m a step that carries such a chunk, which lasts at least as long as its launches where no CUDA graph holds
-it. A prompt lengthens the steps of the sequences beside it by p = (i/c)(m-d)/k seconds
-(mixed steps; the whole of m for prefill-only steps), so
+Symbols: b sequences decode, i and o are the input and output tokens of a request, c is the token budget of a step. X is the
+throughput in requests/s and S the mean step in seconds. d is a decode step. m is a step that also carries a prefill chunk;
+it lasts at least as long as its launches where no CUDA graph covers them.
+
+Each sequence decodes o-1 tokens after its first, so b = X*(o-1)*S, and b/(o-1) prompts finish in a step. A prompt takes i/c
+chunks. Where the budget holds several prompts, k of them share a step: those that arrived within one step, at least one and
+at most what the budget holds. On average a = b/(o-1) Poisson arrivals come within a step, so k = a/(1-exp(-a)). Where
+prefill goes first, or where several attention-data ranks prefill at once, k counts the arrivals within the previous step
+instead. A prompt lengthens the steps of the other sequences by p = (i/c)(m-d)/k seconds for mixed steps; for prefill-only
+steps m replaces m-d. So
 
     S = d(b) + b*p/(o-1),    X = b/((o-1)*S).
 
-A request's ITL is a little more than S, since it decodes beside itself and those it came with (`_seen_step_s`). All is
-explicit in b; arrays over b go through unchanged. Attention-data ranks step together, as long as the fullest needs: b and
-the prompts of a step are those of all ranks, each prompt on one, so that k prompts take a step as long as one does but for
-the experts' work, up to one prompt a rank. Waiting under Poisson arrivals (`_waits`): the rest of the step in
-progress, those who share the next one, and, where the budget is short, the prompts ahead as M/D/1 (Pollaczek-Khinchine). In
-a closed loop whose requests start together and have equal lengths they stay grouped, so a prompt waits for half of the
-group's prefill on average. Percentiles follow from the same picture (lognormal wait, exponential queue, normal ITL) and are
-approximations; a simulation has the last word.
+Both are explicit in b, which may be an array. A request's ITL is slightly longer than S, because the request itself and
+those that came with it lengthen the steps it sees (`_seen_step_s`).
+
+Attention-data ranks step together, so the fullest rank sets the time. b and the prompts of a step count all ranks, and each
+prompt is on one rank. So up to one prompt per rank, k prompts take as long as one, apart from the work of the experts.
+
+Under Poisson arrivals a prompt waits (`_waits`) for the rest of the current step and for the prompts that share its step.
+Where the budget is short it also queues behind earlier prompts, as in M/D/1 (Pollaczek-Khinchine). In a closed loop,
+requests that start together and have equal lengths stay grouped, so a prompt waits on average for half of the group's
+prefill. Percentiles assume a lognormal wait, an exponential queue and a normal ITL. They are approximations; the simulator
+is more exact.
 """
 
 from __future__ import annotations
@@ -35,21 +40,24 @@ from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Points, Quantiles
 from sizing.replica.throughput import PACKING_ROUNDS, TINY, Rates, pace_of, prefill_rates, rates_of
 
-WIDEST_SPREAD = 25.0  # squared coefficient of variation beyond which a lognormal says nothing
-NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; beyond that feedback a load is about to run away
-HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # of a queue that is about to run away, and what makes its fixed point converge
+WIDEST_SPREAD = 25.0  # cap on the squared coefficient of variation of a lognormal
+NUDGE, MOST_FEEDBACK = 1e-3, 30.0  # step of a derivative; cap on the feedback of a nearly unstable load
+HEAVIEST_LOAD, DAMPING = 0.999, 0.25  # cap on the load of a nearly unstable queue; damping of its fixed point
 WEIBULL_SHAPE = (
     -0.543
 )  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
 
 
 def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Points:
-    """Operating points under Poisson arrivals that keep `decoding` sequences decoding; with OSL 1 that is a share of prefill's capacity."""
+    """Operating points under Poisson arrivals that keep `decoding` sequences decoding.
+
+    With OSL 1, `decoding` is a share of the prefill capacity.
+    """
     if flow.prefill_pool:
         return _prefill_pool(curves, flow, decoding, quantiles)
     decodes = flow.osl > 1
     rates = (rates_of if decodes else prefill_rates)(curves, flow, decoding)
-    of_thread = rates.requests_per_s * curves.serial_s  # share of time that the front end is busy, an M/D/1 queue
+    of_thread = rates.requests_per_s * curves.serial_s  # utilisation of the front end, an M/D/1 queue
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & (of_thread < 1)
     wait = _waits(flow, rates, decoding, stable)
     own_s = curves.front_end_s + curves.serial_s * of_thread / (2 * np.maximum(1 - of_thread, TINY)) + rates.prompt_s
@@ -85,10 +93,11 @@ def full_slots(
     requests_per_s: Array,
     quantiles: Quantiles = PERCENTILES,
 ) -> Points:
-    """Operating points with all `slots` taken, where arrivals hold decoding up so often that they fill (`highest_per_s`).
+    """Operating points with all `slots` taken, where arrivals delay decoding so often that slots fill up (`highest_per_s`).
 
-    Little's law gives E2E = slots/X, and ITL what TTFT leaves of it; what no decode step takes is prefill's. How long others
-    wait for a slot hangs on how evenly requests end, so TTFT is that of who finds one: a simulation has the last word.
+    E2E follows from Little's law, slots/X; ITL is E2E without TTFT, per token. The time that decode steps leave is
+    prefill's. The wait for a slot depends on how evenly requests end, so TTFT is that of a request that finds a free slot.
+    A simulation is more exact.
     """
     at_full = open_loop(curves, flow, decoding, quantiles)
     e2e_s, after_first = slots / requests_per_s, flow.osl - 1
@@ -109,14 +118,16 @@ def full_slots(
 
 
 def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles: Quantiles) -> Points:
-    """Operating points of GPUs that prefill and nothing else, at a share of the capacity that full budgets have.
+    """Operating points of GPUs that only prefill, at a share of the capacity with full budgets.
 
-    A step of k prompts lasts S = f + k*D. All that come while it runs share the next one, and end with it; an idle engine
-    starts with one. With r = l*D and a = l*f (l prompts/s), k branches: E[k](1-r) = a + P(none came), E[k^2](1-r^2) =
-    E[k](1 + 2ar) + a^2. An arrival waits for the rest of the step that it meets, E[S^2]/2E[S], and ends with the batch that
-    it is in, E[k^2]/E[k] prompts on average, of which the budget takes `most_together` at once. With f = 0 and one prompt a
-    step that is M/D/1, as DistServe models a prefill instance. How much longer than the mean some wait is M/D/1's too:
-    those who wait at all (a share of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, as a Weibull has.
+    A step of k prompts lasts S = f + k*D. Prompts that arrive during a step share the next step and end with it; an idle
+    engine starts with one prompt. With l prompts/s, r = l*D and a = l*f, k follows a branching process: E[k](1-r) = a +
+    P(none came), E[k^2](1-r^2) = E[k](1 + 2ar) + a^2.
+
+    An arrival waits for the rest of the current step, E[S^2]/2E[S]. It ends with its own batch, which has E[k^2]/E[k]
+    prompts on average; the budget takes at most `most_together` at once. With f = 0 and one prompt per step this is M/D/1,
+    DistServe's model of a prefill instance. The spread of waits is taken from M/D/1 too: arrivals that wait at all (a share
+    of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, here as a Weibull distribution.
     """
     rates, nothing = prefill_rates(curves, flow, utilisation), np.zeros_like(utilisation)
     one_s = np.asarray(prefill_step_s(curves, flow, nothing, 1.0))
@@ -153,7 +164,7 @@ def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles:
 
 
 def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
-    """Quantile of a Weibull time with a mean and a squared coefficient of variation up to 1; 0 where q is not above 0."""
+    """Quantile of a Weibull time with a given mean and squared coefficient of variation (at most 1); 0 where `q` <= 0."""
     shape = variation2**WEIBULL_SHAPE
     scale_s = mean_s / np.vectorize(math.gamma)(1 + 1 / shape)
     seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
@@ -162,8 +173,10 @@ def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """What a prompt waits beyond its own prefill: the step in progress and those who share its step (`shared_s`, with a
-    variance), and prompts that the budget makes it queue behind (`queue_s`, with probability `busy`).
+    """What a prompt waits beyond its own prefill.
+
+    `shared_s`, with a variance, is for the current step and for the prompts that share its own step. `queue_s` is for
+    earlier prompts where the budget is short; it applies with probability `busy`.
     """
 
     shared_s: Array
@@ -175,11 +188,13 @@ class _Waits:
 def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
     """Waits of an arrival at a random time.
 
-    It meets a step that is longer than the mean (a random instant falls into long steps: E[L^2]/E[L]), waits for half of
-    it, and shares its own step with all who came during the one before: Poisson, each adding h. With k ~ Poisson(lambda
-    times the step before) prompts a step, Var(L) = h^2 lambda E[L]/(1-(lambda h)^2). Where the budget holds one prompt
-    they queue one after another instead: M/D/1. Where prefill has steps of its own, the step met is one of two kinds. A
-    pipeline's first stage is free again after a pp-th of a step.
+    A random instant falls more often into long steps, so the step that it meets has mean length E[L^2]/E[L]. The arrival
+    waits for half of this step. It then shares its own step with all prompts that came during the previous one; their
+    number is Poisson, and each adds h. With k ~ Poisson(lambda times the previous step) prompts per step, Var(L) = h^2
+    lambda E[L]/(1-(lambda h)^2).
+
+    Where the budget holds one prompt, prompts queue one after another as M/D/1. Where prefill has its own steps, the step
+    met is either a decode or a prefill step. The first stage of a pipeline is free again after 1/pp of a step.
     """
     per_stage = rates.requests_per_s / flow.stages
     lengthening_s = rates.another_s
@@ -195,7 +210,7 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     together_s = lengthening_s * per_stage * met_s
     single_s = either_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / flow.stages
-    if flow.osl <= 1:  # nothing decodes, so a step is there only while prompts are
+    if flow.osl <= 1:  # nothing decodes, so steps run only while there are prompts
         rest_s, together_s = single_s / flow.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
@@ -204,21 +219,21 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     return _Waits(
         shared_s=rest_s + shares * together_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
-        # A budget of k prompts overflows only where k arrive at once, which is ever rarer.
+        # A budget of k prompts overflows only if k arrive at once, which is rarer for larger k.
         queue_s=busy ** (1 + flow.most_together) * rates.prompt_s / flow.stages / (2 * (1 - busy)),
         busy=busy,
     )
 
 
 def _lognormal_s(mean_s: Array, variance_s2: Array, q: float) -> Array:
-    """Quantile of a lognormal time with a mean and a variance; zero where the mean is."""
+    """Quantile of a lognormal time with a mean and a variance; 0 where the mean is 0."""
     safe_s = np.maximum(mean_s, 1e-300)
     sigma2 = np.log1p(np.minimum(variance_s2 / safe_s**2, WIDEST_SPREAD))
     return np.where(mean_s > 1e-12, safe_s * np.exp(NormalDist().inv_cdf(q) * np.sqrt(sigma2) - sigma2 / 2), 0.0)
 
 
 def _queue_s(wait: _Waits, q: float) -> Array:
-    """Quantile of a wait that is zero with probability 1-busy, else exponential, with the given mean."""
+    """Quantile of a wait that is 0 with probability 1-busy and otherwise exponential, with a given mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
         tail = wait.queue_s / wait.busy * np.log(wait.busy / (1 - q))
     return np.where((wait.busy > 1 - q) & (wait.queue_s > 0), tail, 0.0)
@@ -227,11 +242,12 @@ def _queue_s(wait: _Waits, q: float) -> Array:
 def _seen_step_s(
     curves: Curves, flow: Batching, rates: Rates, decoding: Array, feedback: Array, delay_s: Array
 ) -> Array:
-    """Mean step that a request sees, longer than the mean over time: it decodes beside itself and the clump it came with.
+    """Mean step that a request sees. It exceeds the mean over time, because the request and its companions add to the
+    batch.
 
-    An arrival finds b others (Poisson arrivals see time averages) and makes one more; a clump slows the steps, which lets
-    more prompts in, so the company grows by v in place of 1 (`feedback` squared). Of the prefill that it brings half is over
-    before a request decodes.
+    An arrival finds b others (Poisson arrivals see time averages) and adds one. A group of arrivals slows the steps, so
+    more prompts come in; the batch grows by v instead of 1 (v is `feedback` squared). Half of the prefill that this brings
+    is over before the request decodes.
     """
     if flow.osl <= 1:
         return rates.step_s
@@ -241,9 +257,9 @@ def _seen_step_s(
 
 
 def _reaction(curves: Curves, flow: Batching, rates: Rates, decoding: Array) -> tuple[Array, Array]:
-    """How the load reacts to one more request: (final increase in requests, prefill seconds that it adds to a step).
+    """How the load reacts to one more request: (final increase in requests, prefill seconds added to a step).
 
-    As X = b/((o-1)*S), 1 % more requests/s are 1/(1 - dlnS/dlnb) % more sequences.
+    Because X = b/((o-1)*S), 1 % more requests/s means 1/(1 - dlnS/dlnb) % more sequences.
     """
     more = pace_of(curves, flow, decoding * (1 + NUDGE))
     growth = (more.step_s / rates.step_s - 1) / NUDGE
@@ -254,8 +270,8 @@ def _reaction(curves: Curves, flow: Batching, rates: Rates, decoding: Array) -> 
 def _itl_spread_s(curves: Curves, flow: Batching, rates: Rates, decoding: Array) -> Array:
     """Standard deviation over requests of a request's mean step, taken as normal.
 
-    Two things spread it: how many prefills it sits through (Poisson) and how many others decode beside it (Poisson too).
-    Both feed back: slower steps last longer and meet more prompts, by the factor S/d.
+    Two Poisson numbers cause the spread: the prefills that occur during a request, and the sequences that decode with it.
+    Both feed back: slower steps meet more prompts, by the factor S/d.
     """
     if flow.osl <= 1:
         return np.zeros_like(rates.step_s)
@@ -267,8 +283,8 @@ def _itl_spread_s(curves: Curves, flow: Batching, rates: Rates, decoding: Array)
 def closed_loop(curves: Curves, flow: Batching, in_flight: Array, quantiles: Quantiles = PERCENTILES) -> Points:
     """Operating points with a fixed number of requests in flight that start together and have equal lengths.
 
-    The group is prefilled prompt after prompt, as many in a step as the budget takes, then decodes together; early
-    prompts wait for late ones while they decode. Little's law gives the throughput: X = n/E2E.
+    The group is prefilled with as many prompts per step as the budget takes, then decodes together. Early prompts wait for
+    the prefill of late ones, which lengthens their ITL. Little's law gives the throughput: X = n/E2E.
     """
     together = flow.dp * np.floor(flow.on_rank)
     per_stage = np.maximum(in_flight / flow.stages, 1.0)
@@ -301,7 +317,7 @@ def closed_loop(curves: Curves, flow: Batching, in_flight: Array, quantiles: Qua
 
 
 def _prompts_step_s(curves: Curves, flow: Batching, prompts: Array) -> Array:
-    """Seconds to prefill `prompts` whole prompts together, in as many steps as the budget asks for."""
+    """Seconds to prefill `prompts` whole prompts together, in as many steps as the budget requires."""
     return np.asarray(flow.chunks * prefill_step_s(curves, flow, np.zeros_like(prompts), prompts))
 
 

@@ -1,6 +1,6 @@
-"""How much one replica serves within the limits, and what stops it there; its operating points under a demand.
+"""The most that one replica serves within the limits and what binds it there; its operating points under a demand.
 
-Replicas that differ in size and speed alone are stacked: the closed form answers for all of them at once, a row each.
+Replicas that differ only in size and speed are stacked: the closed form computes all of them at once, one row each.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sizing.replica.timing import Timed
 from sizing.specs.workload import LATENCIES, Limit, Limits, Target
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
-REFINED_POINTS = 48  # loads tried again between the last that meets the limits and the next
+REFINED_POINTS = 48  # loads tried between the last that meets the limits and the next one
 SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold a round; the last is interpolated
-AT_ONCE = 64  # layouts whose loads are tried together: arrays that a core's cache holds
-ROUNDING = 1e-6  # of a rate that a load is solved for
+AT_ONCE = 64  # layouts evaluated together, so that the arrays fit a core's cache
+ROUNDING = 1e-6  # relative tolerance of a rate for which a load is solved
 LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
 
 Solved = TypeVar("Solved")
@@ -32,7 +32,7 @@ Measure = Callable[[Curves, Batching, Array], Array]  # of ascending loads
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The most that one replica serves: requests/s, or what else the demand counts (`Target.unit`), and why no more."""
+    """The most that one replica serves: `amount` in the unit of the demand (`Target.unit`), and what is `binding`."""
 
     amount: float
     requests_per_s: float
@@ -41,18 +41,18 @@ class Capacity:
 
 
 def bounded(limits: Limits) -> dict[str, Limit]:
-    """The limits that are stated, by latency."""
+    """The limits that are set, by latency."""
     return {name: limit for name in LATENCIES if (limit := getattr(limits, name)) is not None}
 
 
 def quantiles(limits: Limits) -> dict[str, float]:
-    """The percentiles that limits bound: a search over loads needs no others."""
+    """The percentiles that the limits use. A search over loads needs no others."""
     wanted = {limit.statistic for limit in bounded(limits).values()}
     return {name: q for name, q in PERCENTILES.items() if name in wanted}
 
 
 def within(points: Points, limits: Limits) -> NDArray[np.bool_]:
-    """Whether each operating point keeps every limit on the statistic that it bounds."""
+    """Whether each operating point meets every limit, on the statistic that the limit names."""
     ok = np.ones(points.requests_per_s.shape, dtype=bool)
     for name, limit in bounded(limits).items():
         ok &= getattr(points, f"{name}_s")[limit.statistic] <= limit.seconds
@@ -60,7 +60,7 @@ def within(points: Points, limits: Limits) -> NDArray[np.bool_]:
 
 
 def violated(points: Points, limits: Limits, index: int) -> str:
-    """The limit that a point breaks the most, or an empty string."""
+    """The limit that a point exceeds by the largest factor, or an empty string."""
     worst, name_of_worst = 1.0, ""
     for name, limit in bounded(limits).items():
         ratio = float(getattr(points, f"{name}_s")[limit.statistic][index]) / limit.seconds
@@ -70,7 +70,7 @@ def violated(points: Points, limits: Limits, index: int) -> str:
 
 
 def solo_over(timed: Timed, limits: Limits) -> tuple[str, float, float] | None:
-    """(limit, seconds, limit seconds) of the limit that a lone request breaks by the largest factor, or None."""
+    """(limit, seconds, limit seconds) of the limit that a lone request exceeds by the largest factor, or None."""
     ttft, itl = timed.solo_ttft_s, timed.solo_itl_s
     alone = {"ttft": ttft, "itl": itl, "e2e": ttft + (timed.batching.osl - 1) * itl}
     over = [
@@ -83,7 +83,7 @@ def solo_over(timed: Timed, limits: Limits) -> tuple[str, float, float] | None:
 
 
 def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
-    """The most that one replica of each layout serves within the limits; None where not even the lightest load does."""
+    """The most that one replica of each layout serves within the limits; None if even the lightest load exceeds a limit."""
     if target.concurrency is not None:
         return [_most_in_flight(timed, target.limits) for timed in found]
     if target.offline:
@@ -97,13 +97,13 @@ def most_of(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
 
 
 def _as_population(timed: Timed, most: Capacity, target: Target) -> Capacity:
-    """The same most, counted by those who are in flight or think at its rate."""
+    """The same capacity with its amount counted as a population: requests in flight plus users who think."""
     e2e_s = point_at_rate(timed, most.requests_per_s, most).e2e_s["mean"]
     return replace(most, amount=target.population_of(most.requests_per_s, e2e_s))
 
 
 def highest_stable(timed: Timed) -> Capacity:
-    """What a replica serves with all slots taken, or where prefill alone fills the time, whatever the latencies."""
+    """What a replica serves with all slots taken, or with prefill taking all the time; latency limits are ignored."""
     rate = timed.highest_per_s
     return Capacity(rate, rate, timed.most_decoding, "utilisation")
 
@@ -120,7 +120,9 @@ def _most_in_flight(timed: Timed, limits: Limits) -> Capacity | None:
 
 
 class _Around(NamedTuple):
-    """Ascending loads of one layout with their operating points, and the last before the first refused (-1: none)."""
+    """Ascending loads of one layout with their operating points; `last` is the last load before the first refused one, or
+    -1.
+    """
 
     decoding: Array
     points: Points
@@ -153,9 +155,9 @@ def _geometric(ceiling: Array) -> Array:
 
 
 def _most_around(timed: Timed, loads: _Around, limits: Limits, filled_per_s: float) -> Capacity:
-    """What the heaviest allowed load serves, and what the next one breaks: a limit, the slots, or stable utilisation.
+    """What the heaviest allowed load serves, and what the next load breaks: a limit, the slots, or stable utilisation.
 
-    Where slots may be full, it is at least `filled_per_s`.
+    The result is at least `filled_per_s`, the rate with full slots.
     """
     points, refused = loads.points, loads.last + 1
     rate, binding = float(points.requests_per_s[loads.last]), "utilisation"
@@ -167,7 +169,7 @@ def _most_around(timed: Timed, loads: _Around, limits: Limits, filled_per_s: flo
 
 
 def _heaviest(found: Sequence[Timed], grid: Array, limits: Limits, stable_per_s: Array) -> list[_Around]:
-    """Evaluate ascending loads, a row for each layout, and find the heaviest allowed before the first refused."""
+    """Evaluate ascending loads, one row per layout; find the heaviest allowed load before the first refused one."""
     points = batching.open_loop(*_stacked(found), grid, quantiles(limits))
     allowed = within(points, limits) & points.stable & (points.requests_per_s <= stable_per_s)
     allowed &= points.running <= column([timed.slots for timed in found])
@@ -177,7 +179,7 @@ def _heaviest(found: Sequence[Timed], grid: Array, limits: Limits, stable_per_s:
 
 
 def _full(found: Sequence[Timed]) -> list[Capacity | None]:
-    """What replicas serve whose slots are always full, of those in prefill and decoding together."""
+    """What replicas serve when their slots are always full, with sequences in prefill and in decode."""
     stacked, grid = _stacked(found), _geometric(np.array([timed.most_decoding for timed in found]))
     running = batching.open_loop(*stacked, grid, {}).running
     decoding = np.array(
@@ -191,9 +193,10 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
 
 
 def loads_of(timed: Timed, target: Target) -> tuple[Array, Points]:
-    """Ascending loads of one replica up to the most that it bears, whatever the limits: what each serves, and its point.
+    """Ascending loads of one replica up to its maximum, ignoring latency limits: the amount served, and the operating
+    points.
 
-    What is served is in requests/s, or in requests in flight under a concurrency demand.
+    The amount is in requests/s, or in requests in flight under a concurrency demand.
     """
     wanted = quantiles(target.limits)
     if target.concurrency is not None:
@@ -204,7 +207,7 @@ def loads_of(timed: Timed, target: Target) -> tuple[Array, Points]:
     stable_per_s = target.max_utilisation * timed.highest_per_s
     served, running = points.requests_per_s, np.maximum.accumulate(points.running)
     most_per_s = min(stable_per_s, float(np.interp(timed.slots, running, served)))
-    kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first that is more than is borne
+    kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first load beyond the maximum
     return np.minimum(served[:kept], most_per_s), points.row(slice(0, kept))
 
 
@@ -219,7 +222,7 @@ def _last_of_leading(ok: NDArray[np.bool_]) -> int:
 def points_of(
     found: Sequence[Timed], target: Target, mosts: Sequence[Capacity], replicas: Sequence[int]
 ) -> list[Point]:
-    """The operating point of one of each layout's equal replicas under the demand."""
+    """The operating point of one replica of each layout, where the layout's equal replicas share the demand."""
     if target.concurrency is not None:
         shares = [np.array([max(1.0, target.concurrency / count)]) for count in replicas]
         return [
@@ -240,14 +243,14 @@ def points_of(
 
 
 def fills(timed: Timed) -> bool:
-    """Whether arrivals can fill the slots at less than what is served with others waiting (`throughput.highest_per_s`)."""
+    """Whether arrivals can fill the slots at a lower rate than is served while requests wait (`throughput.highest_per_s`)."""
     return timed.batching.flat and timed.batching.osl > 1
 
 
 def _filled(timed: Timed, point: Point, requests_per_s: float, *, backlog: bool = False) -> Point:
-    """The point at a rate that Poisson arrivals do not bring: with all slots taken. Where they do, `point` as it is.
+    """The point with all slots taken where Poisson arrivals do not reach the rate; otherwise `point` unchanged.
 
-    A `backlog` keeps slots taken wherever arrivals of the most that decodes at once would bring less.
+    With a `backlog`, slots are full whenever `point` falls short of the rate.
     """
     is_short, is_over = point.requests_per_s < requests_per_s * (1 - ROUNDING), point.running > timed.slots
     if not fills(timed) or not (is_short or is_over):
@@ -255,12 +258,12 @@ def _filled(timed: Timed, point: Point, requests_per_s: float, *, backlog: bool 
     ceiling = np.array([timed.most_decoding])
     brought = throughput.requests_per_s(timed.curves, timed.batching, ceiling)[0]
     if not (is_over or backlog) and brought >= requests_per_s:
-        return point  # what limits allow is less
+        return point  # the limits allow less
     return batching.full_slots(timed.curves, timed.batching, ceiling, timed.slots, np.array([requests_per_s])).at(0)
 
 
 def _population(target: Target) -> Measure:
-    """Those in flight or thinking as a function of the load."""
+    """A measure of the load: requests in flight plus users who think."""
 
     def count(curves: Curves, flow: Batching, decoding: Array) -> Array:
         points = batching.open_loop(curves, flow, decoding, {})
@@ -270,7 +273,7 @@ def _population(target: Target) -> Measure:
 
 
 def point_at_rate(timed: Timed, requests_per_s: float, most: Capacity) -> Point:
-    """The operating point of a replica whose throughput is a rate, at most that of `most`."""
+    """The operating point of a replica at a throughput, which is at most that of `most`."""
     return points_at_rates(timed, np.array([requests_per_s]), most)[0]
 
 
@@ -284,11 +287,14 @@ def points_at_rates(timed: Timed, requests_per_s: Array, most: Capacity) -> list
 def _loads_at(
     found: Sequence[Timed], wanted: Array, heaviest: Array, measure: Measure = throughput.requests_per_s
 ) -> Array:
-    """Solve for the loads whose `measure`, throughput or what else grows with the load, is `wanted`, by narrowing a bracket."""
+    """Solve for the loads at which `measure` equals `wanted`, by narrowing a bracket.
+
+    `measure` is throughput or another quantity that grows with the load.
+    """
     stacked, rows = _stacked(found), np.arange(len(found))
     lightest = LIGHTEST_LOAD**2 * heaviest
     least = measure(*stacked, lightest[:, np.newaxis])[:, 0]
-    # so light, it grows as load does
+    # at so light a load the measure is proportional to the load
     lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * wanted / least)
     grid = np.geomspace(lightest, heaviest, SOLVING_POINTS, axis=-1)
     exact = heaviest
@@ -312,14 +318,14 @@ def _points(found: Sequence[Timed], decoding: Array) -> list[Point]:
 
 
 class Stack(NamedTuple):
-    """Step curves and batching of several layouts: what differs between them is a column, the tables a matrix."""
+    """Step curves and batching of several layouts: values that differ between layouts are columns, tables are matrices."""
 
     curves: Curves
     batching: Batching
 
 
 def _together(found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], list[Solved]]) -> list[Solved]:
-    """What `solve` says of each layout: it gets those that can be stacked at once, and their numbers."""
+    """Call `solve` for groups of layouts that can be stacked. It gets the layouts of a group and their numbers."""
     alike: dict[Hashable, list[int]] = {}
     for number, timed in enumerate(found):
         alike.setdefault(shared(timed.curves, timed.batching), []).append(number)
@@ -332,7 +338,7 @@ def _together(found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], 
 
 
 def shared(curves: Curves, flow: Batching) -> Hashable:
-    """What layouts must have in common to be stacked: the host's part, lengths, chunks, order of steps."""
+    """What layouts must have in common to be stacked: host times, lengths, chunks, order of steps."""
     factors = (curves.correction.decode, curves.correction.prefill)
     own = (curves.host, curves.front_end_s, curves.serial_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
@@ -348,7 +354,7 @@ TABLES = ("body_s", "head_s", "decode_s", "again_s", "joined_s", "shared_s")
 
 
 def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:
-    """Stack layouts that are alike in all that `shared` says."""
+    """Stack layouts for which `shared` returns the same value."""
     columns: dict[str, Any] = {name: column([getattr(curve, name) for curve in curves]) for name in COLUMNS}
     tables: dict[str, Any] = {name: _rows([getattr(curve, name) for curve in curves]) for name in TABLES}
     return Stack(
@@ -363,11 +369,11 @@ def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:
 
 
 def _rows(tables: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
-    """Tables that all of the layouts have, a row each, or None where none has."""
+    """The tables of all layouts, one row each, or None if no layout has the table."""
     found = [table for table in tables if table is not None]
     return np.stack(found) if found else None
 
 
 def column(values: Sequence[Numeric]) -> NDArray[np.float64]:
-    """One value a layout as a column, which loads in rows go along with."""
+    """One value per layout as a column, which broadcasts over loads in rows."""
     return np.array(values, dtype=float)[:, np.newaxis]

@@ -1,6 +1,6 @@
-"""Step times of one layout, tabulated over tokens and rows once, so that closed form and simulator can look a step up.
+"""Step times of one layout, tabulated once over tokens and rows, so that closed form and simulator can look steps up.
 
-The tables read the same operations as `step`, which times one batch exactly.
+The tables use the same operations as `step`, which times one batch exactly.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, attention in parts.
+    """Step time of one layout, tabulated: `body_s` over tokens and `head_s` over rows on `grid`, and attention in parts.
 
-    All are of the fullest attention-data rank but for `shared_s`, over the tokens of all ranks: what they do together
-    (None where a replica is one rank, whose `body_s` is of everything).
-    `decode_s` is decode attention over sequences at the stated context; prefill attention is that of one whole prompt of the
-    stated length, of which each step takes `prompt_floor_s` however many prompts share it, and `front_end_s` its time outside
-    the steps, `serial_s` of it one request after another. A sequence that
-    decodes has `verified` tokens in a step, all of them rows; what drafts adds `again_s` over sequences on the same grid, and GPUs
-    with parts of one cache `joined_s`, as if all ranks had as many. Between grid
-    points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. `largest_stage` and `last_stage`
-    are the shares of the layers that these stages of a pipeline hold, 0 without one. Of stacked layouts the tables have a row
-    each, and attention is a column.
+    All tables are of the fullest attention-data rank, except `shared_s`: work that all ranks do together, over the tokens
+    of all ranks. It is None for a replica with one rank, whose `body_s` has everything. `decode_s` is decode attention over
+    sequences at the stated context. `prompt_attention_s` is prefill attention of one whole prompt of the stated length;
+    each step takes `prompt_floor_s` of it, regardless of how many prompts share the step. `front_end_s` is a prompt's time
+    outside the steps; during `serial_s` of it, requests are handled one after another.
+
+    A decoding sequence has `verified` tokens in a step, which are all rows. A draft adds `again_s` over sequences on the
+    same grid. GPUs with parts of one cache add `joined_s`, as if all ranks had as many sequences. `largest_stage` and
+    `last_stage` are the shares of the layers in these pipeline stages, 0 without a pipeline.
+
+    Between grid points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. For stacked
+    layouts, tables have one row per layout, and attention is a column.
     """
 
     grid: NDArray[np.float64]
@@ -74,7 +76,7 @@ class Curves:
 
 
 def token_grid() -> NDArray[np.float64]:
-    """Grid of tokens in a step: eight points an octave from 1 to 131,072."""
+    """Grid of tokens in a step: eight points per octave from 1 to 131,072."""
     return np.exp2(np.arange(GRID_OCTAVES * GRID_POINTS_PER_OCTAVE + 1) / GRID_POINTS_PER_OCTAVE)
 
 
@@ -89,8 +91,8 @@ def curves(
 ) -> Curves:
     """Tabulate the step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
 
-    `cached_tokens` of a prompt are there already. A layout of one stage; `at_depth` adds what the stages of a pipeline send
-    each other. `tables` are its `without_lengths`, where they are there already.
+    `cached_tokens` of each prompt need no prefill. The curves are those of one stage; `at_depth` adds what the stages of a
+    pipeline send each other. `tables` is an existing result of `without_lengths` to start from.
     """
     tables = without_lengths(kernels) if tables is None else tables
     everyone = tables.grid * kernels.shard.layout.dp
@@ -103,7 +105,7 @@ def curves(
 
 
 def without_lengths(kernels: Kernels) -> Curves:
-    """Tabulate what no length of a request changes: the step time without attention, for requests that the front end does not read."""
+    """Tabulate what does not depend on request lengths: the step time without attention, and no front-end time per prompt."""
     shard, settings = kernels.shard, kernels.settings
     grid = token_grid()
     everyone = grid * shard.layout.dp
@@ -130,8 +132,10 @@ def without_lengths(kernels: Kernels) -> Curves:
 def body_tables(
     kernels: Kernels, tokens: Array, build: Callable[[Shard, Array], tuple[Operation, ...]]
 ) -> tuple[Array, Array | None]:
-    """The seconds of a body that `build` makes, and of what runs beside it: a rank's own, over its tokens, and those that all
-    ranks share, over the tokens of all. One rank has everything in the first; there is no second.
+    """Seconds of the body made by `build`, with adapters and the draft's first pass: (each rank's own work, shared work).
+
+    Own work is over the tokens of a rank, shared work over the tokens of all ranks. With one rank, all work is in the first
+    table and the second is None.
     """
     shard, dp = kernels.shard, kernels.shard.layout.dp
 
@@ -143,7 +147,7 @@ def body_tables(
 
 
 def _beside_s(kernels: Kernels, tokens: Array, of_all: bool | None) -> Array:
-    """Seconds that adapters and the first pass of what drafts add to a step; or of it what is `of_all` or not."""
+    """Seconds that adapters and the draft's first pass add to a step; `of_all` selects shared or own work, None both."""
     shard, total = kernels.shard, np.zeros_like(tokens)
     if shard.extras.adapters is not None:
         found = adapters.operations(shard, shard.extras.adapters, tokens)
@@ -155,7 +159,7 @@ def _beside_s(kernels: Kernels, tokens: Array, of_all: bool | None) -> Array:
 
 
 def again_s(kernels: Kernels, sequences: Array) -> Array | None:
-    """Seconds that what drafts takes for decoding sequences beyond its first pass; None where nothing drafts."""
+    """Seconds of the draft's passes after the first, over decoding sequences; None without a draft."""
     draft = kernels.shard.extras.draft
     if draft is None:
         return None
@@ -164,14 +168,14 @@ def again_s(kernels: Kernels, sequences: Array) -> Array | None:
 
 
 def joined_s(kernels: Kernels, sequences: Array) -> Array | None:
-    """Seconds in which GPUs with parts of one cache exchange what they found of sequences; None where caches are whole."""
+    """Seconds in which GPUs with parts of one cache exchange partial results of sequences; None where caches are whole."""
     if kernels.shard.layout.cache_parts == 1:
         return None
     return np.zeros_like(sequences) + gpu_seconds(operations.parts_joined(kernels.shard, sequences), kernels)
 
 
 def encoder_s(kernels: Kernels) -> float:
-    """Seconds that the images of one prompt take in the encoder."""
+    """Seconds of the image encoder for the images of one prompt."""
     encoder = kernels.shard.extras.encoder
     if encoder is None:
         return 0.0
@@ -179,9 +183,9 @@ def encoder_s(kernels: Kernels) -> float:
 
 
 def front_end(kernels: Kernels) -> FrontEnd:
-    """What a request takes outside the steps, with the way back of the cache that is restored from host memory.
+    """A request's times outside the steps, including the restore of cached tokens from host memory.
 
-    Each GPU restores its own share over its own PCIe link, while others' steps go on.
+    Each GPU restores its own share over its own PCIe link while the steps of other requests go on.
     """
     shard, settings, cached = kernels.shard, kernels.settings, kernels.shard.extras.cached
     if not cached.restored:
@@ -194,7 +198,7 @@ def front_end(kernels: Kernels) -> FrontEnd:
 
 
 def at_depth(split: Curves, kernels: Kernels) -> Curves:
-    """The curves of a layout from those of its split at one stage: a pipeline adds its sends and uneven stages."""
+    """The curves of a layout, from those of its split at one stage: adds a pipeline's sends and uneven stages."""
     shard = kernels.shard
     sends_s = gpu_seconds(operations.pipeline_sends(shard, split.grid * shard.layout.dp), kernels)
     largest, last = architecture.stage_shares(shard.model, shard.layout.pp, shard.settings.pp_remainder)
@@ -202,7 +206,7 @@ def at_depth(split: Curves, kernels: Kernels) -> Curves:
 
 
 def decode_attention_s(kernels: Kernels, sequences: Numeric, context_tokens: Numeric) -> Numeric:
-    """Seconds of a step's decode attention, that of all passes of what drafts too."""
+    """Seconds of a step's decode attention, including all passes of the draft."""
     taken_s = gpu_seconds(operations.decode_attention(kernels.shard, sequences, context_tokens), kernels)
     draft = kernels.shard.extras.draft
     if draft is None:
@@ -212,7 +216,7 @@ def decode_attention_s(kernels: Kernels, sequences: Numeric, context_tokens: Num
 
 
 def prefill_attention_s(kernels: Kernels, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric) -> Numeric:
-    """Seconds of prefill attention, that of what drafts too."""
+    """Seconds of prefill attention, including the draft's."""
     taken_s = gpu_seconds(operations.prefill_attention(kernels.shard, sequences, tokens, prior_tokens), kernels)
     draft = kernels.shard.extras.draft
     if draft is None:
@@ -222,22 +226,22 @@ def prefill_attention_s(kernels: Kernels, sequences: Numeric, tokens: Numeric, p
 
 
 def prefill_floor_s(kernels: Kernels) -> float:
-    """Seconds that the kernels of prefill attention take however little they do; all prompts of a step share them."""
+    """Seconds that the kernels of prefill attention take at least. All prompts of a step share them."""
     ranks = float(kernels.shard.layout.dp)
     return float(np.asarray(prefill_attention_s(kernels, ranks, np.array([NEXT_TO_NONE]), np.array([0.0]))).flat[0])
 
 
 def _prompt_s(kernels: Kernels, prompt_tokens: float, chunk_tokens: float, cached_tokens: float) -> float:
-    """Attention seconds of what is to be prefilled of one prompt, summed over its chunks, on the rank that it is on."""
+    """Attention seconds of one prompt without its cached tokens, summed over its chunks, on the prompt's rank."""
     starts = np.arange(cached_tokens, prompt_tokens, chunk_tokens)
     sizes = np.minimum(chunk_tokens, prompt_tokens - starts)
     return float(np.sum(prefill_attention_s(kernels, 1.0 * kernels.shard.layout.dp, sizes, starts)))
 
 
 def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:
-    """Seconds at any number of tokens: linear between grid points, the first below, extended linearly above.
+    """Seconds at any number of tokens: linear between grid points, constant below the grid, extended linearly above it.
 
-    Of stacked layouts `seconds` and `at` have a row each.
+    For stacked layouts `seconds` and `at` have one row per layout.
     """
     if seconds.ndim == 1:
         inside = np.interp(at, grid, seconds)
@@ -251,10 +255,10 @@ def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric)
 
 
 def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
-    """Seconds between two tokens of a sequence while nothing is prefilled: one pass of a microbatch of b/pp.
+    """Seconds between two tokens of a sequence without prefill: one pass of a microbatch of b/pp sequences.
 
-    In a full pipeline a pass lasts pp times its slowest stage, and all of the head sits on the last one; the host schedules
-    each microbatch.
+    In a full pipeline a pass lasts pp times its slowest stage; the whole head is on the last stage. The host schedules each
+    microbatch.
     """
     micro = np.maximum(np.asarray(decoding, dtype=float) / flow.pp, 1.0)
     own = of_rank(micro, flow.dp)
@@ -274,20 +278,20 @@ def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
 
 
 def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
-    """Seconds of a table over tokens or sequences; none where a layout has no such table."""
+    """Seconds from a table over tokens or sequences; 0 where a layout has no such table."""
     return 0.0 if table is None else lookup(curves.grid, table, at)
 
 
 def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: Numeric = 1.0) -> Numeric:
-    """Seconds of a step that carries prefill and `decoding` sequences (0: prefill only).
+    """Seconds of a step with prefill and `decoding` sequences (0: prefill only).
 
-    `together` prompts share the step, spread over the attention-data ranks (it lasts as long as its fullest one); where a
-    prompt takes several chunks, one of them. Where prompts come prefilled, no step carries any.
+    `together` prompts share the step, spread over the attention-data ranks; the fullest rank sets the time. If a prompt
+    takes several chunks, the step has one chunk of each. If prompts arrive already prefilled, this is a decode step.
     """
     if flow.prefilled:
         return decode_step_s(curves, flow, decoding)
     micro = np.asarray(decoding, dtype=float) / flow.pp
-    # Attention is paid where anything decodes; on average that is less than always below one sequence.
+    # Decode attention runs only in steps with a decoding sequence; below one sequence on average, not in every step.
     own, prompts = of_rank(micro, flow.dp), of_rank(together, flow.dp)
     attention_s = lookup(curves.grid, curves.decode_s, own) * np.minimum(micro, 1.0)
     verified = own * curves.verified
@@ -310,7 +314,7 @@ def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: 
 
 
 def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
-    """Seconds that a step with prefill would take for its `micro` decoding sequences alone."""
+    """Seconds that the `micro` decoding sequences of a step with prefill would take alone."""
     own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
     gpu_s = (
         lookup(curves.grid, curves.body_s, np.maximum(own, 1.0) * curves.verified)
@@ -324,10 +328,10 @@ def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
 
 
 def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:
-    """Seconds to the first token of a request that is alone."""
+    """Seconds to the first token of a request that runs alone."""
     return curves.front_end_s + flow.passes * prefill_step_s(curves, flow, 0.0)
 
 
 def solo_itl_s(curves: Curves, flow: Batching) -> Numeric:
-    """Seconds between tokens of a request that is alone; 0 where there is no second token."""
+    """Seconds between tokens of a request that runs alone; 0 if there is no second token."""
     return decode_step_s(curves, flow, 1.0) / flow.tokens_per_step if flow.osl > 1 else 0.0

@@ -1,8 +1,8 @@
-"""Fused experts of one layer on the busiest rank: the seconds that a measured kernel takes.
+"""Time of one layer's fused experts on the busiest rank, from a measured kernel.
 
-The form counts what the kernel does: rows of each expert in whole tiles, weights of the experts hit, copies of tokens and pairs. A
-grid of measured corrections multiplies it. Times of the tables are of repeated runs; weights that stay in a cache there do not
-in a model, so that part of the fit is left out.
+The formula counts the work of the kernel: rows of each expert in whole tiles, weights of the experts hit, copies of tokens
+and pairs. A grid of measured corrections multiplies it. The tables come from repeated runs, whose weights stay in the GPU's
+cache. In a model they do not, so this part of the fit is left out.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ Array = NDArray[np.float64]
 
 TILES = (8, 16, 32, 64, 128, 256)  # rows of a tile
 WIDE = 64  # columns of a tile
-START_TOKENS = 6.0  # over which start-up grows: other kernels sort the first tokens
-WIDTH_MULTIPLE = 128  # that kernels marked so pad widths to
-CLASSES = 12  # of experts, by popularity
-SMALLEST = 0.3  # experts hit, for logarithms
-LEAST = 1e-3  # of anything that is counted
+START_TOKENS = 6.0  # tokens over which start-up grows: other kernels sort the first ones
+WIDTH_MULTIPLE = 128  # widths are padded to a multiple by kernels whose rule says so
+CLASSES = 12  # classes of experts by popularity
+SMALLEST = 0.3  # least number of experts hit, for logarithms
+LEAST = 1e-3  # least value of any count
 
 
 class ExpertLoad(NamedTuple):
-    """What the busiest rank does: experts hit, pairs of its busiest expert, and experts hit and pairs of each, by class of popularity.
+    """Work of the busiest rank: experts `hit`, pairs of the `busiest` expert, and by class of popularity the experts hit
+    and the pairs of each.
 
-    Of the last two the first axis is that of the classes.
+    The first axis of the last two is the class.
     """
 
     hit: Array
@@ -45,7 +46,7 @@ class ExpertLoad(NamedTuple):
 
 
 def load(routed: Routed) -> ExpertLoad:
-    """The load of the rank where experts are unevenly liked: popularity is spread evenly in its logarithm over a stated range."""
+    """The load of the rank when experts differ in popularity, which is log-uniform over a stated range."""
     classes = np.power(only(MeasuredKernels).experts.popularity, (np.arange(CLASSES) + 1 / 2) / CLASSES)
     own = routed.experts / routed.ranks
     tokens = np.maximum(routed.pairs * routed.ranks / routed.experts_per_token, LEAST)
@@ -57,11 +58,14 @@ def load(routed: Routed) -> ExpertLoad:
 
 
 def _tiles(of: ExpertLoad, rows: int) -> Array:
-    """Tiles of so many rows that the pairs of the rank fill: one an expert hit, and half a tile more than pairs fill of each."""
+    """Tiles of `rows` rows for the pairs of the rank.
+
+    Each expert hit takes at least one tile, and on average half a tile more than its pairs fill.
+    """
     filled = of.pairs_each / rows + 1 / 2
     eighth = np.square(
         np.square(np.square(filled))
-    )  # of the bend between an expert that fills less than a tile and one that fills many
+    )  # smooths the bend between an expert that fills less than a tile and one that fills many
     found: Array = np.sum(of.experts_hit * np.sqrt(np.sqrt(np.sqrt(1 + eighth))), axis=0)
     return found
 
@@ -69,7 +73,7 @@ def _tiles(of: ExpertLoad, rows: int) -> Array:
 def seconds(
     kernel: ExpertKernel, routed: Routed, *, peak_flops: float, bytes_per_s: float, power: float = 1.0
 ) -> Numeric:
-    """Seconds of the experts of a layer on the busiest rank, on a GPU of `power` times the watts a FLOP of the one measured."""
+    """Seconds of a layer's experts on the busiest rank. `power` is the GPU's watts per FLOP over those of the measured GPU."""
     of, tokens = load(routed), np.maximum(routed.arriving, LEAST)
     p, peak, bandwidth = kernel.p, peak_flops * MICRO * kernel.compute, bytes_per_s * MICRO * kernel.memory
     rule, _, padded = kernel.rule.removesuffix("~").partition(":")
@@ -103,7 +107,7 @@ def seconds(
 
 
 def _rows(rule: str, more: float, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
-    """Rows that are computed: whole tiles, each with some more rows' worth of work, by the rule that the kernel cuts them."""
+    """Rows computed: whole tiles, each with `more` rows of extra work, cut by the kernel's rule."""
 
     def computed(sizes: Sequence[int]) -> list[Array]:
         return [_tiles(of, rows) * (rows + more) for rows in sizes]
@@ -113,14 +117,14 @@ def _rows(rule: str, more: float, routed: Routed, of: ExpertLoad, tokens: Numeri
         return least
     if rule in ("t64", "t128"):
         return computed([int(rule[1:])])[0]
-    if rule == "trit":  # 16 rows up to a token an expert, then 64, blended over an octave as all steps here
+    if rule == "trit":  # 16 rows up to one token per expert, then 64; blended over an octave like all steps here
         return _between(computed([16, 64]), np.log2(np.asarray(tokens) / routed.experts) + 1 / 2)
     mean = np.asarray(tokens) * routed.experts_per_token / routed.experts  # the next power of two, 8 to 128
     return _between(computed(TILES[:5]), np.log2(np.maximum(mean, LEAST) / TILES[0]) + 1 / 2)
 
 
 def _between(tables: list[Array], at: Numeric) -> Numeric:
-    """The table of number `at`, blended with the next one; the first and last beyond the ends."""
+    """The table of number `at`, blended with the next one; clamped to the first and last."""
     at = np.clip(at, 0, len(tables) - 1)
     shares = (np.maximum(1 - np.abs(at - number), 0.0) for number in range(len(tables)))
     blended: Array = np.sum([share * table for share, table in zip(shares, tables, strict=True)], axis=0)
@@ -128,7 +132,7 @@ def _between(tables: list[Array], at: Numeric) -> Numeric:
 
 
 def _correction(kernel: ExpertKernel, routed: Routed, of: ExpertLoad, tokens: Numeric) -> Numeric:
-    """The logarithm by which measured times lie above the form."""
+    """Logarithm of measured time over the formula's time."""
     if not kernel.grid:
         return 0.0
     knots = only(MeasuredKernels).experts

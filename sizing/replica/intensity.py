@@ -1,9 +1,8 @@
-"""Arithmetic intensity: FLOPs per byte of device memory, the roof over it, and where decoding meets the ridge.
+"""Arithmetic intensity: FLOPs per byte of device memory, the roof above it, and where decoding reaches the ridge.
 
-A roof is min(peak, bandwidth * intensity), both of the datasheet; its ridge, peak / bandwidth, is the intensity from
-which on FLOPs take longer than bytes (Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009). A product of b
-rows with 16-bit weights has about b FLOPs per byte; attention of one new token each has as many however many
-sequences there are.
+The roof is min(peak, bandwidth * intensity), both from the datasheet. Its ridge, peak / bandwidth, is the intensity above
+which FLOPs take longer than bytes (Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009). A product of b rows with
+16-bit weights has about b FLOPs per byte. The intensity of decode attention does not depend on the number of sequences.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch
 
-MOST_SEQUENCES = 2**20  # in a step: what has not turned compute-bound there does not for any engine
+MOST_SEQUENCES = 2**20  # in a step; work that is not compute-bound here never is
 ALIKE = 1.01  # ratio of two intensities that count as one
 PRODUCTS = ("gemm", "moe")  # whose weights all sequences of a step share
 
@@ -28,13 +27,13 @@ def ridge_flops_per_byte(peak_flops_per_s: float, bandwidth_bytes_per_s: float) 
 
 
 def roof_flops_per_s(intensity_flops_per_byte: float, peak_flops_per_s: float, bandwidth_bytes_per_s: float) -> float:
-    """FLOP/s that an operation of an intensity can reach at most."""
+    """The most FLOP/s that an operation of this intensity can reach."""
     return min(peak_flops_per_s, bandwidth_bytes_per_s * intensity_flops_per_byte)
 
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """FLOPs, bytes and message bytes of operations together, and the least seconds that each of the two peaks takes for them."""
+    """Total FLOPs, bytes and message bytes of operations, and the least seconds at the peaks of compute and of memory."""
 
     flops: float
     bytes: float
@@ -54,7 +53,7 @@ class StepWork:
 
     @property
     def roof_flops_per_s(self) -> float | None:
-        """FLOP/s at the roof; None for what neither peak bounds, as a message."""
+        """FLOP/s at the roof; None for work that neither peak bounds, such as a message."""
         return self.flops / self.least_s if self.least_s > 0 else None
 
     @property
@@ -91,10 +90,11 @@ def precisions(operations: Iterable[Operation], kernels: Kernels) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class RidgeCrossing:
-    """Where an operation of a decode step turns compute-bound.
+    """Where an operation of a decode step becomes compute-bound.
 
-    `sequences` is the smallest batch of the replica, None where no batch is enough; intensities are those of one sequence and of
-    very many; `ridge_flops_per_byte` is that of its precision.
+    `sequences` is the smallest such batch of the replica, or None if no batch is large enough. `least_flops_per_byte` is
+    the intensity of one sequence, `most_flops_per_byte` that of very many. `ridge_flops_per_byte` is the ridge of its
+    precision.
     """
 
     sequences: int | None
@@ -110,7 +110,7 @@ class RidgeCrossing:
 
 @dataclass(frozen=True, slots=True)
 class Crossings:
-    """Where decoding turns compute-bound: the products with weights together, the whole step, and each operation by name."""
+    """Where decoding becomes compute-bound: all products with weights, the whole step, and each operation by name."""
 
     products: int | None
     whole_step: int | None
@@ -124,7 +124,7 @@ def decode_operations(shard: Shard, sequences: float, context_tokens: float) -> 
 
 
 def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | None:
-    """The smallest whole number up to `most` for which `holds` is true, by doubling and bisection; None for none.
+    """The smallest whole number up to `most` for which `holds` is true, by doubling and bisection; None if there is none.
 
     `holds` must stay true for all larger numbers.
     """
@@ -141,7 +141,7 @@ def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | 
 
 
 def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
-    """Where decoding at `context_tokens` turns compute-bound, at exact batch sizes."""
+    """The exact batch sizes at which decoding at `context_tokens` becomes compute-bound."""
 
     def of(sequences: int) -> tuple[Operation, ...]:
         return decode_operations(kernels.shard, float(sequences), context_tokens)

@@ -1,6 +1,6 @@
-"""The time of each operation of a replica: by measured kernels, chosen for one engine and precision plan, and the GPU's peaks.
+"""Times each operation of a replica, from measured kernels of its engine and formats and from the GPU's peaks.
 
-`choices` says which constants were measured and which borrowed.
+`choices` says which constants were measured on this GPU and which are borrowed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ WEIGHT_ONLY_ROWS = {"int4": ("int4",), "int8": ("int8_weight_only",)}
 
 
 def corners() -> tuple[float, ...]:
-    """Contexts in tokens between which decode attention is linear."""
+    """Context lengths in tokens between which decode attention is linear."""
     return only(MeasuredKernels).forms.contexts
 
 
 def decode_variant(work: Work) -> str:
-    """The shapes that kernels of decode attention differ by: under a window, one query head a key head, or groups of them."""
+    """The variant of decode attention kernels: windowed (`win`), one query head per key head (`mha`), or groups (`gqa`)."""
     if work.window:
         return "win"
     return "mha" if work.q_heads == work.kv_heads else "gqa"
 
 
 def distance(row: Surface, head_size: int) -> float:
-    """How far the measured head sizes are from the wanted one, in octaves."""
+    """Distance in octaves from `head_size` to the nearest measured head size."""
     return float(np.min(np.abs(np.log2(np.asarray(row.head_sizes) / head_size))))
 
 
@@ -55,7 +55,7 @@ def distance(row: Surface, head_size: int) -> float:
 class Kernels:
     """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation.
 
-    `correction` is what steps are multiplied by; what is compared with measurements has none.
+    `correction` multiplies the times of steps. It is left out where predictions are compared with measurements.
     """
 
     gpu: Gpu
@@ -69,13 +69,13 @@ class Kernels:
 
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
-        """The constants of a replica."""
+        """The kernels of a replica."""
         gpu, service = replica.gpu_type.gpu, replica.service
         correction = UNCORRECTED if service.model.pooled else data.correction(service.situation(gpu))
         return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
     def __post_init__(self) -> None:
-        """Bind each rule to its timer."""
+        """Assign a timer to each rule."""
         self._rows = KernelRows(self.gpu, self.borrowed, self.engine)
         self._timers = {
             "gemm": self._gemm,
@@ -104,7 +104,7 @@ class Kernels:
 
     @property
     def host(self) -> HostTime:
-        """The host's time of a step, with what own runs add."""
+        """The host's time of a step, with the correction by the user's own runs."""
         return self.settings.host.with_own(self.gpu.own_runs)
 
     @property
@@ -114,22 +114,22 @@ class Kernels:
 
     @cached_property
     def links(self) -> Links:
-        """What GPUs send each other, timed by the rows of the engine."""
+        """The links between GPUs, timed by the engine's rows."""
         plain, fused = self.settings.collectives == "nccl", self.settings.fused_all_reduce
         return Links(self.gpu, self.assumptions, self._rows, plain, fused)
 
     @cached_property
     def draft(self) -> Kernels:
-        """The constants of what drafts: the same GPU and engine, weights in the draft's own format."""
+        """The kernels of the draft: same GPU and engine, weights in the draft's own format."""
         return replace(self, shard=self.shard.draft)
 
     def at(self, layout: Layout) -> Kernels:
-        """The same constants for another depth of the pipeline."""
+        """The same kernels for a layout of another pipeline depth."""
         return replace(self, shard=replace(self.shard, layout=layout))
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """Memory bandwidth of the datasheet."""
+        """Memory bandwidth from the datasheet."""
         return self.gpu.datasheet.memory.bandwidth_gb_per_s * GIGA
 
     def peak(self, precision: str) -> float:
@@ -138,11 +138,11 @@ class Kernels:
 
     @cached_property
     def _bytes_per_s(self) -> float:
-        """Bandwidth that kernels reach shares of: the datasheet's, by the factor of own runs."""
+        """Bandwidth of which kernels reach a share: the datasheet's, times the factor of the user's own runs."""
         return self.bandwidth_bytes_per_s * (1.0 if self.gpu.own_runs is None else self.gpu.own_runs.bandwidth)
 
     def _flops_per_s(self, precision: str) -> float:
-        """Peak that kernels reach shares of: the datasheet's, by the factor of own runs."""
+        """Peak of which kernels reach a share: the datasheet's, times the factor of the user's own runs."""
         return self.peak(precision) * (1.0 if self.gpu.own_runs is None else self.gpu.own_runs.compute)
 
     def compute_precision(self, operation: Operation) -> str:
@@ -156,7 +156,7 @@ class Kernels:
         return self.plan.activation
 
     def quantises(self, operation: Operation) -> bool:
-        """Whether a kernel of its own quantises the inputs of a product."""
+        """Whether a separate kernel quantises the inputs of a product."""
         precision = self.compute_precision(operation)
         return operation.rule == "gemm" and precision not in SIXTEEN_BIT and not self._fuses(precision)
 
@@ -167,14 +167,14 @@ class Kernels:
         return np.where(np.asarray(busy_s) > 0, busy_s + gap_s, 0.0) if gap_s else busy_s
 
     def choices(self, found: Iterable[Operation]) -> dict[tuple[str, str], Choice]:
-        """The rows that operations are timed by, in their order, each by its operation and the precision that it wants."""
+        """The rows that time the operations, by operation and the precision that was asked for."""
         fresh = replace(self)
         for operation in found:
             fresh.seconds(operation)
         return fresh._rows.choices()
 
     def _chip(self, surface: Surface, precision: str, gain: float = 1.0) -> surfaces.Chip:
-        """What a surface is counted against on this GPU: its own peaks, and a clock that keeps to its own power."""
+        """The GPU constants for a surface: its own peaks, lowered to a clock that keeps within its own power limit."""
         chips = self._rows.chips
         if surface.gpu != self._rows.card:
             gain = gain * min(1.0, self._power) ** only(MeasuredKernels).power.exponent
@@ -186,20 +186,20 @@ class Kernels:
         )
 
     def _drawn_bytes_per_s(self, share: float) -> float:
-        """The bandwidth of which a product reaches a share, or less where the multiprocessors draw no more."""
+        """The bandwidth of which a product reaches a share; lower where the multiprocessors cannot draw all of it."""
         drawn = self._rows.chips.drawn_gb_per_s.get(self._rows.card)
         return self._bytes_per_s if drawn is None else min(self._bytes_per_s, drawn * GIGA / share)
 
     @cached_property
     def _power(self) -> float:
-        """Watts a FLOP over those of the reference of this architecture."""
+        """Watts per FLOP relative to the reference GPU of this architecture."""
         chips, sheet = self._rows.chips, self.gpu.datasheet
         return sheet.tdp_w / (self.peak("bf16") / TERA) * chips.reference_tflops / chips.reference_w
 
     # --- timing --------------------------------------------------------------------------------------------------
 
     def _gain(self, operation: Operation) -> float:
-        """How much faster pruned weights are multiplied than the same dense ones."""
+        """Speedup of products with pruned weights over dense ones."""
         facts = self.plan.sparsity
         if facts is None or not self.plan.is_sparse(operation.role):
             return 1.0
@@ -230,7 +230,7 @@ class Kernels:
         return measured
 
     def _fuses(self, precision: str) -> bool:
-        """Whether the kernel before a product of this precision quantises its inputs, too."""
+        """Whether the kernel before a product of this precision also quantises its inputs."""
         apart = precision in self.settings.quantised_apart or not self.settings.fused_activation_quantisation
         return precision not in SIXTEEN_BIT and not apart
 
@@ -246,10 +246,10 @@ class Kernels:
     def _without_quantise_kernel(
         self, operation: Operation, precision: str, measured_s: Numeric, t0_s: float
     ) -> Numeric:
-        """Take the separate kernel that quantises a product's input out of a measured row: its launch and its traffic.
+        """Subtract the separate kernel that quantises a product's inputs from a measured row: its launch and its traffic.
 
-        The engine fuses it into the norm or activation before. What stays is at least a 16-bit product's launch and
-        the bare roofline.
+        The engine fuses it into the preceding norm or activation. At least a 16-bit product's launch and the bare roofline
+        remain.
         """
         launch_s = min(t0_s, self._rows.choose("gemm", stand_ins("bf16")).row.t0_us * MICRO)
         inputs = operation.matrix.inputs if operation.matrix else 0.0
@@ -268,7 +268,7 @@ class Kernels:
         )
         if not operation.name.startswith("shared_expert"):
             return alone_s
-        # Beside the routed experts it takes what it moves, of the bandwidth that both share.
+        # In parallel with the routed experts it takes only the time of its bytes, as both share the bandwidth.
         beside = np.asarray(operation.rows) <= self.settings.shared_expert_tokens
         return np.where(beside, np.minimum(operation.bytes / self._bytes_per_s, alone_s), alone_s)
 
@@ -280,7 +280,7 @@ class Kernels:
             bandwidth = self._drawn_bytes_per_s(measured.memory)
             power = 1.0 if measured.gpu == self._rows.card else self._power
             measured_s = experts.seconds(measured, routed, peak_flops=peak_flops, bytes_per_s=bandwidth, power=power)
-            # Corrections of other shapes than were measured may lead above the roof.
+            # Corrections of shapes that were not measured may lead above the roof.
             least_s = np.maximum(operation.flops / peak_flops, operation.bytes / bandwidth)
             within: Numeric = np.maximum(measured_s, least_s)
             return within
@@ -290,7 +290,7 @@ class Kernels:
         return self._rows.experts(self._expert_formats(), routed)
 
     def _expert_formats(self) -> tuple[str, ...]:
-        """The formats whose measured kernels time the experts: their own, then those that stand in."""
+        """The formats whose measured kernels may time the experts: their own first, then the stand-ins."""
         product, weights = self.plan.product_of("expert"), self.plan.format_of("expert")
         own = WEIGHT_ONLY_ROWS.get(weights, ()) if product in SIXTEEN_BIT else ()
         return own if self.settings.older_experts else (*own, *stand_ins(product))
@@ -300,18 +300,18 @@ class Kernels:
         return self._streamed_s(operation.bytes, constants.memory, constants.t0_us * MICRO)
 
     def _streamed_s(self, moved: Numeric, memory: float, t0_s: float) -> Numeric:
-        """Seconds to move bytes at a share of the bandwidth, after a start."""
+        """Seconds to move bytes at a share of the bandwidth, plus a start-up time."""
         return roofline.streamed_s(moved, bandwidth_bytes_per_s=self._bytes_per_s, memory=memory, t0_s=t0_s)
 
     def _route(self, operation: Operation) -> Numeric:
-        """Finding each token's experts and adding up what they made: kernels of their own, but where that of the experts does it."""
+        """Route tokens to their experts and sum the results: separate kernels, unless the expert kernel does it."""
         measured = self._expert_kernel(operation.routed) if operation.routed is not None else None
         if measured is None:
             return self._small(operation)
         return 0.0 * self._small(operation) if measured.routes else ROUTING_KERNELS * self._small(operation)
 
     def _state(self, operation: Operation) -> Numeric:
-        """Recurrent state: traffic and products at the small kernels' share of bandwidth, 16-bit share of the peak."""
+        """Recurrent state: traffic at the small kernels' share of bandwidth, products at the 16-bit share of the peak."""
         constants = self.assumptions.small_kernels
         row = self._rows.choose("gemm", stand_ins("bf16")).row
         busy = roofline.combined_s(
@@ -356,7 +356,9 @@ class Kernels:
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _vector_attention_s(self, operation: Operation, work: Work, vector: VectorAttention) -> Numeric:
-        """Seconds of decode attention on the general cores, beyond its start: whole batch, and the last block's own time."""
+        """Seconds of decode attention on the general cores without start-up: the whole batch, plus the last block's own
+        time.
+        """
         memory_s = operation.bytes / (self._bytes_per_s * vector.memory)
         compute_s = operation.flops / (vector.tflops * TERA)
         macs = KEY_AND_VALUE * work.head_dim * work.context_tokens
@@ -366,8 +368,8 @@ class Kernels:
     def _mla_decode(self, operation: Operation) -> Numeric:
         """Latent attention: the slower of reading the latents and multiplying them, each at its measured share.
 
-        A row states the one that binds in its measurements; the other is bounded by what the same GPU reaches with
-        fewer heads (memory) or in a 16-bit product (compute).
+        A row states the share of the one that limited its measurements. The other share comes from the same GPU with fewer
+        heads (memory) or from a 16-bit product (compute).
         """
         work, precisions = operation.work, stand_ins(self.plan.kv_format)
         assert work is not None
@@ -396,10 +398,13 @@ class Kernels:
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _mla_prefill(self, operation: Operation) -> Numeric:
-        """Latents expanded into heads; where the best are chosen, prompts beyond as many are attended to in absorbed form."""
+        """Prefill attention over latents that are expanded into heads.
+
+        With sparse attention, prompts longer than the number of chosen latents use the absorbed form.
+        """
         work, formats = operation.work, stand_ins(self.plan.kv_format)
         assert work is not None
-        engine = self.engine  # that attends to prompts in absorbed form does so by itself alone
+        engine = self.engine  # a variant of this engine is its absorbed form, which only this engine uses
         plain = self._rows.surface(
             "latent_prefill", formats, fits=lambda row: row.variant != "" and row.engine != engine
         )
@@ -415,7 +420,7 @@ class Kernels:
         return np.where(np.asarray(operation.flops) > 0, MICRO * dense_us, 0.0)
 
     def _recurrent(self, operation: Operation) -> Numeric:
-        """A scan over prompts, or the state of each sequence that decodes."""
+        """A scan over prompts, or the state update of each decoding sequence."""
         part, kind = operation.rule.split("_")
         surface = self._rows.surface(part, ("bf16",), fits=lambda row: not row.variant.startswith(kind), key=(kind,))
         work = operation.work
@@ -431,7 +436,7 @@ class Kernels:
         work, cache = operation.work, "fp8" if self.plan.kv_format == "fp8" else "bf16"
         assert work is not None
         surface = None
-        if work.kv_heads:  # others are no heads of queries and keys alike
+        if work.kv_heads:  # others have no key heads
             surface = self._rows.surface(
                 "prefill_attention",
                 stand_ins(self.plan.attention),

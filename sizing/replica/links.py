@@ -1,4 +1,4 @@
-"""What GPUs of a replica send each other, in seconds: over the link of a node, PCIe, or the network between nodes."""
+"""Time of messages between the GPUs of a replica, over a node's link, PCIe, or the network between nodes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from sizing.specs.units import BITS_PER_BYTE, GIGA, MIB, MICRO
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a GPU, with the rows of its collectives; those of the `plain` library alone, where an engine uses no others.
+    """The links of a GPU, with the measured rows of its collectives.
 
-    `fused` says which sums have the residual's norm in them.
+    `plain` restricts the rows to the plain library's, for engines that use no other collectives. `fused` says which
+    all-reduces include the residual's norm.
     """
 
     gpu: Gpu
@@ -30,7 +31,7 @@ class Links:
     fused: FusedAllReduce | None = None
 
     def link(self, gpus: int) -> tuple[str, float, float]:
-        """(kind, bytes/s per direction at its usual share, alpha in s) of the narrowest link among `gpus` GPUs."""
+        """(kind, bytes/s per direction at its usual share, alpha in s) of the slowest link among `gpus` GPUs."""
         sheet, assumed = self.gpu.datasheet, self.assumptions
         if sheet.link is not None and gpus <= sheet.link.domain_gpus:
             share = assumed.link_efficiency * sheet.link.gb_per_s_per_direction * GIGA
@@ -45,7 +46,7 @@ class Links:
         return self.inter_node_link()
 
     def inter_node_link(self) -> tuple[str, float, float]:
-        """(kind, bytes/s, alpha in s) of the network between nodes, for the share of one GPU."""
+        """(kind, bytes/s, alpha in s) of one GPU's share of the network between nodes."""
         gbit = self.gpu.datasheet.node.inter_node_gbit_per_s_per_gpu
         if gbit is None:
             raise UntimedError(
@@ -58,14 +59,14 @@ class Links:
         return "network", share, self.assumptions.inter_node_alpha_us * MICRO
 
     def spread(self, operation: Operation) -> tuple[int, int]:
-        """(GPUs per node, nodes) over which the group of `operation` is spread."""
+        """(GPUs per node, nodes) that the group of `operation` spans."""
         if operation.gpus * operation.apart <= self.gpu.datasheet.island_gpus:
             return operation.gpus, 1
         within = max(1, self.gpu.datasheet.island_gpus // operation.apart)
         return within, -(-operation.gpus // within)
 
     def collective(self, operation: Operation) -> Numeric:
-        """Seconds of a collective: over the GPUs of each node, then over the network, each GPU with its share of the message."""
+        """Seconds of a collective: first among the GPUs of each node, then over the network, where each GPU has a share."""
         within, nodes = self.spread(operation)
         busy_s: Numeric = self._island_collective(replace(operation, gpus=within)) if within > 1 else 0.0
         if nodes > 1:
@@ -80,9 +81,9 @@ class Links:
         return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
 
     def dispatch_directly(self, operation: Operation) -> Numeric:
-        """Seconds in which each token goes straight to each of its experts; the other way where a step has too many tokens for that.
+        """Seconds to send each token directly to each of its experts, or by node if this is faster.
 
-        Engines hold the buffers of the direct way for some hundred tokens a GPU, and take the other way for more.
+        Engines have buffers for some hundred tokens per GPU to send directly; they send larger steps by node.
         """
         _, nodes = self.spread(operation)
         sent, between = operation.fan_out, operation.fan_out * (nodes - 1) / nodes
@@ -90,14 +91,14 @@ class Links:
         return np.minimum(directly, self.dispatch_by_node(operation))
 
     def dispatch_by_node(self, operation: Operation) -> Numeric:
-        """Seconds in which each token goes once to every node that has one of its experts, and on from there over the link."""
+        """Seconds to send each token once to every node with one of its experts, and from there over the link."""
         _, nodes = self.spread(operation)
         between = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
         copies = roofline.reached(operation.gpus, operation.fan_out)
         return self._dispatched_s(operation, self.assumptions.dispatch.high_throughput, copies, between)
 
     def _dispatched_s(self, operation: Operation, way: DispatchWay, here: float, between: float) -> Numeric:
-        """Seconds of `here` copies of a message over the link and `between` over the network at once."""
+        """Seconds to send `here` copies of a message over the link and `between` copies over the network at the same time."""
         link = self.gpu.datasheet.link
         share = way.link.get(self.gpu.architecture, way.link["any"])
         pcie = self.gpu.datasheet.node.pcie_gb_per_s_per_direction
@@ -121,7 +122,7 @@ class Links:
         )
 
     def _fused_s(self, operation: Operation, alone_s: Numeric) -> Numeric:
-        """Seconds of a sum that takes `alone_s` by itself, where small messages have a kernel that norms them, too."""
+        """Seconds of an all-reduce that alone takes `alone_s`; for small messages a fused kernel also computes the norm."""
         fused = self.fused if operation.rule == "all_reduce" else None
         row = self.rows.collective(operation.rule, operation.gpus, False, fused.rows_of) if fused is not None else None
         if fused is None or row is None:
@@ -130,7 +131,7 @@ class Links:
         return np.where(norms_too, roofline.measured_s(operation.message_bytes, row.kib, row.us), alone_s)
 
     def send(self, operation: Operation) -> Numeric:
-        """Seconds to hand a message to the next stage of a pipeline."""
+        """Seconds to send a message to the next stage of a pipeline."""
         crosses = operation.gpus * (operation.count + 1) > self.gpu.datasheet.island_gpus
         _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
         return roofline.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

@@ -1,4 +1,4 @@
-"""How a layout batches requests, and what its loads come to: many operating points as columns, or one of them."""
+"""How a layout batches requests, and its operating points: many loads as columns, or a single one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Quantiles = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a layout batches what it serves: lengths, chunk of prefill, pipeline depth, attention-data ranks, scheduler's step order.
+    """How a layout batches: lengths, prefill chunk, pipeline depth, attention-data ranks, the scheduler's step order.
 
-    `isl` are the tokens of a prompt to be prefilled, those in cache left out. A decode step gives a sequence
-    `tokens_per_step` on average, several with speculative decoding. `prefilled` prompts come with their cache and first
-    token, as to the decode pool of a disaggregated deployment; in a `prefill_pool` nothing ever decodes. `chunk_tokens` is the prompt's share of one step's token budget; `prefill_only` says that a step with a prompt
-    carries no decodes (SGLang, vLLM V0). Of stacked layouts `pp` and `dp` are columns.
+    `isl` counts the tokens of a prompt to be prefilled, without cached ones. `chunk_tokens` is the prompt's share of a
+    step's token budget. A decode step gives each sequence `tokens_per_step` tokens on average, several with speculative
+    decoding. With `prefill_only`, a step with prefill carries no decodes (SGLang, vLLM V0). `prefilled` prompts arrive with
+    their cache and first token, as in the decode pool of a disaggregated deployment; in a `prefill_pool` nothing decodes.
+    For stacked layouts `pp` and `dp` are columns.
     """
 
     isl: float
@@ -40,45 +41,47 @@ class Batching:
 
     @property
     def stages(self) -> Numeric:
-        """Even stages that would be as fast as those of the pipeline, whose largest holds the others up."""
+        """Number of even stages with the same speed as the pipeline, whose largest stage slows the others."""
         return self.pp if self.even_stages is None else self.even_stages
 
     @property
     def decode_steps(self) -> float:
-        """Steps that a request decodes in: one a token after the first, fewer where a step gives several."""
+        """Decode steps of a request: one per token after the first, fewer if a step gives several tokens."""
         return (self.osl - 1) / self.tokens_per_step
 
     @property
     def chunks(self) -> float:
-        """Steps that one prompt's prefill takes."""
+        """Steps that the prefill of one prompt takes."""
         return 0.0 if self.prefilled else self.isl / self.chunk_tokens
 
     @property
     def passes(self) -> Numeric:
-        """Whole passes that one prompt's prefill lasts: the chunks of a prompt follow each other through a pipeline."""
+        """Whole passes that one prompt's prefill lasts; its chunks follow each other through the pipeline."""
         return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
 
     @property
     def on_rank(self) -> float:
-        """Prompts that fit one step's budget on a rank, 1 where a prompt takes several steps."""
+        """Prompts that fit one step's budget on a rank; 1 if a prompt takes several steps."""
         return max(1.0, self.budget_tokens / self.isl)
 
     @property
     def flat(self) -> bool:
-        """Whether a step with prompts is of another kind than a decode step, however many there are: of their own, or on many ranks."""
+        """Whether steps with prompts differ in kind from decode steps: they are prefill-only, or prompts are on several
+        ranks.
+        """
         return self.prefill_only or bool(np.any(np.asarray(self.dp) > 1))
 
     @property
     def most_together(self) -> Numeric:
-        """Prompts that share one step at most, those of all attention-data ranks."""
+        """Most prompts that share one step, over all attention-data ranks."""
         return self.dp * self.on_rank
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One operating point of a replica: seconds, requests a second, sequences in flight.
+    """One operating point of a replica: seconds, requests/s, sequences in flight.
 
-    `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to seconds; ITL is 0 where OSL is 1 and no second token exists.
+    `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to seconds; ITL is 0 where OSL is 1 and there is no second token.
     `stable` is False where prompts arrive faster than they can be prefilled.
     """
 
@@ -94,7 +97,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Operating points as columns, one entry a load, with the fields of `Point`; of stacked layouts a row each."""
+    """Operating points as columns, one entry per load, with the fields of `Point`; one row per layout if stacked."""
 
     requests_per_s: Array
     decoding: Array
@@ -106,7 +109,7 @@ class Points:
     stable: NDArray[np.bool_]
 
     def row(self, index: int | slice) -> Points:
-        """The operating points of one of stacked layouts, or some of one layout's."""
+        """The operating points of one stacked layout, or a slice of one layout's points."""
         return Points(*self._fields(lambda values: values[index]))
 
     def at(self, index: int) -> Point:

@@ -1,7 +1,8 @@
-"""Which measured kernel times an operation: the engine's own on this GPU, another engine's on this GPU, one borrowed.
+"""Selects the measured kernel that times an operation.
 
-A GPU without measurements of an operation borrows the reference's of its architecture, at its own peaks, or the architecture's
-assumed set.
+Preferred is the engine's own on this GPU, then another engine's on this GPU, then a borrowed one. A GPU without
+measurements of an operation borrows those of its architecture's reference GPU, scaled to its own peaks, or the assumed
+values of its architecture.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sizing.specs.experts import ExpertKernel
 from sizing.specs.gpu import AssumedEfficiency, CollectiveRow, EfficiencyRow, Gpu
 from sizing.specs.kernels import Chips, MeasuredKernels, Surface, carried
 
-SHARES = ("ec", "eA", "eC")  # of the peak, among the constants of products, of prefill and of latent attention
+SHARES = ("ec", "eA", "eC")  # constants that are shares of the peak: of products, prefill and latent attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Choice:
 
 @dataclass
 class KernelRows:
-    """The rows and measured kernels that time one engine on one GPU; `picked` are those in use, by what was wanted."""
+    """The rows and measured kernels that time one engine on one GPU. `picked` holds those in use, by what was asked for."""
 
     gpu: Gpu
     borrowed: Callable[[str], AssumedEfficiency | None]
@@ -41,7 +42,7 @@ class KernelRows:
     unmeasured: set[tuple[Any, ...]] = field(default_factory=set)
 
     def choices(self) -> dict[tuple[str, str], Choice]:
-        """The rows in use, each by its operation and the precision that it was wanted for."""
+        """The rows in use, by operation and the precision that was asked for."""
         return {
             (memo[1], memo[2][0]) if memo[0] == "surface" else (memo[0], memo[1][0]): choice
             for memo, choice in self.picked.items()
@@ -56,9 +57,9 @@ class KernelRows:
         accept: Callable[[Any], bool] = lambda row: True,
         key: tuple[Any, ...] = (),
     ) -> Choice:
-        """The row of the GPU, else of its architecture's set, in the first precision that has one; the least by `distance`.
+        """The row of an operation in the first of `precisions` that has one, with the least `distance`.
 
-        Raises UntimedError where there is none.
+        Rows of the GPU come before those of its architecture's assumed set. Raises UntimedError if there is none.
         """
         wanted = tuple(precisions)
         memo = (operation, wanted, *key)
@@ -102,9 +103,10 @@ class KernelRows:
         fits: Callable[[Surface], Any] = lambda surface: 0,
         key: tuple[Any, ...] = (),
     ) -> Surface | None:
-        """The measured kernel of an operation, on this GPU, else on the reference of its architecture; of the engine before others'.
+        """The measured kernel of an operation: on this GPU, or else on the reference GPU of its architecture.
 
-        None where nothing was measured, or something on this GPU alone. The least of `fits` comes first.
+        The first of `precisions` comes first, then the engine's own kernels, then the least `fits`. None if nothing was
+        measured, or if this GPU has a measurement of another form.
         """
         memo = ("surface", operation, precisions, *key)
         if memo not in self.picked and memo not in self.unmeasured:
@@ -131,7 +133,7 @@ class KernelRows:
         return None if found_here is None else found_here.row
 
     def _carried(self, row: Surface | ExpertKernel) -> Choice:
-        """A measured kernel as it runs here: that of another GPU with the shares that its work beside the tensor cores leaves."""
+        """A measured kernel adapted to this GPU: shares of another GPU are scaled by its work outside the tensor cores."""
         if row.gpu == self.card:
             return Choice(row, None)
         sheet = self.gpu.datasheet.dense_tflops
@@ -149,16 +151,16 @@ class KernelRows:
 
     @cached_property
     def card(self) -> str:
-        """The card whose measured kernels are the GPU's own."""
+        """The card whose measured kernels count as this GPU's own."""
         return profiles.card_of(self.gpu)
 
     @property
     def chips(self) -> Chips:
-        """What GPUs of this architecture are counted against."""
+        """The constants of the GPUs of this architecture."""
         return only(MeasuredKernels).chips[self.gpu.architecture]
 
     def _pools(self) -> Iterator[tuple[Iterable[EfficiencyRow], str | None]]:
-        """Yield the GPU's own rows, then those of its architecture's set, read only when the own ones lack something."""
+        """Yield the GPU's own rows, then its architecture's assumed set, which is read only if needed."""
         yield self.gpu.efficiency, None
         assumed = self.borrowed(self.gpu.architecture)
         if assumed is not None:
@@ -168,7 +170,9 @@ class KernelRows:
         return 0 if engine == self.engine else (1 if engine == "any" else 2)
 
     def experts(self, wanted: tuple[str, ...], routed: Routed) -> ExpertKernel | None:
-        """The measured kernel of experts: on this GPU, else on others of its architecture, of the engine before others'."""
+        """The measured kernel of experts: on this GPU, or else on others of its architecture; the engine's own before
+        others.
+        """
         key = ("experts", wanted, routed.gated, routed.ranks > 1, routed.dispatch)
         if key not in self.picked:
             every = profiles.expert_kernels(self.gpu.architecture)
@@ -187,7 +191,7 @@ class KernelRows:
         return found
 
     def collective(self, operation: str, gpus: int, plain: bool, engine: str | None = None) -> CollectiveRow | None:
-        """The row of a collective over at least so many GPUs, of NCCL's own, `any`, where it is to be `plain`; of an `engine` if stated."""
+        """The row of a collective over at least `gpus` GPUs; NCCL's own (`any`) if `plain`, that of an `engine` if stated."""
 
         def fits(row: Any) -> bool:
             return row.gpus >= gpus and (row.engine == "any" or not plain) and engine in (None, row.engine)

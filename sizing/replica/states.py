@@ -1,7 +1,8 @@
-"""Latent, sparse and recurrent attention as measured: forms with the physics of the kernels, in microseconds, FLOP and bytes.
+"""Time of latent, sparse and recurrent attention: formulas of the kernels' physics with measured constants.
 
-The fit leaves out what a table gained from the GPU's cache, because in a model every layer finds the cache cold. From a table that
-holds a whole block of a layer the fit leaves out the products, which are timed by themselves.
+All formulas are in microseconds, FLOP and bytes. In a model every layer finds the GPU's cache cold, so the fit leaves out
+what a table gained from this cache. If a table measures a whole block of a layer, the fit leaves out its products, which
+are timed separately.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from sizing.model.attention.terms import FLOPS_PER_MAC, Numeric, Work, causal_pa
 from sizing.replica.surfaces import LEAST, Array, Chip, between_contexts, softly_largest
 from sizing.specs.kernels import Surface
 
-KILO, NANO = 1e3, 1e-3  # tokens of a thousand; microseconds of a nanosecond
-SPLIT_TOKENS = 256.0  # over which the start of a split cache grows
-CHUNK_TOKENS = 64.0  # of a scan
-INDEX_BYTES = 132  # of an index key with its scale
+KILO, NANO = 1e3, 1e-3  # tokens per thousand; microseconds per nanosecond
+SPLIT_TOKENS = 256.0  # tokens over which the start-up of a split cache grows
+CHUNK_TOKENS = 64.0  # tokens of a scan's chunk
+INDEX_BYTES = 132  # bytes of an index key with its scale
 INDEX_VALUES = 128
 TILES = ((16, ""), (32, "g32"), (64, "g64"))  # query heads of a tile
 
 
 def latent_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
-    """Microseconds of decode attention over latents of one layer, linear between stated contexts."""
+    """Microseconds of one layer's decode attention over latents, linear between stated contexts."""
     c, batch, heads = of.constants, work.sequences, work.q_heads * work.queries
     tiled: float = next((c[name] if name else 1.0 for most, name in TILES if work.q_heads <= most), c["g128"])
     base = softly_largest(3, c["t0_us"], 0.4 * c["t0_us"] + batch * (c["cB_us"] + c["cBH_ns"] * NANO * heads))
@@ -49,7 +50,7 @@ def latent_prefill_us(of: Surface, chip: Chip, work: Work) -> Numeric:
 
 
 def sparse_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
-    """Microseconds of decode attention to the best latents of each sequence, with the scores of all that choose them."""
+    """Microseconds of decode attention to each sequence's best latents, including the scores that select them."""
     c, batch, heads = of.constants, work.sequences, work.q_heads * work.queries
     padded = np.maximum(heads, c["pad"])
 
@@ -67,7 +68,7 @@ def sparse_decode_us(of: Surface, chip: Chip, work: Work) -> Numeric:
 
 
 def sparse_prefill_us(of: Surface, chip: Chip, work: Work, index_flops_per_us: float) -> Numeric:
-    """Microseconds of attention of prompts' tokens each to its best latents: scores, the choice, absorbed attention, copies."""
+    """Microseconds of prefill attention to each token's best latents: scores, selection, absorbed attention, copies."""
     c, batch, new = of.constants, work.sequences, np.maximum(work.new_tokens, LEAST)
     prior = work.prompt_tokens - new
     late = np.clip(prior + new - work.chosen, 0.0, new)  # tokens with more before them than are chosen
@@ -87,10 +88,10 @@ def sparse_prefill_us(of: Surface, chip: Chip, work: Work, index_flops_per_us: f
 
 
 def scan_us(of: Surface, chip: Chip, work: Work) -> Numeric:
-    """Microseconds of a recurrent layer's scan over prompts: chunks of a sequence follow each other, its heads run beside each other.
+    """Microseconds of a recurrent layer's scan over prompts: chunks of a sequence run in turn, its heads in parallel.
 
-    Prompts of a step are counted one after another, as all that reads step times adds them up. The kernel runs some of them beside each
-    other while heads leave multiprocessors free.
+    Prompts of a step are counted one after another, because all callers add up the times of prompts. The real kernel runs
+    some prompts in parallel while heads leave multiprocessors free.
     """
     least_us = _scanned_us(of, chip, work, 0.0)
     found: Numeric = least_us + work.sequences * (_scanned_us(of, chip, work, work.new_tokens) - least_us)

@@ -1,7 +1,7 @@
-"""Dense products and attention as measured: a form with the physics of the kernel, times a small grid of corrections.
+"""Time of dense products and attention: a formula of the kernel's physics, times a small grid of measured corrections.
 
-All forms are in microseconds, FLOP and bytes. Times of the tables are of repeated runs, with weights and caches that stay in the
-GPU's cache; in a model they do not, so that part of the fit is left out.
+All formulas are in microseconds, FLOP and bytes. The tables come from repeated runs, whose weights and caches stay in the
+GPU's cache. In a model they do not, so this part of the fit is left out.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from sizing.specs.kernels import Forms, MeasuredKernels, Surface
 Array = NDArray[np.float64]
 
 TILE = 128  # rows and columns that a multiprocessor computes at a time
-FEWEST_ROWS = 16  # that the tensor cores compute
-SHORT_US, LONG_US = 30.0, 300.0  # products that keep their clock, and that lose it all
+FEWEST_ROWS = 16  # least rows that the tensor cores compute
+SHORT_US, LONG_US = 30.0, 300.0  # up to SHORT_US a product keeps its full clock; from LONG_US on it has the lowest
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each value
 SIXTEEN_BIT_BYTES = 2
 READ = {2: "...i,...j,ij->...", 3: "...i,...j,...k,ijk->..."}  # a table by its axes
-LEAST = 1e-3  # of anything whose logarithm is taken
+LEAST = 1e-3  # least argument of a logarithm
 
 
 class Chip(NamedTuple):
-    """What a kernel is counted against: FLOP and bytes a microsecond at the peaks, multiprocessors, rate of long products in service."""
+    """GPU constants: FLOP and bytes per microsecond at the peaks, multiprocessors, relative rate of long products in
+    service.
+    """
 
     flops_per_us: float
     bytes_per_us: float
@@ -38,7 +40,7 @@ class Chip(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One dense product: rows, outputs, inputs, and bytes that it moves."""
+    """One dense product: rows, outputs, inputs, and the bytes that it moves."""
 
     rows: Numeric
     outputs: float
@@ -47,11 +49,11 @@ class Product(NamedTuple):
 
 
 def hats(knots: tuple[float, ...], value: Numeric) -> Array:
-    """Weights of the knots around log2 of a value, in a new last axis; those of the ends beyond them."""
+    """Weights of the knots around log2 of `value`, in a new last axis. Values beyond the knots are clamped."""
     starts, spans = _spans(knots)
     at = np.log2(np.maximum(np.asarray(value, dtype=float), LEAST))[..., np.newaxis]
     weights = np.ones((*at.shape[:-1], len(knots)))
-    # How far the value is from each knot to the next; a weight is what is reached and not yet left.
+    # How far the value has moved from each knot to the next; a knot's weight rises before it and falls after it.
     rising = np.minimum(np.maximum((np.minimum(np.maximum(at, knots[0]), knots[-1]) - starts) / spans, 0.0), 1.0)
     weights[..., 1:] = rising
     weights[..., :-1] -= rising
@@ -60,13 +62,13 @@ def hats(knots: tuple[float, ...], value: Numeric) -> Array:
 
 @cache
 def _spans(knots: tuple[float, ...]) -> tuple[Array, Array]:
-    """Knots but the last, and how far each is from the next."""
+    """All knots but the last, and the distance of each to the next."""
     along = np.asarray(knots)
     return along[:-1], np.diff(along)
 
 
 def softly_largest(p: float, *terms: Numeric) -> Numeric:
-    """The root of order p of the sum of powers: close to the largest term, more where several are large."""
+    """The p-norm of the terms: close to the largest term, and more where several are large."""
     most = np.maximum.reduce([np.asarray(term, dtype=float) for term in np.broadcast_arrays(*terms)])
     most = np.maximum(most, LEAST * LEAST)
     found: Array = most * sum((np.asarray(term) / most) ** p for term in terms) ** (1 / p)
@@ -74,36 +76,40 @@ def softly_largest(p: float, *terms: Numeric) -> Numeric:
 
 
 def _fading(forms: Forms, value: Numeric, most: float) -> Numeric:
-    """One inside what was measured, falling to zero beyond."""
+    """1 within the measured range, falling to 0 beyond it."""
     beyond = np.log2(np.maximum(np.asarray(value, dtype=float) / most, 1.0))
     left: Array = np.clip(1 - beyond / forms.fading_octaves, 0, 1)
     return left
 
 
 def _last_wave(waves: Numeric, counted: float) -> Numeric:
-    """How much longer all waves take because the last is partly empty, half of it on average; none where one holds everything."""
+    """Slowdown factor because the last wave is on average half empty; 1 if one wave holds everything."""
     some = np.maximum(np.asarray(waves, dtype=float), LEAST)
     more: Array = 1 + counted * np.clip(4 * (some - 1), 0, 1) / 2 / np.maximum(some, 1.0)
     return more
 
 
 def _kept_clock(of: Surface, flops: Numeric, chip: Chip) -> Numeric:
-    """Share of the clock that a product keeps."""
+    """Share of the clock that a product keeps; long products keep less."""
     long = np.log10(np.maximum(np.asarray(flops) / chip.flops_per_us / SHORT_US, 1.0))
     return 1 / (1 + of.constants["thr"] * long)
 
 
 def sustained_us(compute_us: Numeric, rate: float) -> Numeric:
-    """Time of a product at the clock that it keeps in service, down to `rate` of the tables': long ones draw more power than the tables' short runs."""
+    """Time of a product at the clock in service.
+
+    Long products draw more power than the short runs of the tables, so their clock falls, at most to `rate` of the tables'
+    clock.
+    """
     long = np.clip(np.log10(np.maximum(compute_us, LEAST) / SHORT_US) / np.log10(LONG_US / SHORT_US), 0, 1)
     taken: Array = compute_us * (1 + (1 / rate - 1) * long)
     return taken
 
 
 def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | None = None) -> Numeric:
-    """Microseconds of a dense product, with the kernel that quantises its inputs.
+    """Microseconds of a dense product, including the kernel that quantises its inputs.
 
-    Where another kernel does that on its way, the launch and the time that follows inputs are those of the `bare` product at 16 bit.
+    If another kernel quantises them on its way, launch and time per input are taken from `bare`, the 16-bit product.
     """
     c, forms = of.constants, only(MeasuredKernels).forms
     rows, outputs, inputs, moved = product
@@ -129,14 +135,14 @@ def product_us(of: Surface, chip: Chip, product: Product, *, bare: Surface | Non
 
 
 def decode_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
-    """Microseconds of decode attention of one layer over caches that are not in the GPU's cache: linear between stated contexts."""
+    """Microseconds of one layer's decode attention with a cold GPU cache; linear between stated contexts."""
     return between_contexts(
         work.context_tokens, work.window, lambda context: _decode_us(of, chip, work, cached_bytes, context)
     )
 
 
 def between_contexts(context: Numeric, window: int, at: Callable[[Numeric], Numeric]) -> Numeric:
-    """Time at a context, linear between the stated ones, up to a window where there is one."""
+    """Time at a context, linear between the stated contexts, up to the window if there is one."""
     context = np.asarray(context, dtype=float)
     stated = (tokens for tokens in only(MeasuredKernels).forms.contexts if not window or tokens < window)
     knots = np.array([1.0, *stated, *([window] if window else [])])
@@ -187,7 +193,7 @@ def _decode_correction(
 
 
 def prefill_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Numeric:
-    """Microseconds of the attention of one layer to prompts, causal within the new tokens and whole over those before them."""
+    """Microseconds of one layer's attention to prompts: causal within the new tokens, full over the tokens before them."""
     c, size, windowed = of.constants, work.head_dim / TILE, work.window > 0
     heads, kv_heads = float(work.q_heads), float(max(work.kv_heads, 1))
     batch = np.maximum(np.asarray(work.sequences, dtype=float), LEAST)
@@ -214,7 +220,7 @@ def prefill_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Nume
 
 
 def _keys(work: Work, new: Numeric, prior: Numeric, unmasked: float) -> Numeric:
-    """Keys of a query on average; under a window `unmasked` of those beyond it cost time too."""
+    """Mean number of keys per query. Under a window, a share `unmasked` of the keys beyond it costs time too."""
     keys = np.maximum(prior + (new + TILE) / 2 if work.causal else prior + new, TILE / 2)
     if not work.window:
         return keys
@@ -243,14 +249,14 @@ def _prefill_correction(of: Surface, work: Work, batch: Numeric, new: Numeric) -
 
 
 def _of_size(of: Surface, head_size: int) -> Array:
-    """One for the measured head size that is nearest, zero for the others."""
+    """One-hot vector of the measured head size nearest to `head_size`."""
     nearest = np.argmin(np.abs(np.log2(np.asarray(of.head_sizes) / head_size)))
     found: Array = np.eye(len(of.head_sizes))[nearest]
     return found
 
 
 def _sum_of_tables(grid: tuple[float, ...], *axes: tuple[Array, ...]) -> Numeric:
-    """The sum of tables, one after another in `grid`, each read at the weights of its knots along two or three axes."""
+    """Sum of the tables stored one after another in `grid`, each interpolated along two or three axes of knot weights."""
     start, values = 0, np.asarray(grid)
     found: Numeric = 0.0
     for along in axes:

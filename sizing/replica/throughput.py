@@ -1,6 +1,6 @@
-"""How fast a layout batches at any load: its steps, the prompts that share one, and the requests/s that follow.
+"""How fast a layout batches at any load: its steps, the prompts that share a step, and the resulting requests/s.
 
-The derivation stands in `batching`, which makes latencies of it.
+`batching` has the derivation and computes latencies from these rates.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import numpy as np
 from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
 from sizing.replica.points import Array, Batching
 
-TINY = 1e-12  # keeps 0/0 away where nothing arrives
-PACKING_ROUNDS = 32  # of a fixed point that at most 0.8 utilisation contracts to below 0.1 %
+TINY = 1e-12  # avoids 0/0 where nothing arrives
+PACKING_ROUNDS = 32  # rounds of a fixed point; at up to 0.8 utilisation its error is then below 0.1 %
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """The quantities of an open loop, for arrays of decoding sequences.
 
-    `prompt_s` is from the start of a prompt's prefill to its first token, `hit_s` what one step with prefill adds to a
-    decode step, `another_s` what one more prompt adds to such a step,
-    `hits` how many of them a request sits through; `in_prefill` is the share of time in such steps, `busy`
-    the share of the prefill capacity that full budgets would have.
+    `prompt_s` lasts from the start of a prompt's prefill to its first token. `hit_s` is what prefill adds to a decode step,
+    and `another_s` what one more prompt adds to such a step. `hits` is the number of steps with prefill during one request.
+    `in_prefill` is the share of time in steps with prefill. `busy` is the share of the prefill capacity with full budgets.
     """
 
     step_s: Array
@@ -40,7 +39,9 @@ class Rates:
 
 
 class Pace(NamedTuple):
-    """How fast an open loop goes: seconds of steps, prompts that share one, what a prompt adds to it, throughput."""
+    """Speed of an open loop: seconds of steps, prompts that share a step (`together`), what prefill adds to a step,
+    throughput.
+    """
 
     step_s: Array
     decode_s: Array
@@ -51,15 +52,18 @@ class Pace(NamedTuple):
 
 
 def _beside(flow: Batching, decoding: Array) -> Array:
-    """Sequences that decode in a step which carries prefill."""
+    """Sequences that decode in a step with prefill."""
     return np.zeros_like(decoding) if flow.prefill_only else decoding
 
 
 def pace_of(curves: Curves, flow: Batching, decoding: Array, queued: bool = False) -> Pace:
-    """The pace of Poisson arrivals that keep `decoding` sequences decoding; `queued`, of as many with others waiting for a slot."""
+    """The pace of Poisson arrivals that keep `decoding` sequences decoding.
+
+    `queued` means that other requests wait for a slot.
+    """
     decode_s = np.asarray(decode_step_s(curves, flow, decoding))
-    # Of Poisson arrivals with a mean m within a step on each stage, a step that has any has m/(1 - exp(-m)); of several
-    # ranks those are in prefill together that came within all the steps that one takes.
+    # With a mean of m Poisson arrivals within a step on each stage, a step with any arrival has m/(1 - exp(-m)). With
+    # several ranks, the prompts in prefill at once are those that came during all the steps of one prompt.
     within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
     pace = _paced(curves, flow, decoding, decode_s, together)
@@ -79,10 +83,10 @@ def _paced(curves: Curves, flow: Batching, decoding: Array, decode_s: Array, tog
 
 
 def _packed(flow: Batching, pace: Pace) -> Array:
-    """Prompts that share a step where prefill goes first: those that came within the step before, a decode step or another.
+    """Prompts that share a step where prefill goes first: those that came within the previous step.
 
-    Poisson arrivals of a mean m within a prefill step call for one more with 1 - exp(-m), so exp(m) follow each other. The
-    first of them takes what came within a decode step, where anything did.
+    With a mean of m Poisson arrivals within a prefill step, another prefill step follows with probability 1 - exp(-m). So
+    exp(m) prefill steps follow each other on average. The first of them takes the arrivals of a decode step that has any.
     """
     per_s = pace.requests_per_s * flow.chunks / flow.stages
     within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
@@ -95,7 +99,7 @@ def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
     """The quantities of Poisson arrivals that keep `decoding` sequences decoding."""
     step_s, decode_s, chunk_s, together, hit_s, requests_per_s = pace_of(curves, flow, decoding)
     full_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), flow.most_together))
-    # Launches that no graph holds cover the first prompts of a step: one more adds less to few than to many.
+    # The launch time outside CUDA graphs hides the first prompts of a step, so one more adds less to few than to many.
     more = np.minimum(together + 1.0, flow.most_together)
     more_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), more))
     steps_per_s = requests_per_s * flow.chunks / flow.stages
@@ -114,7 +118,10 @@ def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
 
 
 def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
-    """The same where nothing decodes (OSL 1): `utilisation` is the share of the capacity that full budgets have."""
+    """The quantities of Poisson arrivals where nothing decodes (OSL 1).
+
+    `utilisation` is the share of the prefill capacity with full budgets.
+    """
     nothing = np.zeros_like(utilisation)
     full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
     requests_per_s = utilisation * flow.most_together * flow.stages / (flow.chunks * full_s)
@@ -139,10 +146,10 @@ def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
 
 
 def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
-    """Requests/s of so many sequences decoding while others always wait for a slot: no arrivals bring more.
+    """Requests/s with `decoding` sequences decoding while other requests always wait for a slot.
 
-    What ends within a decode step is replaced at once, in one step where prefill goes first: b/(o-1) prompts share it, which
-    Poisson arrivals that find a slot free do not.
+    A request that ends within a decode step is replaced at once. Where prefill goes first, the b/(o-1) replacements share
+    one prefill step; Poisson arrivals that find a free slot do not.
     """
     if flow.osl <= 1:
         return prefill_rates(curves, flow, decoding).requests_per_s
@@ -157,10 +164,10 @@ def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
 
 
 def highest_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
-    """The most requests/s that keep up to `decoding` sequences decoding, whatever the latencies.
+    """The most requests/s that keep up to `decoding` sequences decoding, at any latency.
 
-    It is what Poisson arrivals bring, or what prefill has time for; or what is served with others waiting, where that is
-    more: arrivals that hold decoding up fill the slots, and then what ends is replaced at once.
+    It is the larger of two rates. One is what Poisson arrivals bring, limited by the time for prefill. The other is what is
+    served while requests wait; it is larger where arrivals delay decoding so much that slots fill up.
     """
     rates = (rates_of if flow.osl > 1 else prefill_rates)(curves, flow, decoding)
     brought: Array = rates.requests_per_s / np.maximum(1.0, rates.in_prefill)
@@ -168,10 +175,10 @@ def highest_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
 
 
 def decoding_limit(flow: Batching, running: float) -> float:
-    """Most sequences that can decode at once: `running` slots, and what prefill can replenish.
+    """Most sequences that can decode at once: limited by the `running` slots, and by how fast prefill replaces sequences.
 
-    A full budget finishes most_together/chunks prompts a step on each stage, and sequences leave after osl-1
-    steps. With OSL 1 the limit is the utilisation 1.
+    With full budgets, most_together/chunks prompts finish per step on each stage, and sequences leave after `decode_steps`
+    steps. With OSL 1 the limit is a utilisation of 1.
     """
     if flow.osl <= 1:
         return 1.0

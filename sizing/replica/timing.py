@@ -1,4 +1,4 @@
-"""Replicas whose step times are tabulated; a split's tables are shared by all depths of a pipeline."""
+"""Replicas with tabulated step times. All pipeline depths of a split share its tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from sizing.specs.data import Data
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A replica with its timing constants, the curves of its step time, how it batches, and the requests that it runs at once."""
+    """A replica with its timing constants, step-time curves and batching, and the most requests that it runs at once.
+
+    `slots_bound` says what limits `slots`: `kv_cache` or `max_num_seqs`.
+    """
 
     replica: Replica
     kernels: Kernels
@@ -31,7 +34,7 @@ class Timed:
 
     @property
     def borrows(self) -> bool:
-        """Whether an operation is timed by a row that is not of this GPU."""
+        """Whether any operation is timed by a row of another GPU."""
         rows = self.kernels.choices(step_model.every_operation(self.kernels.shard)).values()
         return any(row.borrowed_from for row in rows)
 
@@ -46,7 +49,7 @@ class Timed:
         return float(curves_of.solo_itl_s(self.curves, self.batching))
 
     def phases_s(self, decoding: float) -> tuple[float, float]:
-        """Seconds of a replica for the prefill of one request, and for its decoding in a batch of `decoding`."""
+        """Replica seconds that one request takes for prefill, and for decode in a batch of `decoding` sequences."""
         flow = self.batching
         full_s = curves_of.prefill_step_s(self.curves, flow, 0.0, flow.dp)  # each rank has a prompt
         prefill_s = float(flow.chunks * full_s / (flow.stages * flow.dp))
@@ -56,12 +59,12 @@ class Timed:
 
     @property
     def most_decoding(self) -> float:
-        """The most sequences that decode at once, whatever the latencies."""
+        """The most sequences that decode at once, at any latency."""
         return throughput.decoding_limit(self.batching, self.slots)
 
     @property
     def highest_per_s(self) -> float:
-        """Requests/s of one replica with every slot full, or with nothing but prefill in its time; no limit asked."""
+        """Requests/s of one replica with all slots full, or with prefill taking all the time; latency limits are ignored."""
         return float(throughput.highest_per_s(self.curves, self.batching, np.array([self.most_decoding]))[0])
 
 
@@ -70,9 +73,9 @@ Tables = dict[Hashable, tuple[Kernels, Curves]]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Step tables of one search of one model and engine, by GPU type, settings, formats, split, extras and lengths.
+    """Step tables of one search over one model and engine, by GPU type, settings, formats, split, extras and lengths.
 
-    `tables` hold what lengths leave as it is, which searches for other lengths share.
+    `tables` hold what does not depend on lengths; searches for other lengths share them.
     """
 
     data: Data
@@ -80,7 +83,7 @@ class Timing:
     _splits: Tables = field(default_factory=dict)
 
     def of(self, replica: Replica) -> Timed:
-        """A replica with its step times for its service's lengths. Raises UntimedError where the data hold nothing to time it by."""
+        """A replica with its step times for its service's lengths. Raises UntimedError if an operation has no timing data."""
         of_split, split = self._split(replica)
         return _timed(replica, of_split.at(replica.layout), split)
 
@@ -102,7 +105,7 @@ class Timing:
 
 
 def timed_by(replica: Replica, kernels: Kernels) -> Timed:
-    """A replica with the step times of kernels for its service's lengths."""
+    """A replica with the step times of given kernels for its service's lengths."""
     return _timed(replica, kernels, _curves(replica, kernels.at(replace(replica.layout, pp=1))))
 
 
@@ -126,7 +129,7 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
     by_engine = settings.max_num_seqs * layout.dp
     to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
-    prefilled = service.phase == "decode"  # whose prompts were in a front end before their prefill
+    prefilled = service.phase == "decode"  # the front end time of these prompts was spent before their prefill
     flow = Batching(
         isl=to_prefill,
         osl=service.osl,
@@ -151,5 +154,5 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
 
 
 def timed(replica: Replica, data: Data) -> Timed:
-    """One replica with its step times. Raises UntimedError where the data hold nothing to time it by."""
+    """One replica with its step times. Raises UntimedError if an operation has no timing data."""
     return Timing(data).of(replica)
