@@ -1,5 +1,6 @@
-"""The serving engine, simulated: one scheduler, two clocks (a model's step times, or the artificial ticks of teaching).
+"""The serving engine, simulated: one scheduler with two clocks, a model's step times or the ticks of the teaching
+simulator.
 
-Between two events (arrival, admission, end of a prefill step, completion, preemption) the batch does not change, so a
-stretch of decode steps is one evaluation; its cost does not depend on how many tokens it makes.
+Between two events (arrival, admission, end of a prefill step, completion, preemption) the batch does not change. So a
+stretch of decode steps is evaluated at once, and its cost does not depend on the number of tokens.
 """

@@ -1,14 +1,14 @@
-"""The cache pool of one replica: blocks held by running sequences, and when the next step would find none free.
+"""The KV cache pool and the decoding batch of one replica.
 
-A sequence of c tokens holds ceil(c/block) blocks and a fixed part (states, filled windows). While sequences decode, each
-asks for a block every `block` steps; when, depends on c modulo block alone. Counting sequences by that phase tells how
-many steps fit without looking at any of them.
+The pool counts the blocks held by running sequences and finds the step at which no block would be free. A sequence of c
+tokens holds ceil(c/block) blocks and a fixed part (states, filled windows). While it decodes it needs a new block every
+`block` steps, at a phase that depends only on c modulo block. The pool counts sequences by phase, so it knows how many
+steps fit without a look at each sequence.
 
-The decoding batch, in sums that a step's time depends on: how many sequences, how much context, by window.
-
-A sequence that joins at decode step D with a context of c tokens has c + (s - D) at step s. All sums advance by
-arithmetic, so moving k steps costs the same as moving one. Steps are those of one token for each sequence: where a step of
-the engine gives several (speculative decoding), it is as many of them.
+The batch keeps sums that determine the time of a step: number of sequences, context, context within each window. A sequence
+that joins at decode step D with c tokens has c + (s - D) tokens at step s. So the sums advance by arithmetic, and k steps
+cost the same as one. Each step here gives every sequence one token; an engine step that gives several (speculative
+decoding) counts as several steps.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ TINY, ENDLESS_STEPS = 1e-300, 2**62
 
 @dataclass(slots=True)
 class KvCache:
-    """Bytes of a replica's cache: its size, what a block and a sequence's fixed part take, and what is held now.
+    """A replica's cache in bytes: its size, a block, the fixed part of a sequence, and what is held now.
 
-    `shared_blocks` of every sequence's first are held once for all, outside of the pool. `phases[j]` counts decoding sequences whose next block is due at a decode step s with s % block = j.
+    The first `shared_blocks` of every sequence are held once for all, outside the pool. `phases[j]` counts the decoding
+    sequences that need their next block at decode steps s with s % block = j.
     """
 
     size_bytes: float
@@ -39,12 +40,12 @@ class KvCache:
     shared_blocks: int = 0
 
     def __post_init__(self) -> None:
-        """Open one counter a phase."""
+        """Create one counter per phase."""
         self.phases = [0] * self.block_tokens
 
     @property
     def slack_bytes(self) -> float:
-        """What sums of floats may be off by, far below a block."""
+        """Tolerance for rounding in sums of floats, far below a block."""
         return SLACK_SHARE * self.size_bytes
 
     @property
@@ -53,28 +54,28 @@ class KvCache:
         return self.size_bytes - self.held_bytes
 
     def need(self, tokens: float, prompt: int = 0) -> float:
-        """Bytes of a sequence of `tokens` tokens, those blocks of its prompt left out that others hold already."""
+        """Bytes of a sequence of `tokens` tokens, without the blocks of its prompt that are shared."""
         shared = min(self.shared_blocks, prompt // self.block_tokens)
         return self.fixed_bytes + max(0, math.ceil(tokens / self.block_tokens) - shared) * self.block_bytes
 
     def _due(self, tokens: float, step: int) -> int:
-        """Phase at which a sequence with `tokens` tokens before decode step `step` asks for its next block."""
+        """Phase at which a sequence with `tokens` tokens before decode step `step` needs its next block."""
         return (step - int(tokens)) % self.block_tokens
 
     def join(self, tokens: float, step: int) -> None:
-        """Count a sequence, whose blocks are held already, among the decoding ones."""
+        """Count a sequence, which already holds its blocks, as decoding."""
         self.phases[self._due(tokens, step)] += 1
 
     def leave(self, tokens: float, step: int) -> None:
-        """Take a decoding sequence out of the count."""
+        """Remove a sequence from the count of decoding ones."""
         self.phases[self._due(tokens, step)] -= 1
 
     def due_bytes(self, step: int) -> float:
-        """Bytes that decoding sequences ask for at decode step `step`."""
+        """Bytes that decoding sequences need at decode step `step`."""
         return self.phases[step % self.block_tokens] * self.block_bytes
 
     def steps_that_fit(self, sequences: int, step: int, free_bytes: float) -> float:
-        """Decode steps from `step` on with blocks that fit into `free_bytes`; infinite where no block is needed."""
+        """Number of decode steps from `step` on whose blocks fit in `free_bytes`; infinite if no block is needed."""
         if sequences == 0 or self.block_bytes == 0:
             return math.inf
         periods, left = divmod(int(free_bytes / self.block_bytes + 1e-9), sequences)
@@ -87,7 +88,7 @@ class KvCache:
         return steps
 
     def grow(self, sequences: int, step: int, steps: int) -> None:
-        """Hold the blocks that decoding sequences ask for in `steps` steps from `step` on."""
+        """Allocate the blocks that decoding sequences need in `steps` steps from `step` on."""
         periods, rest = divmod(steps, self.block_tokens)
         start = step % self.block_tokens
         due = (self.phases * 2)[start : start + rest]
@@ -95,8 +96,9 @@ class KvCache:
 
 
 class Piece(NamedTuple):
-    """Part of a prompt that a step prefills: request, new units, units done before; whether it is the prompt's `first`, and the
-    attention-data `rank` that it is on.
+    """Part of a prompt that a step prefills: request, new units, units done before (`prior`).
+
+    `first` says whether it is the first part of the prompt, `rank` is its attention-data rank.
     """
 
     request: int
@@ -110,9 +112,10 @@ class Piece(NamedTuple):
 class DecodeBatch:
     """The decoding sequences. `step` counts decode steps; `ends` is a heap of (step at which it ends, request).
 
-    At decode step s all together attend to `attended` + `growing` * s tokens within a window: its growing sequences have not
-    filled it yet. `fills` is a heap of (step, window, request, its entry of `joined`) for the next window that each sequence fills
-    before it ends. Entries of both heaps are skipped where `joined` no longer agrees (the sequence has left, or left and come back).
+    At decode step s, all sequences together attend to `attended` + `growing` * s tokens within a window; `growing` counts
+    those that have not filled it yet. `fills` is a heap of (step, window, request, its entry in `joined`) with the next
+    window that each sequence fills before it ends. Heap entries that no longer match `joined` are skipped: the sequence has
+    left, or has left and come back.
     """
 
     windows: tuple[float, ...] = ()
@@ -127,7 +130,7 @@ class DecodeBatch:
     fills: list[tuple[int, int, int, tuple[int, float, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Open the sums of each window."""
+        """Create the sums of each window."""
         self.attended = [0.0 for _ in self.windows]
         self.growing = [0 for _ in self.windows]
 
@@ -150,7 +153,7 @@ class DecodeBatch:
         self._fills_next(filled, request, entry)
 
     def _fills_next(self, window: int, request: int, entry: tuple[int, float, int]) -> None:
-        """Note when a sequence fills a window, the first that it has not filled, unless it ends before."""
+        """Record the step at which a sequence fills `window`, its first unfilled one, unless it ends before."""
         if window < len(self.windows):
             start, context, end = entry
             at = start + int(self.windows[window] - context)
@@ -164,7 +167,7 @@ class DecodeBatch:
         now = context + (self.step - start)
         self.size -= 1
         self.context -= now
-        reached = min(now, context + (end - start))  # what its last step gives beyond its end fills no window
+        reached = min(now, context + (end - start))  # tokens of its last step beyond its end fill no window
         for window, tokens in enumerate(self.windows):
             if reached >= tokens:
                 self.attended[window] -= tokens
@@ -175,7 +178,7 @@ class DecodeBatch:
 
     @property
     def to_come(self) -> int:
-        """Decode steps that all sequences together still have to make."""
+        """Decode steps left, summed over all sequences."""
         return self.end_sum - self.size * self.step
 
     def next_end(self) -> tuple[int, int]:
@@ -192,7 +195,7 @@ class DecodeBatch:
         return self.step - self.joined[request][0]
 
     def steps_until_window_fills(self) -> int | None:
-        """Steps until a sequence fills a window, or None. Sums grow more slowly after that step."""
+        """Steps until a sequence fills a window, or None. The sums grow more slowly after this step."""
         while self.fills:
             at, _, request, entry = self.fills[0]
             if self.joined.get(request) is entry:
@@ -201,9 +204,10 @@ class DecodeBatch:
         return None
 
     def advance(self, steps: int) -> None:
-        """Move on by so many tokens of every sequence.
+        """Advance every sequence by `steps` tokens.
 
-        Where a step gives several tokens the last one may go beyond a window's filling, and beyond a sequence's end.
+        If an engine step gives several tokens, the last ones may go beyond the filling of a window or the end of a
+        sequence.
         """
         self.step += steps
         self.context += steps * self.size
@@ -217,7 +221,8 @@ class DecodeBatch:
 
 
 class StepSeries(NamedTuple):
-    """Decode steps that grow evenly, none shorter than a floor: the host's time, which hides the first ones."""
+    """Decode steps whose time grows linearly. No step is shorter than `floor`, the host's time, which hides the first ones.
+    """
 
     first: float
     growth: float = 0.0
@@ -231,7 +236,7 @@ class StepSeries(NamedTuple):
         return covered * self.floor + rest * start + self.growth * rest * (rest - 1) / 2
 
     def steps_within(self, time: float) -> int:
-        """The fewest steps that take at least `time`; at least one."""
+        """The fewest steps that take at least `time`, at least one."""
         steps = self._about(time)
         while self.time(steps) < time:
             steps += 1
@@ -250,24 +255,24 @@ class StepSeries(NamedTuple):
         return max(1, covered + math.ceil(2 * rest / (start + math.sqrt(start**2 + 4 * half * rest))))
 
     def _covered(self) -> int:
-        """Steps that the floor covers; practically all where they do not grow."""
+        """Steps that the floor covers; practically all if they do not grow."""
         if self.first >= self.floor:
             return 0
         return math.ceil(min((self.floor - self.first) / max(self.growth, TINY), ENDLESS_STEPS))
 
 
 class Clock(Protocol):
-    """How long steps take, whatever the unit of time."""
+    """Durations of steps, in any unit of time."""
 
     @property
     def serial(self) -> float:
-        """Time that a server's one thread takes for a request before the scheduler sees it."""
+        """Time that the server's single thread takes for a request before the scheduler sees it."""
 
     def outside(self, prompt_tokens: int) -> float:
-        """Time that a request takes outside the steps, on its way in and out."""
+        """Time that a request spends outside the steps, before and after them."""
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
         """(time of a step that prefills `pieces`, extra time until its first tokens are out)."""
 
     def series(self, batch: DecodeBatch) -> StepSeries:
-        """The decode-only steps from now on, while nothing changes but lengths."""
+        """The following decode-only steps, while only lengths change."""

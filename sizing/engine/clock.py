@@ -1,8 +1,8 @@
-"""The clock of a real deployment: a model's step times as plain numbers, fast enough to ask millions of times.
+"""The clock of a real deployment: a model's step times as plain numbers, fast enough for millions of look-ups.
 
-Everything comes from the operations of `sizing.model.operations`, timed by the kernels: tables over tokens and rows, decode
-attention by the number of sequences and linear in their contexts between corners, prefill attention interpolated over length
-and share of new tokens.
+All times come from the operations of `sizing.model.operations`, timed by the kernels. Layers and head are tables over
+tokens and rows. Decode attention is a table over sequences and piecewise linear in their contexts. Prefill attention is
+interpolated over length and share of new tokens.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Prefill attention of one prompt's chunk: seconds over log2 of tokens seen and log2 of the new tokens' share.
+    """Prefill attention of one prompt's chunk: log seconds over log2 of tokens seen and log2 of the share of new tokens.
 
-    `floor_s` is what its kernels take however little they do; all prompts of a step share it.
+    `floor_s` is the least time of its kernels; all prompts of a step share it.
     """
 
     floor_s: float
@@ -80,9 +80,10 @@ def prefill_table(kernels: Kernels) -> Prefill:
 
 
 class Decoding(NamedTuple):
-    """What a decode step of so many sequences takes, but for their contexts; `own` and `verified` tokens are those of the fullest rank.
+    """Time of a decode step of a number of sequences, without the part that depends on their contexts.
 
-    The seconds of its layers and its head grow with the mean context, and with what of it lies within each window.
+    `own` sequences and `verified` tokens are those of the fullest rank. Layer time grows by `per_token_s` with the mean
+    context, and by `in_windows_s` with the part of it within each window.
     """
 
     own: float
@@ -94,23 +95,23 @@ class Decoding(NamedTuple):
     head_s: float
     host_s: float
     added_s: float
-    of_prompts_s: tuple[float, float]  # of body and head, and of the experts: a step with prefill has its own
+    of_prompts_s: tuple[float, float]  # body and head, shared work: replaced by its own in a step with prefill
 
 
 @dataclass(frozen=True, slots=True)
 class StepClock:
     """Seconds of steps of one replica. Tables are indexed by whole tokens and rows.
 
-    `decode_s` has, by sequences, the seconds of decode attention without context, for each token of mean context, and for each
-    token of it within each window.
+    `decode_s` has one row per number of sequences: seconds of decode attention without context, per token of mean context,
+    and per token within each window.
 
-    Its `dp` attention-data ranks step together, as long as the fullest one takes: tables and slopes are of its tokens and
-    sequences, but for `shared_s`, of the tokens of all ranks, which share the work on experts. What decodes is spread evenly.
+    The `dp` attention-data ranks step together, so the fullest rank sets the time. Tables and slopes are over its tokens
+    and sequences, except `shared_s`: the experts' work, over the tokens of all ranks. Decoding sequences are spread evenly.
 
-    With a pipeline, sequences are spread over its microbatches, and a prompt delays the others by the largest stage's share of
-    its step (a pp-th where stages are even) while its own first token waits for the whole pass. A sequence that decodes has `verified` tokens in a step and gets
-    `tokens_per_step` of them; what drafts takes `again_s` over sequences, GPUs with parts of one cache `joined_s`, and a prompt's images
-    `encoder_s` in its first step.
+    With a pipeline, sequences are spread over its microbatches. A prompt delays the other sequences by the largest stage's
+    share of its step, while its own first token waits for the whole pass. A decoding sequence has `verified` tokens in a
+    step and gets `tokens_per_step` of them. A draft takes `again_s` over sequences, GPUs with parts of one cache take
+    `joined_s`, and a prompt's images take `encoder_s` in its first step.
     """
 
     body_s: list[float]
@@ -140,11 +141,11 @@ class StepClock:
 
     @property
     def serial(self) -> float:
-        """Seconds that the server's thread takes for a request, one after another."""
+        """Seconds that the server's thread takes for each request, one after another."""
         return MILLI * self.front_end.serial_ms * self.correction.prefill
 
     def outside(self, prompt_tokens: int) -> float:
-        """Seconds that a request takes outside the steps, beside the server's thread."""
+        """Seconds that a request spends outside the steps, without the server's thread."""
         factor, front_end = self.correction.prefill, self.front_end
         return factor * (MILLI * front_end.per_request_ms + MICRO * front_end.per_prompt_token_us * prompt_tokens)
 
@@ -154,14 +155,14 @@ class StepClock:
         return step_s + self._added_s(self._own_s(sequences, microbatches), step_s)
 
     def _own_s(self, sequences: float, microbatches: float) -> float:
-        """Seconds that own runs add to a step, as `own_s` has them."""
+        """Seconds that the user's own runs add to a step; see `own_s`."""
         return (self.own_step_s + self.own_sequence_s * sequences) * microbatches
 
     def _added_s(self, own_s: float, step_s: float) -> float:
         return max(own_s, -MOST_TAKEN * step_s)
 
     def _decoding(self, size: int) -> Decoding:
-        """What a decode step of `size` sequences takes; kept, as sizes come again."""
+        """Timing of a decode step of `size` sequences, cached by size."""
         found = self.sizes.get(size)
         if found is None:
             micro, microbatches = max(size / self.pp, 1.0), min(size, self.pp)
@@ -193,7 +194,7 @@ class StepClock:
             layers_s += slope_s * (attended + growing * step)
             growth += slope_s * growing
         pass_s = layers_s + of.head_s * of.microbatches
-        # A full pipeline waits for its slowest stage: that with the most layers, or the last with the head.
+        # A full pipeline waits for its slowest stage: the one with the most layers, or the last, which has the head.
         if self.pp > 1:
             largest_s = of.microbatches * self.largest_stage * layers_s
             last_s = of.microbatches * (self.last_stage * layers_s + of.head_s)
@@ -230,7 +231,7 @@ class StepClock:
         return taken_s, whole_s - taken_s
 
     def _fullest_s(self, pieces: Sequence[Piece], verified: float) -> tuple[float, float, int]:
-        """`_rank_s` of the rank that takes longest."""
+        """`_rank_s` of the slowest rank."""
         if self.dp == 1:
             return self._rank_s(pieces, verified)
         ranks = {piece.rank for piece in pieces}
@@ -248,7 +249,7 @@ class StepClock:
         return gpu_s, new, len(pieces)
 
     def series(self, batch: DecodeBatch) -> StepSeries:
-        """The decode steps from now on, in seconds, until a sequence ends or fills a window."""
+        """The following decode steps in seconds, until a sequence ends or fills a window."""
         of, factor = self._decoding(batch.size), self.correction.decode
         first_s, growth_s = self._decode_parts(batch, of)
         host_s = of.host_s
@@ -260,7 +261,7 @@ class StepClock:
 
 
 def _at(table: list[float], at: float) -> float:
-    """Look a table of whole numbers up between its entries; the last two extend it."""
+    """Value of a table over whole numbers, interpolated; the last two entries extend it."""
     index = min(int(at), len(table) - 2)
     low = table[index]
     rest = at - index
@@ -268,7 +269,7 @@ def _at(table: list[float], at: float) -> float:
 
 
 def _row_at(rows: list[list[float]], at: float) -> list[float]:
-    """A row of a table of whole numbers, between its entries; the last two extend it."""
+    """Row of a table over whole numbers, interpolated; the last two rows extend it."""
     index = min(int(at), len(rows) - 2)
     rest = at - index
     if not rest:
@@ -277,7 +278,7 @@ def _row_at(rows: list[list[float]], at: float) -> list[float]:
 
 
 def windows_of(model: Model) -> tuple[float, ...]:
-    """Context lengths in tokens at which a layer's decode attention stops growing, or starts to grow at another rate, ascending."""
+    """Ascending context lengths in tokens at which the growth rate of a layer's decode attention changes."""
     found = set()
     for kind in model.kinds:
         window = getattr(kind.mixer, "window", 0) or getattr(kind.mixer, "index_topk", 0)
@@ -289,7 +290,7 @@ def windows_of(model: Model) -> tuple[float, ...]:
 
 
 def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClock:
-    """Build the clock of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences on each rank."""
+    """The clock of a layout, for steps of up to `most_tokens` tokens and `most_rows` sequences on each rank."""
     shard, settings, host = kernels.shard, kernels.settings, kernels.host
     layout, extras, grid = shard.layout, shard.extras, token_grid()
     body, shared = body_tables(kernels, grid, operations.body)
@@ -325,7 +326,7 @@ def step_clock(kernels: Kernels, *, most_tokens: int, most_rows: int) -> StepClo
 
 
 def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most: int) -> list[float]:
-    """Seconds for 0 .. most + 1 tokens; zero tokens cost as one. Without seconds nothing takes any."""
+    """Seconds for 0 .. most + 1 tokens; zero tokens cost as much as one. Without `seconds`, a table of zeros."""
     if seconds is None:
         return NO_TABLE
     tokens = np.maximum(np.arange(most + 2), 1)
@@ -334,10 +335,10 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most:
 
 
 def _decode_rows(kernels: Kernels, most_rows: int) -> list[list[float]]:
-    """Seconds of a rank's decode attention for 0 .. most + 1 sequences: without context, per token of mean context, and per token in
-    each window.
+    """Seconds of a rank's decode attention for 0 .. most + 1 sequences: without context, per token of mean context, and per
+    token within each window.
 
-    It is piecewise linear in context with corners at the windows, so slopes follow from its values there.
+    It is piecewise linear in context with corners at the windows, so the slopes follow from its values there.
     """
     grid = token_grid()
     some = np.concatenate([grid[grid < most_rows], [most_rows + 1.0]])

@@ -1,4 +1,4 @@
-"""From a deployment to replicas that can be simulated: clock, rules, pool and batch of each."""
+"""Builds the simulated replicas of a deployment: clock, rules, cache pool and batch of each."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones ex
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Equal replicas: a shard with its timing constants, the memory of one GPU, the scheduler's rules of one attention-data rank.
+    """Equal replicas: a shard with its timing constants, the memory of one GPU, and the scheduler rules of one rank.
 
-    With a `prefill` part, they decode what it has prefilled: the `transfer` brings prompts with their cache and first token.
+    With a `prefill` part, these replicas decode what that part has prefilled. `transfer` brings its prompts with their
+    cache and first token.
     """
 
     kernels: Kernels
@@ -45,18 +46,18 @@ class Deployment:
 
 
 def deployment_of(timed: Timed, count: int = 1) -> Deployment:
-    """Equal replicas that are scheduled as their engine does."""
+    """Equal replicas with the scheduling rules of their engine."""
     replica = timed.replica
     rules = of_engine(replica.settings, verified=replica.service.extras.verified)
     return Deployment(timed.kernels, replica.memory, rules, count)
 
 
 def kv_cache(of: Deployment, longest: int) -> KvCache:
-    """The cache of the tightest stage's GPU: blocks for layers that keep everything, a fixed part for others.
+    """The cache of a GPU of the tightest stage: blocks for layers that keep all tokens, a fixed part for the others.
 
-    Prefixes that sequences share are taken out of it once, and are none of a sequence's own. A windowed layer keeps its
-    window of every sequence; what it keeps of prompts in prefill beyond that is bounded by the token budget of a step, for
-    all of them together, and taken out once.
+    Prefixes that sequences share are subtracted from the pool once and do not count for a sequence. A windowed layer keeps
+    the window of every sequence. What prompts in prefill need beyond it is bounded by a step's token budget, for all of
+    them together, and is subtracted once.
     """
     settings, extras = of.shard.settings, of.shard.extras
     prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
@@ -80,8 +81,8 @@ def kv_cache(of: Deployment, longest: int) -> KvCache:
 def schedulers(of: Deployment, requests: Requests, *, longest: int, one_by_one: bool = False) -> tuple[Scheduler, ...]:
     """The schedulers of equal replicas for requests of up to `longest` tokens.
 
-    A replica has the slots and the cache of all of its ranks in one: what each rank's own scheduler would turn away while
-    another has room is not seen. What a prefill part hands over to them has been in a front end before.
+    Slots and cache of a replica's ranks are pooled, so a rank that is full while another has room is not modelled. Requests
+    handed over by a prefill part have passed a front end before, so they take no front-end time here.
     """
     shard, rules, handed = of.shard, of.rules, of.prefill is not None
     most = int(min(rules.budget + rules.slots * rules.tokens_per_decode, MOST_TABLED))

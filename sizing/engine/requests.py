@@ -1,6 +1,7 @@
-"""The requests of a run, column by column: when they arrive, their lengths, and what happened to each.
+"""The requests of a run in columns: arrival, lengths, and what happened to each.
 
-What comes at the engine: all at once, a fixed number in flight, a rate, or a trace; and how long requests are.
+Also the load that makes them: all at once, a fixed number in flight, a rate, or a trace; and the distributions of their
+lengths.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NEVER = math.nan
 class Requests:
     """Requests by number. Times are in the clock's unit, NaN until the event has happened.
 
-    Arrival, first token and end are as the client sees them: tokens reach it later by what a request takes outside steps.
+    Arrival, first token and end are as the client sees them, including the time that a request spends outside the steps.
     """
 
     arrival: MutableSequence[float] = field(default_factory=list)
@@ -35,9 +36,9 @@ class Requests:
 
     @classmethod
     def of_rows(cls, rows: NDArray[np.float64]) -> Requests:
-        """All requests of a trace or of a draw, a row of arrival, prompt and output tokens each.
+        """All requests of a trace or a draw; each row has arrival, prompt tokens and output tokens.
 
-        Its columns are arrays, so that millions are small.
+        Columns are arrays, so that millions of requests need little memory.
         """
         arrival = array("d", rows[:, 0].tobytes())
         isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
@@ -63,7 +64,8 @@ class Requests:
 
 @dataclass(slots=True)
 class Watch:
-    """Integrals over time and extremes, for means: queue, batch, cache, busy; since a time and, once over, until one."""
+    """Integrals over time of queue, batch, cache and busy, and their maxima, from `since` to `until` (NaN while it runs).
+    """
 
     since: float = 0.0
     until: float = math.nan
@@ -78,16 +80,16 @@ class Watch:
 
 
 Arrivals = Literal["even", "poisson", "gamma"]
-SURE_SIGMAS = 6.0  # beyond which chance comes once in a billion runs
+SURE_SIGMAS = 6.0  # exceeded by chance once in a billion runs
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
     """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
 
-    `low_share` of a uniform range is the share of the mean's nominal length where it starts (0.8: 80 to 100 %). Turns of
-    conversations are each as likely, of the lengths `among` which they are. A `spread` range is uniform too, but its lengths
-    are points that fill it evenly, in random order: however few they are, their mean is that of the range.
+    A uniform range goes from `low_share` of the mean to the mean (0.8: 80 to 100 %); `mean` is its nominal length. A
+    `spread` range is uniform too, but its lengths are evenly spaced points in random order, so even a few have the mean of
+    the range. `turns` draws the lengths in `among` with equal probability.
     """
 
     mean: float

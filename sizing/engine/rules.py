@@ -1,7 +1,7 @@
-"""What a scheduler may do, as data: slots, budget, which work shares a step, when requests are let in.
+"""The rules of a scheduler as data: slots, token budget, what shares a step, when requests are admitted.
 
-A prompt is prefilled in units: tokens under a real clock, chunks under ticks. In each step every prefilling request gets
-up to `units_per_request`, all of them together up to `budget`.
+A prompt is prefilled in units: tokens under a real clock, chunks under ticks. In each step, a prefilling request gets up to
+`units_per_request` units, and all together get up to `budget`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", 
 class SchedulerRules:
     """The rules of one scheduler.
 
-    `shared_budget`: decodes take `tokens_per_decode` units each of the budget first. `mixed`: prefill and decode share a step; otherwise a
-    step with prefill carries nothing else. `splits`: a prompt may be cut where the budget ends. `whole_batches`: requests
-    are let in only when every slot is empty (static batching), after `batch_size` wait or the oldest has waited
-    `batch_window` (dynamic; 0 lets them in at once). `most_prefilling` bounds the requests in prefill at once. `reserve`
-    says what must be free in the cache to let a request in: the first chunk, the prompt, prompt and output, or SGLang's
-    estimate. `hold_steps` and `hold_ratio`: prompts wait for others while anything decodes, until prompts and decodes fill
-    that share of the budget or so many steps have passed. `poll_steps`: arrivals are looked at only every so many decode
-    steps. Of several attention-data `ranks`, which step together, `slots` are those of all, `budget` is each one's. A pass of a
-    pipeline has `microbatches`, each with a budget of its own.
+    `shared_budget`: decodes take `tokens_per_decode` units each of the budget first. `mixed`: prefill and decode share a
+    step; otherwise a step with prefill carries nothing else. `splits`: a prompt may be cut where the budget ends.
+    `whole_batches`: requests are admitted only when every slot is empty (static batching), once `batch_size` requests wait
+    or the oldest has waited `batch_window` (dynamic; 0 admits at once). `most_prefilling` limits the requests in prefill at
+    once. `reserve` says what must be free in the cache to admit a request: the first chunk, the prompt, prompt and output,
+    or SGLang's estimate. `hold_steps` and `hold_ratio`: while anything decodes, prompts wait until prompts and decodes fill
+    this share of the budget or this number of steps has passed. `poll_steps`: the scheduler looks at arrivals only once in
+    this number of decode steps. With several attention-data `ranks`, which step together, `slots` counts all ranks and
+    `budget` is per rank. A pass of a pipeline has `microbatches`, each with its own budget.
     """
 
     slots: int
@@ -52,7 +52,7 @@ class SchedulerRules:
     microbatches: int = 1
 
     def over(self, ranks: int, microbatches: int = 1) -> SchedulerRules:
-        """The rules of `ranks` ranks together, each of which has these rules, in a pipeline of so many microbatches."""
+        """The rules of `ranks` ranks together, each with these rules, in a pipeline of `microbatches`."""
         return replace(
             self,
             slots=self.slots * ranks,

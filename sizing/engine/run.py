@@ -1,6 +1,6 @@
-"""What a run leaves beside its requests: a replica's state over time, slots left empty, and how far the run has come.
+"""Drives a load through one replica, or through several behind a router, until all requests end or a limit is reached.
 
-Runs: a load driven through one replica or several behind a router, until all is done or a limit is reached.
+Also records what a run leaves besides its requests: a replica's state over time, slots left empty, and progress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sizing.engine.batch import Piece
 from sizing.engine.requests import Requests, Watch
 from sizing.engine.scheduler import Scheduler
 
-MOST_SAMPLES = 1024  # kept of a run, half of them after each thinning: more than a picture's columns
+MOST_SAMPLES = 1024  # at which every second sample is dropped; still more than a picture's columns
 STEPS_BETWEEN_NEWS = 256
 
 
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Meter:
-    """Tells how many requests have ended: those sent less those in flight."""
+    """Counts ended requests: those sent less those in flight."""
 
     replicas: Sequence[Scheduler]
     progress: Callable[[int], None]
@@ -46,7 +46,7 @@ class Meter:
         self.tell()
 
     def tell(self) -> None:
-        """Report the number of ended requests, never fewer than before: `sent` grows in jumps."""
+        """Report the number of ended requests. It never falls, although `sent` grows in jumps."""
         ended = self.sent - sum(replica.in_flight for replica in self.replicas)
         self.ended = max(self.ended, ended)
         self.progress(self.ended)
@@ -54,7 +54,7 @@ class Meter:
 
 @dataclass(slots=True)
 class Record:
-    """Observes one replica: the time in which requests waited, the requests running then, and samples."""
+    """Observes one replica: the time in which requests waited, the requests running during it, and samples."""
 
     replica: Scheduler
     meter: Meter | None = None
@@ -65,7 +65,7 @@ class Record:
     stride: int = 1
 
     def __call__(self, start: float, end: float, pieces: Sequence[Piece], decoding: int) -> None:
-        """Take note of a step, or of a stretch of them."""
+        """Record a step, or a stretch of steps."""
         replica = self.replica
         if replica.queue:
             self.waited += end - start
@@ -86,7 +86,9 @@ class Record:
             self.stride *= 2
 
     def wasted(self, ended: float) -> float:
-        """Share of slot time left empty while requests waited. Slots are the most that were in use at once."""
+        """Share of slot time that was empty while requests waited. The number of slots is the most that were in use at
+        once.
+        """
         slots = self.replica.watch.batch_max
         if not slots or ended <= 0:
             return 0.0
@@ -102,8 +104,8 @@ Progress = Callable[[int], None]
 class History:
     """A finished run: the requests, the replicas, and the time when it ended.
 
-    `watches` are the integrals of each replica, of the whole run or of the part that was to be watched; `placed` numbers the
-    replica that each request was sent to, where a router chose it.
+    `watches` are the integrals of each replica, over the whole run or over its watched part. If a router chose replicas,
+    `placed` has the replica number of each request.
     """
 
     requests: Requests
@@ -114,7 +116,7 @@ class History:
 
     @property
     def refused(self) -> list[int]:
-        """The numbers of the requests that replicas refused, by their own account."""
+        """The numbers of the requests that replicas refused."""
         return [number for replica in self.replicas for number in replica.refused]
 
 
@@ -128,19 +130,19 @@ def open_loop(
     watched: tuple[int, int] | None = None,
     progress: Progress | None = None,
 ) -> History:
-    """Drive requests that are all known with their arrival times, ascending, until all have ended or a limit.
+    """Drive requests with known, ascending arrival times until all have ended or a limit is reached.
 
-    `watched` limits the integrals to the time from the arrival of one request to that of another.
+    `watched` restricts the integrals to the time between the arrivals of two requests.
     """
     rng = np.random.default_rng(seed)
-    placed = array("H")  # replicas are fewer than it counts
+    placed = array("H")  # 16 bits are enough for replica numbers
     watches: tuple[Watch, ...] = ()
     for number, arrival in enumerate(requests.arrival):
         if arrival >= limit:
             break
         if watched is not None and number in watched:
             seen = _watch_anew(replicas, arrival)
-            watches = seen if number == watched[1] else ()  # the first time it was the warm-up
+            watches = seen if number == watched[1] else ()  # the first reset drops the warm-up
         if routing in ("least-requests", "power-of-two"):
             for replica in replicas:
                 _advance(replica, arrival)
@@ -162,7 +164,7 @@ def open_loop(
 
 
 def _watch_anew(replicas: Sequence[Scheduler], now: float) -> tuple[Watch, ...]:
-    """Bring replicas to an instant, and their integrals back to nothing; return what these were."""
+    """Advance the replicas to `now`, reset their integrals, and return the old ones."""
     for replica in replicas:
         _advance(replica, now)
     watches = tuple(replica.watch for replica in replicas)
@@ -187,13 +189,13 @@ def _route(replicas: Sequence[Scheduler], routing: Routing, number: int, rng: np
 
 
 def _advance(replica: Scheduler, until: float) -> None:
-    """Run a replica until it would begin a step at `until` or later; an idle one waits."""
+    """Run a replica until its next step would begin at `until` or later; an idle replica waits."""
     while replica.now < until:
         if replica.step(until):
             continue
         wakes = replica.wakes_at
         if min(wakes, until) == math.inf or (replica.queue and wakes <= replica.now):
-            break  # nothing comes, or nothing moves: the queue's head can never be let in
+            break  # no event is left: nothing arrives, or the queue's head can never be admitted
         replica.now = min(wakes, until)
     replica.completed.clear()
 
@@ -208,13 +210,13 @@ def closed_loop(
     limit: float = math.inf,
     progress: Progress | None = None,
 ) -> History:
-    """Keep `in_flight` requests on their way, queued or running until `count` have been sent and all have ended, or a limit.
+    """Keep `in_flight` requests queued or running until `count` have been sent and all have ended, or to a limit.
 
-    A client sends its next request when it has its answer, which is later than the replica is done with it by what a
-    request takes outside the steps.
+    A client sends its next request when it has its answer. This is later than the end on the replica, by the time that a
+    request spends outside the steps.
     """
     sent = 0
-    answers: list[float] = []  # when clients that wait for the end of their answer have it
+    answers: list[float] = []  # heap of the times at which clients receive the end of their answer
 
     def top_up(at: float) -> None:
         nonlocal sent

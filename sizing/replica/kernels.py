@@ -404,7 +404,7 @@ class Kernels:
         """
         work, formats = operation.work, stand_ins(self.plan.kv_format)
         assert work is not None
-        engine = self.engine  # a variant of this engine is its absorbed form, which only this engine uses
+        engine = self.engine  # the absorbed variant counts only for the engine that has it
         plain = self._rows.surface(
             "latent_prefill", formats, fits=lambda row: row.variant != "" and row.engine != engine
         )
