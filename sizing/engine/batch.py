@@ -221,8 +221,7 @@ class DecodeBatch:
 
 
 class StepSeries(NamedTuple):
-    """Decode steps whose time grows linearly. No step is shorter than `floor`, the host's time, which hides the first ones.
-    """
+    """Decode steps whose time grows linearly. No step is shorter than `floor`, the host's time, which hides the first ones."""
 
     first: float
     growth: float = 0.0

@@ -64,8 +64,7 @@ class Requests:
 
 @dataclass(slots=True)
 class Watch:
-    """Integrals over time of queue, batch, cache and busy, and their maxima, from `since` to `until` (NaN while it runs).
-    """
+    """Integrals over time of queue, batch, cache and busy, and their maxima, from `since` to `until` (NaN while it runs)."""
 
     since: float = 0.0
     until: float = math.nan
@@ -87,9 +86,9 @@ SURE_SIGMAS = 6.0  # exceeded by chance once in a billion runs
 class Lengths:
     """A distribution of whole lengths, at least 1: fixed, normal, lognormal (mean and standard deviation), uniform range.
 
-    A uniform range goes from `low_share` of the mean to the mean (0.8: 80 to 100 %); `mean` is its nominal length. A
-    `spread` range is uniform too, but its lengths are evenly spaced points in random order, so even a few have the mean of
-    the range. `turns` draws the lengths in `among` with equal probability.
+    A uniform range goes from `low_share` * `mean` to `mean` (0.8: 80 to 100 %). A `spread` range is uniform too, but its
+    lengths are evenly spaced points in random order, so even a few have the mean of the range. `turns` draws the lengths in
+    `among` with equal probability.
     """
 
     mean: float

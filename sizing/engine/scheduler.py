@@ -1,8 +1,9 @@
 """One replica: waiting and running requests, and the scheduler's loop from event to event.
 
-At the end of a step finished requests leave, arrivals join the queue, and the scheduler lets requests in, all at the same
-instant. While nothing is prefilled and nothing can be let in, the batch decodes alone and many steps are taken at once: up
-to the next end of a sequence, the next arrival that could be let in, the next filled window or cache, or the caller's limit.
+At the end of a step, finished requests leave, arrivals join the queue, and the scheduler admits requests, all at the same
+instant. While no prompt is in prefill and no request can be admitted, the batch only decodes, and many steps are taken at
+once: up to the next end of a sequence, the next arrival that could be admitted, the next filled window or cache, or the
+caller's limit.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from sizing.engine.requests import Requests, Watch
 from sizing.engine.rules import SchedulerRules
 from sizing.model.extras import cached_tokens
 
-# SGLang's admission estimate (server_args and schedule_policy, 0.4 to 0.5): ratio of the output still to come that is
-# assumed to be needed, falling from its start to a floor in so many decode steps, reset when idle.
+# SGLang's admission estimate (server_args and schedule_policy, 0.4 to 0.5): the assumed share of the remaining output
+# that will be needed. It falls from RATIO_START to a floor in RATIO_STEPS decode steps and is reset when idle.
 RATIO_START, RATIO_FLOOR_SHARE, RATIO_STEPS = 0.7, 0.14, 600
 RATIO_FALL = RATIO_START * (1 - RATIO_FLOOR_SHARE) / RATIO_STEPS
 RETRACT_MARGIN_TOKENS = 20
-ROUNDING = 1e-9  # of a token: what sums of means may be off by
-MOST_LEFT = 4096  # requests that have ended and are still in the order of admission: so few are worth no search
+ROUNDING = 1e-9  # tolerance in tokens for sums of means
+MOST_LEFT = 4096  # ended requests that may stay in the order of admission before it is cleaned
 
 
 @dataclass(slots=True)
 class Prompt:
-    """A prompt in prefill: units left, those before them in the cache (`prior`), its attention-data rank, whether any was computed."""
+    """A prompt in prefill: units left, units before them (`prior`), its attention-data rank, whether its prefill has begun."""
 
     left: float
     prior: float
@@ -39,14 +40,14 @@ class Prompt:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The state of one replica. `observer`, where given, is called after each step with what it did.
+    """The state of one replica. `observer`, if given, is called after each step with a record of it.
 
-    Attention-data ranks of a replica step together: each prompt is prefilled on one of them, that with the fewest
-    tokens when it is let in, and what decodes is spread evenly. Slots and cache are those of all ranks in one, so that none
+    Attention-data ranks of a replica step together. Each prompt is prefilled on one rank, the one with the fewest tokens
+    when the prompt is admitted. Decoding sequences are spread evenly. Slots and cache of all ranks are pooled, so no rank
     is full while another has room.
 
-    Requests that are `handed` over come with the cache of their prompt and their first token: they are let in where there
-    is a slot and cache, and decode from the next step on; one that was preempted is computed again here.
+    `handed` requests arrive with the cache of their prompt and their first token. They are admitted when a slot and cache
+    are free, and decode from the next step on. If one is preempted, it is computed again here.
     """
 
     requests: Requests
@@ -83,7 +84,7 @@ class Scheduler:
 
     @property
     def in_flight(self) -> int:
-        """Requests on their way in, queued or running."""
+        """Requests that are arriving, queued or running."""
         return len(self.coming) + len(self.queue) + self.running
 
     @property
@@ -94,9 +95,9 @@ class Scheduler:
     # --- what the caller drives ----------------------------------------------------------------------------------
 
     def submit(self, request: int) -> None:
-        """Take a request that has arrived: it is queued once the server's thread has seen it, one after another.
+        """Accept a request that has arrived. It is queued after the server's thread has handled it, one request at a time.
 
-        One whose cache can never fit is refused, and counted.
+        A request whose cache can never fit is refused and counted.
         """
         total = self.requests.isl[request] + self.requests.osl[request]
         of_rank = self.pool.size_bytes / self.rules.ranks
@@ -114,20 +115,19 @@ class Scheduler:
         if not self.queue and not self.running:
             self.ratio = RATIO_START
         self.queue.append(request)
-        self.watch.queue += max(0.0, self.now - self.requests.arrival[request])  # before it, or while a step ran
+        self.watch.queue += max(0.0, self.now - self.requests.arrival[request])  # waited for the thread or a step
         self.watch.queue_max = max(self.watch.queue_max, len(self.queue))
 
     def run(self, until: float) -> None:
         """Take steps while they begin before `until`; stop early when a request ends or there is nothing to do.
 
-        A request that arrives at `until` joins at the first step boundary from then on, so a stretch of decode steps
-        ends there.
+        A request that arrives at `until` joins at the next step boundary, so a stretch of decode steps ends there.
         """
         while self.now < until and self.step(until) and not self.completed:
             pass
 
     def step(self, until: float) -> bool:
-        """Take a step, or a stretch of them that ends by `until`; returns whether there was anything to do."""
+        """Take a step, or a stretch of decode steps that ends by `until`. Returns whether there was anything to do."""
         while self.coming and self.coming[0][0] <= self.now:
             self._queue(self.coming.popleft()[1])
         if self.queue:
@@ -165,7 +165,7 @@ class Scheduler:
             return
         if rules.hold_steps and self.batch.size and self.held_steps < rules.hold_steps and not self._fills_hold():
             return
-        left: list[float] = []  # found once: a long queue of short prompts would scan those in prefill again for each
+        left: list[float] = []  # computed once, because scanning all prefills for each queued prompt is slow
         while (
             (self.seen if rules.poll_steps else self.queue)
             and self.running < rules.slots
@@ -194,7 +194,7 @@ class Scheduler:
             left[rank] -= min(rules.units_per_request, units)
 
     def _steps_to_look(self) -> int:
-        """Decode steps until arrivals are looked at again, counted from the last step with prefill; 0 is now."""
+        """Decode steps until the scheduler looks at arrivals again, counted from the last step with prefill; 0 means now."""
         return -(self.passes - self.looked_at_pass) % self.rules.poll_steps if self.batch.size else 0
 
     def _batch_is_due(self) -> bool:
@@ -208,18 +208,18 @@ class Scheduler:
         return waiting + self.batch.size >= self.rules.hold_ratio * self.rules.budget * self.rules.ranks
 
     def total_units(self, request: int) -> float:
-        """Units to prefill: the prompt less its cached prefix, and what was generated before a preemption."""
+        """Units to prefill: the prompt without its cached prefix, plus what was generated before a preemption."""
         if self.units is not None:
             return self.units(request)
         return self.requests.isl[request] - self._in_cache(request) + self.requests.generated[request]
 
     def _in_cache(self, request: int) -> int:
-        """Tokens of a prompt that the prefix cache holds: a share, or what the turn of a conversation finds."""
+        """Tokens of a prompt found in the prefix cache: a fixed share, or what a conversation's turn finds."""
         prompt = self.requests.isl[request]
         return cached_tokens(prompt, self.prefix_hit) if self.finds is None else self.finds(request, prompt)
 
     def _free_units(self, decodes: bool) -> float:
-        """Units that decodes leave of a rank's budget: where the step is a pass of a pipeline, of those of all its microbatches."""
+        """Units of a rank's budget that decodes leave. In a pipeline, a pass has the budgets of all its microbatches."""
         rules = self.rules
         if not decodes:
             return rules.budget
@@ -227,7 +227,7 @@ class Scheduler:
         return rules.budget * rules.microbatches - taken
 
     def _left(self) -> list[float]:
-        """Units of the next step that prefilling requests (and decodes, where they share it) leave of each rank's budget."""
+        """Units of each rank's budget in the next step that prefilling requests, and decodes that share it, leave."""
         rules = self.rules
         left = [self._free_units(rules.mixed and self.batch.size > 0)] * rules.ranks
         if math.isfinite(rules.budget):
@@ -236,9 +236,9 @@ class Scheduler:
         return left
 
     def _fits_budget(self, request: int, left: float) -> bool:
-        """A prompt that may not be cut must fit what is left on the emptiest rank, unless it is alone in the step.
+        """Whether a prompt that may not be cut fits the units left on the emptiest rank, or is alone in the step.
 
-        A whole batch is let in at once, and prefilled in as many steps as it takes.
+        A whole batch is admitted at once and prefilled in as many steps as it takes.
         """
         rules = self.rules
         if rules.whole_batches or rules.splits or not self.prefilling:
@@ -246,9 +246,9 @@ class Scheduler:
         return self.total_units(request) <= left
 
     def _bytes_to_let_in(self, request: int, left: float) -> tuple[float, float]:
-        """Cache bytes that `request` takes on admission with so many units left of the step, and those that it lacks.
+        """(cache bytes that `request` takes on admission, bytes that are missing) with `left` units left of the step.
 
-        It lacks infinitely many where sequences must end first, none where it may come in.
+        The missing bytes are infinite if sequences must end first, and not positive if the request may be admitted.
         """
         pool, rules, requests = self.pool, self.rules, self.requests
         isl, osl, generated = requests.isl[request], requests.osl[request], requests.generated[request]
@@ -259,15 +259,18 @@ class Scheduler:
             expected = self.ratio * self.batch.to_come + osl - generated
             must_be_free = takes + expected * pool.block_bytes / pool.block_tokens
         free = pool.free_bytes + pool.slack_bytes
-        if rules.mixed and rules.reserve != "reserve":  # those who run take their blocks of the step first
+        if rules.mixed and rules.reserve != "reserve":  # running sequences take their blocks of the step first
             free -= pool.due_bytes(self.batch.step)
         if takes > free:
             return takes, math.inf
-        # A request that finds the engine empty is let in though its output may not fit: it can be preempted later.
+        # A request that finds the engine empty is admitted even if its output may not fit: it can be preempted later.
         return takes, must_be_free - free if self.running else 0.0
 
     def _steps_until_let_in(self) -> int:
-        """Decode steps for which the head of the queue stays out at least, if no sequence ends: one, but for rules that count steps."""
+        """Least number of decode steps until the head of the queue can be admitted, if no sequence ends.
+
+        It is one, except under rules that count steps.
+        """
         rules, pool, batch, steps = self.rules, self.pool, self.batch, ENDLESS_STEPS
         if rules.hold_steps:
             steps = max(1, rules.hold_steps - self.held_steps)
@@ -283,7 +286,7 @@ class Scheduler:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     def _prefill_step(self) -> None:
-        """One step with prefill: share the budget out, let decodes along where steps are mixed, end prompts."""
+        """One step with prefill: distribute the budget, include decodes where steps are mixed, finish prompts."""
         rules = self.rules
         decodes = rules.mixed and self.batch.size > 0
         if decodes and not self._make_room(1):
@@ -302,13 +305,13 @@ class Scheduler:
         self._pass(taken, 1, decodes, pieces)
         if decodes:
             self._end_sequences()
-            if rules.microbatches > 1:  # each of those that carry prompts waits for the rest of its own pass
+            if rules.microbatches > 1:  # each microbatch with prompts waits only for the rest of its own pass
                 extra /= max(1, math.ceil(sum(piece.units for piece in pieces) / rules.budget))
         for request, units, *_ in pieces:
             self._computed(request, units, extra)
 
     def _computed(self, request: int, units: float, extra: float) -> None:
-        """Note units of a prompt as done; send a finished one on to its next token, after the rest of a pass through a pipeline."""
+        """Record prefilled units of a prompt. A finished prompt gets its next token after the rest of its pipeline pass."""
         prompt = self.prefilling[request]
         prompt.left -= units
         prompt.prior += units
@@ -323,7 +326,7 @@ class Scheduler:
             self._next_token(request)
 
     def _land(self) -> None:
-        """Give those their token whose pass through the pipeline is over."""
+        """Give the next token to requests whose pass through the pipeline is over."""
         while self.landing and self.landing[0][0] <= self.now:
             at, request = self.landing.popleft()
             self._next_token(request, at)
@@ -345,7 +348,7 @@ class Scheduler:
                 self.pool.join(context - 1, self.batch.step)
 
     def _decode_stretch(self, until: float) -> None:
-        """Many decode steps at once, as many as change nothing but lengths."""
+        """Take many decode steps at once, as long as only lengths change."""
         batch = self.batch
         tokens, _ = batch.next_end()
         fills = batch.steps_until_window_fills()
@@ -367,7 +370,7 @@ class Scheduler:
         self._end_sequences()
 
     def _tokens_of(self, steps: int) -> int:
-        """Whole tokens that `steps` steps give each sequence. The next steps get the rest of a mean."""
+        """Whole tokens that `steps` steps give each sequence. The fraction left over is added to the next steps."""
         return steps if self.tokens_per_step == 1 else int(self.owed + steps * self.tokens_per_step + ROUNDING)
 
     def _steps_until(self, tokens: int) -> int:
@@ -377,13 +380,13 @@ class Scheduler:
         )
 
     def _has_room(self, steps: int) -> bool:
-        """Whether the tokens of `steps` steps all find cache; the count of blocks is only asked where they may be short."""
+        """Whether the tokens of `steps` steps fit the cache. Blocks are counted only when they may be short."""
         pool, tokens = self.pool, self._tokens_of(steps)
         most = (tokens // pool.block_tokens + 1) * self.batch.size
         return most * pool.block_bytes <= pool.size_bytes - pool.held_bytes or self._steps_with_room() >= steps
 
     def _steps_with_room(self) -> float:
-        """Steps whose tokens all find cache."""
+        """Number of steps whose tokens fit the cache."""
         if self.rules.reserve == "reserve":
             return math.inf
         tokens = self.pool.steps_that_fit(self.batch.size, self.batch.step, self.pool.free_bytes)
@@ -392,7 +395,7 @@ class Scheduler:
         )
 
     def _pass(self, taken: float, steps: int, decodes: bool, pieces: Sequence[Piece]) -> None:
-        """Let time pass: grow the caches of decoding sequences and the integrals, and tell the observer."""
+        """Advance time: update the caches of decoding sequences and the integrals, and call the observer."""
         watch, batch, pool, queued = self.watch, self.batch, self.pool, len(self.queue)
         running, before, started = self.running, pool.held_bytes, self.now
         if decodes:
@@ -450,7 +453,7 @@ class Scheduler:
     # --- running out of cache ------------------------------------------------------------------------------------
 
     def _make_room(self, steps: int) -> bool:
-        """Preempt until the next `steps` decode steps have their blocks. Returns whether nothing had to go."""
+        """Preempt sequences until the next `steps` decode steps have their blocks. Returns whether none was preempted."""
         untouched = True
         while self.batch.size and not self._has_room(steps):
             victim = self._victim()
@@ -461,7 +464,7 @@ class Scheduler:
         return untouched
 
     def _in_order(self, request: int) -> None:
-        """Note a request as the last that was let in; those that have left are dropped when they are many."""
+        """Record a request as the last admitted. Requests that have left are dropped once they are many."""
         self.order.append(request)
         if len(self.order) > 2 * len(self.held) + MOST_LEFT:
             self.order = [each for each in self.order if each in self.held]
@@ -483,7 +486,7 @@ class Scheduler:
         return max(joined, key=lambda r: joined[r][0], default=None)
 
     def _preempt(self, request: int) -> None:
-        """Drop a sequence's cache; it goes to the head of the queue and its tokens are computed again."""
+        """Drop a sequence's cache and put it at the head of the queue; its tokens are computed again."""
         self.requests.generated[request] += self.batch.generated(request)
         tokens = self.batch.leave(request)
         self._release(request, tokens)

@@ -1,4 +1,4 @@
-"""Simulated service of a deployment: a load driven through the engine's scheduler, and what came out, in seconds."""
+"""Simulated service of a deployment: drives a load through the engine's scheduler and measures the result in seconds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sizing.replica.points import PERCENTILES
 from sizing.specs.model import Model
 from sizing.specs.workload import LATENCIES, Limits
 
-ROUNDS = 10  # of a closed loop without a number of requests: each place is filled so often, as benchmark tools do
-# A run is unstable when, over its second half, more than this share of what arrives stays behind, and that is more than
-# chance brings (three standard deviations of as many Poisson arrivals).
+ROUNDS = 10  # requests per client in a closed loop without a given number of requests, as in benchmark tools
+# A run is unstable if more than GROWTH_SHARE of the arrivals in its second half stay behind, and if this is more than
+# chance (three standard deviations of as many Poisson arrivals).
 GROWTH_SHARE = 0.02
 CHANCE_SIGMAS = 3.0
 
@@ -31,11 +31,11 @@ CHANCE_SIGMAS = 3.0
 class Traffic:
     """Requests to send: lengths, how many, and either a rate, a number in flight, all at once, or a trace.
 
-    Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch; `trace` holds arrival in s, prompt
-    and output tokens, one row a request. Drawn lengths are cut to `longest` tokens together, rows of a trace beyond it
-    are refused, as an engine does. Of a rate, the first `warm_up` and the last `cool_down` requests are served but not
-    measured, and `exact_rate` stretches what chance brought to the rate asked, so that a short run is not a lighter one
-    (means vary a third as much, without bias).
+    Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch. `trace` has one row per request:
+    arrival in s, prompt tokens, output tokens. Drawn lengths are cut so that prompt and output have at most `longest`
+    tokens; longer rows of a trace are refused, as engines do. With a rate, the first `warm_up` and the last `cool_down`
+    requests are served but not measured. `exact_rate` stretches the random arrivals to the exact rate, so that a short run
+    is not a lighter one; means then vary a third as much, without bias.
     """
 
     isl: Lengths
@@ -54,7 +54,7 @@ class Traffic:
 
     @property
     def at_once(self) -> bool:
-        """Whether all requests come at the start."""
+        """Whether all requests arrive at the start."""
         return self.rate_per_s is None and self.in_flight is None and self.trace is None
 
 
@@ -62,13 +62,16 @@ class Traffic:
 class Run:
     """What a run served, over the requests that are measured.
 
-    Rates and means over time are over the same `duration_s`: from the start, or the first arrival after a warm-up, to the
-    last end, or the first arrival of a cool-down, or the limit that cut the run. `latencies_s` maps ttft, itl and e2e to {mean, p50, ... max}; ITL is a request's mean over its tokens after the first.
-    `stable` is False when the queue kept growing: then latencies depend on how long the run was. `busy` is the share of
-    time in which a step ran, `wasted` that of slot time left empty while requests waited, slots being the most that were
-    used at once. `measured_s` are the latencies of each
-    measured request of a steady load, in the order of arrival, and the `gap` since the arrival before it. Of prefill and decode replicas
-    `parts` are what each served by itself, and `transfer_s` is what a cache was on its way on average. Queues are those of all replicas but for `queue_max`, batches are of one (on average), `samples` the first's.
+    All rates and means over time are over `duration_s`. It begins at the start, or at the first arrival after a warm-up. It
+    ends at the last end, at the first arrival of a cool-down, or at the limit that cut the run. `latencies_s` maps ttft,
+    itl and e2e to {mean, p50, ... max}; the ITL of a request is its mean over the tokens after the first. `stable` is False
+    when the queue kept growing: latencies then depend on the length of the run.
+
+    `busy` is the share of time in which a step ran. `wasted` is the share of slot time that was empty while requests
+    waited; the number of slots is the most that were used at once. Queues count all replicas, except `queue_max`. Batches
+    are the average of one replica, and `samples` are those of the first. For a steady load, `measured_s` has the latencies
+    of each measured request in the order of arrival, and the `gap` since the previous arrival. With prefill and decode
+    pools, `parts` has what each pool served by itself, and `transfer_s` is the mean time of a cache transfer.
     """
 
     arrived: int
@@ -107,12 +110,12 @@ def simulate(
     one_by_one: bool = False,
     progress: Progress | None = None,
 ) -> Run:
-    """Drive the traffic through the deployment and measure. Deterministic for a seed.
+    """Drive the traffic through the deployment and measure it. Deterministic for a seed.
 
-    With a prefill part every request ends there with its first token; what it ends with, delayed by the transfer of its cache,
-    arrives at the replicas that decode. Its TTFT is over when its cache has arrived, since the decode replica answers from then
-    on; waits for a slot there count to ITL. TTFT of the prefill part is without the transfer, ITL of the other from the arrival
-    of the cache.
+    With a prefill part, every request first ends there with its first token. It then arrives at the decode replicas,
+    delayed by the transfer of its cache. Its TTFT ends when its cache arrives, because the decode replica answers from then
+    on; a wait for a slot there counts to ITL. The TTFT of the prefill part excludes the transfer, and the ITL of the decode
+    part starts at the arrival of the cache.
     """
     rng = np.random.default_rng(traffic.seed)
     longest = traffic.longest or longest_of(traffic, deployed.shard.model)
@@ -130,7 +133,7 @@ def simulate(
             sent,
             replicas,
             routing=routing,
-            seed=traffic.seed + (of.prefill is not None),  # a router that draws does so anew
+            seed=traffic.seed + (of.prefill is not None),  # the second router draws independently
             limit=limit_s,
             watched=watched(traffic),
             progress=sending,
@@ -151,7 +154,7 @@ def simulate(
 
 
 def _joined(whole: Run, prefill: Run, decode: Run, taken_s: list[float]) -> Run:
-    """What both parts served, with the queues of both."""
+    """The run of both parts together, with the queues of both."""
     return replace(
         whole,
         queue_mean=prefill.queue_mean + decode.queue_mean,
@@ -164,7 +167,9 @@ def _joined(whole: Run, prefill: Run, decode: Run, taken_s: list[float]) -> Run:
 
 
 def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: float) -> tuple[Requests, int]:
-    """The requests that come until a limit but for those that are too long, and how many these are; none of a closed loop."""
+    """(requests that arrive before the limit and are not too long, number of those that are too long); none for a closed
+    loop.
+    """
     if traffic.in_flight is not None:
         return Requests(), 0
     rows = _drawn_rows(traffic, longest, rng) if traffic.trace is None else traffic.trace
@@ -174,14 +179,14 @@ def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: 
 
 
 def watched(traffic: Traffic) -> tuple[int, int] | None:
-    """(first measured request, first request after the measured ones), or None where all are measured."""
+    """(first measured request, first request after the measured ones), or None if all are measured."""
     if not traffic.warm_up and not traffic.cool_down:
         return None
     return traffic.warm_up, traffic.count - traffic.cool_down
 
 
 def longest_of(traffic: Traffic, model: Model) -> int:
-    """The longest sequence in tokens: of a trace its own, else the model's maximum where lengths vary."""
+    """The longest sequence in tokens: that of a trace, the fixed lengths, or the model's maximum where lengths vary."""
     if traffic.trace is not None:
         return int(np.max(traffic.trace[:, 1] + traffic.trace[:, 2]))
     if traffic.isl.shape == "fixed" and traffic.osl.shape == "fixed":
@@ -201,7 +206,7 @@ def _drawn_rows(traffic: Traffic, longest: int, rng: np.random.Generator) -> NDA
 
 
 def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.float64]:
-    """Stretch what chance brought so that warm-up, measured part and cool-down each have the mean rate exactly."""
+    """Stretch random arrivals so that warm-up, measured part and cool-down each have exactly the mean rate."""
     assert traffic.rate_per_s is not None
     parts = (0, traffic.warm_up, traffic.count - traffic.cool_down, traffic.count)
     ends = np.unique([part for part in parts if 0 <= part <= traffic.count])
@@ -226,7 +231,7 @@ def _closed(
     limit_s: float,
     progress: Progress | None,
 ) -> History:
-    """A closed loop over several replicas: clients stay with theirs, and are spread as evenly as they go."""
+    """A closed loop over several replicas. Clients stay with their replica and are spread as evenly as possible."""
     assert traffic.in_flight is not None
     isl, osl = _drawn(traffic, longest, rng)
     lengths = zip(isl.tolist(), osl.tolist(), strict=True)
@@ -266,9 +271,10 @@ def measure(
     turned_away: int = 0,
     refused: Sequence[int] | None = None,
 ) -> Run:
-    """Measure a run that a limit may have cut. `turned_away` requests were longer than the engine takes: refused.
+    """Measure a run that a limit may have cut.
 
-    `refused` are the numbers of those that the replicas refused, by their own account where they are not given.
+    `turned_away` is the number of requests longer than the engine takes, which count as refused. `refused` has the numbers
+    of the requests that replicas refused; by default they are taken from the replicas.
     """
     requests = finished.requests
     arrival, end, first = map(np.asarray, (requests.arrival, requests.finished, requests.first_token))
@@ -324,7 +330,9 @@ def measure(
 
 
 class _MeasuredRequests(NamedTuple):
-    """Requests that are measured: times by request, and which are `done`. A latency is made when it is asked for: they are long."""
+    """Times by request, and which requests are measured (`done`). Latencies are long arrays, so they are computed on
+    demand.
+    """
 
     arrival: NDArray[np.float64]
     first: NDArray[np.float64]
@@ -333,7 +341,10 @@ class _MeasuredRequests(NamedTuple):
     done: NDArray[np.bool_]
 
     def of(self, name: str) -> NDArray[np.float64]:
-        """TTFT, E2E, `gap`, or ITL as the mean over the tokens after the first, of those with any, in the order of arrival."""
+        """TTFT, E2E, `gap` or ITL of the measured requests, in the order of arrival.
+
+        ITL is the mean over the tokens after the first, for requests that have any.
+        """
         if name == "gap":
             return _where(np.diff(self.arrival, prepend=0.0), self.done)
         if name == "ttft":
@@ -356,17 +367,17 @@ def _where(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np
 
 
 def _span(watch: Watch, ended: float) -> float:
-    """Time that a replica was watched, above 0: a divisor of integrals."""
+    """Time that a replica was watched, above 0 because integrals are divided by it."""
     return max((ended if math.isnan(watch.until) else watch.until) - watch.since, sys.float_info.min)
 
 
 def _ended(finished: History, end: NDArray[np.float64]) -> float:
-    """The end of a run: the end of its last request where all have ended, before any time limit."""
+    """The end of a run: the end of its last request if all have ended, which may be before a time limit."""
     return finished.ended if end.size == 0 or np.isnan(end).any() else float(end.max())
 
 
 def statistics(values: NDArray[np.float64]) -> dict[str, float]:
-    """Mean, percentiles and maximum of `values`, whose order is lost; an empty mapping for no values."""
+    """Mean, percentiles and maximum of `values`, which are reordered in place; empty for no values."""
     if values.size == 0:
         return {}
     found = {"mean": float(values.mean()), "max": float(values.max())}
@@ -375,7 +386,7 @@ def statistics(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _good(limits: Limits | None, measured: _MeasuredRequests) -> float:
-    """Count the requests that each meet every limit, whatever statistic the limit bounds (DistServe's goodput)."""
+    """Count the requests that meet every limit, whatever statistic the limit is for (DistServe's goodput)."""
     good = np.ones(int(measured.done.sum()), dtype=bool)
     for name in LATENCIES:
         limit = None if limits is None else getattr(limits, name)
@@ -394,7 +405,7 @@ def is_stable(
 ) -> bool:
     """Whether departures keep up with arrivals: the number in the system does not grow over the run's second half.
 
-    While a run is shorter than two requests take, the system fills. Then only requests that wait for admission count.
+    In a run shorter than two requests take, the system is still filling; then only requests that wait for admission count.
     `clumps` is the squared coefficient of variation of the times between arrivals, 1 for Poisson. The variance of the
     counts grows with `clumps`.
     """

@@ -1,6 +1,6 @@
-"""The artificial clock of teaching: prefill ticks add up, decode ticks are shared, both overlap within a step.
+"""The teaching simulator: time in ticks and visible slots, as the sizing course uses it to compare batching policies.
 
-The teaching simulator: ticks for time, slots in view, as the sizing course uses it to compare batching policies.
+Its artificial clock adds up prefill ticks, shares decode ticks, and overlaps both within a step.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class TickClock:
 
     @property
     def serial(self) -> float:
-        """Ticks that a server's thread takes for a request: none."""
+        """Ticks of the server's thread per request: none."""
         return 0.0
 
     def outside(self, prompt_tokens: int) -> float:
-        """Ticks that a request takes outside the steps: none."""
+        """Ticks of a request outside the steps: none."""
         return 0.0
 
     def step(self, pieces: Sequence[Piece], batch: DecodeBatch, decodes: bool) -> tuple[float, float]:
@@ -41,7 +41,7 @@ class TickClock:
         return max(working, self.itl if decodes and batch.size else 0.0, SHORTEST_STEP), 0.0
 
     def series(self, batch: DecodeBatch) -> StepSeries:
-        """Steps that decode only, in ticks."""
+        """Decode-only steps, in ticks."""
         return StepSeries(max(self.itl, SHORTEST_STEP))
 
 
@@ -50,7 +50,7 @@ PREFILL, DECODE, EMPTY = "p", "d", "e"
 
 @dataclass(frozen=True, slots=True)
 class TickStep:
-    """One step of the timeline: when, the state of every slot (p, d or e) and its request, and the queue after it."""
+    """One step of the timeline: start and end, the state of every slot (p, d or e), its request, and the queue afterwards."""
 
     start: float
     end: float
@@ -61,10 +61,11 @@ class TickStep:
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """What the course reports, in ticks; means are None where nothing was measured.
+    """Results that the course reports, in ticks; means are None where nothing was measured.
 
-    `mean_ttft` is over requests that had their first token, `mean_e2e` over those that ended, `mean_itl` over decode steps:
-    at a limit these are different requests, so that a mean TTFT may exceed the mean E2E. `busy` is the share of ticks in which a step ran, `wasted` the share of slot time that was empty while requests waited.
+    `mean_ttft` is over requests that had their first token, `mean_e2e` over those that ended, `mean_itl` over decode steps.
+    At a limit these are different requests, so mean TTFT may exceed mean E2E. `busy` is the share of ticks in which a step
+    ran. `wasted` is the share of slot time that was empty while requests waited.
     """
 
     arrived: int
@@ -85,7 +86,7 @@ class TickResult:
 
 @dataclass(slots=True)
 class _Slots:
-    """Which request sits in which slot (`free` is a heap of the others, `seats` says where a request is), the timeline."""
+    """The request in each slot, and the timeline. `free` is a heap of empty slots, `seats` maps a request to its slot."""
 
     occupants: list[int | None]
     free: list[int]
@@ -118,7 +119,7 @@ class _Slots:
             self.timeline.append(TickStep(start, end, (EMPTY,) * len(nobody), nobody, queue))
 
     def spend(self, ticks: float, waiting: int) -> None:
-        """Count the empty slots of some ticks as wasted where requests wait."""
+        """Count empty slots over `ticks` as wasted if requests wait."""
         if waiting:
             self.wasted_ticks += ticks * len(self.free)
 
@@ -136,10 +137,11 @@ def simulate(
     rate: float | None = None,
     keep_timeline: bool = True,
 ) -> TickResult:
-    """Run the course's simulator: one load (a batch of `requests`, a concurrency, or a rate per tick) to a limit of ticks.
+    """Run the course's simulator under one load, to a limit of ticks: a batch of `requests`, a concurrency, or a rate per
+    tick.
 
-    At each step's end finished requests leave, the load arrives, and the batcher lets requests in, all at the same instant.
-    The run ends with the first step that ends at or after the limit; what that step would bring is not counted.
+    At the end of each step, finished requests leave, the load arrives, and the batcher admits requests, all at the same
+    instant. The run ends with the first step that ends at or after the limit; the results of this step are not counted.
     """
     store = Requests()
     lengths = course_lengths(osl_mean, osl_std, seed)
@@ -181,7 +183,7 @@ def _arrive(
     concurrency: int | None,
     rate: float | None,
 ) -> None:
-    """Bring the load's requests in: a batch at the start, a top-up to the concurrency, floor(t*rate) by tick t."""
+    """Add the load's requests: a batch at the start, a top-up to the concurrency, or floor(t*rate) by tick t."""
     if concurrency is not None:
         due = len(store) + max(0, concurrency - replica.in_flight)
         due = due if requests is None else min(due, requests)
@@ -203,7 +205,7 @@ def _observe(
     decoding: int,
     keep_timeline: bool,
 ) -> None:
-    """Record a step: who sat where in which phase, decode tokens and what they took."""
+    """Record a step: the phase and request of each slot, decode tokens and their time."""
     for request in (*replica.prefilling, *replica.batch.joined):
         slots.seat(request)
     slots.busy_ticks += end - start
@@ -213,7 +215,7 @@ def _observe(
         states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
         slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
     first_tokens = sum(p.units >= replica.prefilling[p.request].left for p in pieces)
-    # The course counts a request's step lengths from its second decode step on, those of the last step too.
+    # The course counts a request's step lengths from its second decode step on, including its last step.
     later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
     slots.itl_sum += (end - start) * later
     slots.itl_count += later

@@ -1,4 +1,4 @@
-"""Caches of prompts on their way from prefill replicas to decode replicas, and what arrives there."""
+"""Transfer of prompt caches from prefill replicas to decode replicas."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sizing.replica.kernels import Kernels
 
 @dataclass(frozen=True, slots=True)
 class PoolLink:
-    """What joins two pools, for one GPU of the side that is slower: kind, bytes/s that it reaches, start-up in s.
+    """The link between two pools, for one GPU of the slower side: kind, bytes/s reached, start-up in s.
 
-    `within_node` is set where both pools stand in one node.
+    `within_node` is set if both pools are in one node.
     """
 
     kind: str
@@ -33,8 +33,10 @@ class PoolLink:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What comes to a decode pool: requests ascending by the arrival of their cache, their numbers in the prefill pool, the seconds
-    that each was on its way and those that it takes outside the steps.
+    """What arrives at a decode pool, in the order in which the caches arrive.
+
+    `numbers` are the requests' numbers in the prefill pool, `taken_s` the transfer times, `outside_s` the times outside the
+    steps.
     """
 
     requests: Requests
@@ -43,7 +45,7 @@ class HandedOver:
     outside_s: list[float]
 
     def land(self, whole: Requests) -> None:
-        """Note in the requests of the prefill pool how the decode pool ended those that need it, as the client sees it."""
+        """Write the times and counts of the decode pool into the requests of the prefill pool, as the client sees them."""
         for number, tokens in enumerate(whole.osl):
             if tokens > 1:
                 whole.admitted[number] = whole.first_token[number] = whole.finished[number] = NEVER
@@ -58,9 +60,9 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The cache of a prompt on its way: bytes a token and a sequence of the GPU with the most to send or take, and the link.
+    """The transfer of a prompt's cache: bytes per token and per sequence of the GPU that sends or takes most, and the link.
 
-    Every GPU of a replica sends its own share at once. With `layers` above 0 each layer is sent while later ones are
+    All GPUs of a replica send their shares at the same time. With `layers` above 0, each layer is sent while later ones are
     computed.
     """
 
@@ -70,14 +72,15 @@ class Transfer:
     layers: int = 0
 
     def seconds(self, prompt_tokens: Numeric) -> Numeric:
-        """Seconds on the link: bytes / bandwidth and the start-up."""
+        """Seconds on the link: bytes / bandwidth, plus the start-up."""
         sent = self.bytes_per_token * prompt_tokens + self.bytes_per_sequence
         return roofline.send_s(sent, alpha_s=self.link.alpha_s, bytes_per_s=self.link.bytes_per_s)
 
     def exposed_s(self, prompt_tokens: Numeric, prefill_s: Numeric) -> Numeric:
-        """Seconds from the end of a prefill of `prefill_s` to the cache's arrival.
+        """Seconds from the end of a prefill of `prefill_s` to the arrival of the cache.
 
-        All of the transfer; layer by layer the last layer's share, or what prefill was too short to hide.
+        This is the whole transfer. If layers are sent one by one, it is the last layer's share, or the part that prefill
+        was too short to hide.
         """
         whole_s = self.seconds(prompt_tokens)
         if not self.layers:
@@ -86,9 +89,9 @@ class Transfer:
         return np.maximum(whole_s / self.layers, whole_s - hidden_s)
 
     def handed_over(self, first: History, osl: Sequence[int], ranks: int) -> HandedOver:
-        """Send each prompt's cache when its prefill is over; the link of each of a replica's ranks carries one after another.
+        """Send each prompt's cache when its prefill is over. The link of each rank carries one cache after another.
 
-        `osl` has the output tokens of each request, which the prefill pool saw as one.
+        `osl` has the output tokens of each request; the prefill pool saw one output token.
         """
         requests, replicas = first.requests, first.replicas
         outside_s = [replicas[at].clock.outside(isl) for at, isl in zip(first.placed, requests.isl, strict=False)]
@@ -117,15 +120,15 @@ class Transfer:
 
 
 def cache_rates(shard: Shard) -> tuple[float, float]:
-    """The most cache bytes of a token, and those fixed to a sequence, that one GPU of a layout holds; a draft's too."""
+    """(bytes per token, fixed bytes per sequence) of the GPU of a layout that holds the most cache, including a draft's."""
     rates = [(*memory.rate_bytes(shard, stage), memory.draft_cache_bytes(shard, stage)) for stage in shard.stages]
     return max((per_token + draft, fixed) for per_token, fixed, draft in rates)
 
 
 def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> PoolLink:
-    """What joins two pools: inside a node the link of its GPUs, else the network, as fast as the slower side's.
+    """The link between two pools: the GPUs' link within a node, else the network, as fast as the slower side.
 
-    Raises UntimedError where a profile states no network.
+    Raises UntimedError if a profile states no network.
     """
     ends = [
         kernels.links.link(min(2, kernels.gpu.datasheet.node.gpus)) if within_node else kernels.links.inter_node_link()
@@ -136,9 +139,9 @@ def link_between(prefill: Kernels, decode: Kernels, *, within_node: bool) -> Poo
 
 
 def transfer_of(prefill: Kernels, decode: Kernels, *, within_node: bool, by_layer: bool) -> Transfer:
-    """How a prompt's cache goes from a prefill replica to a decode replica: bound by the GPU with the most of it.
+    """The transfer of a prompt's cache from a prefill replica to a decode replica, limited by the GPU with the most cache.
 
-    Raises UntimedError where a profile states no network.
+    Raises UntimedError if a profile states no network.
     """
     sides = [cache_rates(kernels.shard) for kernels in (prefill, decode)]
     return Transfer(

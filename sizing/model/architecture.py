@@ -1,8 +1,8 @@
 """From a model to its weight matrices and cache, layer by layer, as one GPU of a layout holds them.
 
-Everything that follows (bytes in memory, FLOPs and bytes of a step) is derived from these matrices, so memory and
-time can't disagree about what the model is. A `Shard` is what the GPUs of a replica hold and run: a model on a layout, in the
-formats and with the settings of its engine.
+Bytes in memory and FLOPs and bytes of a step are all derived from these matrices, so memory and time always agree on the
+model. A `Shard` is what the GPUs of a replica hold and run: a model on a layout, with the formats and settings of its
+engine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ NORMS_PER_BLOCK = 1
 class Layout:
     """How one replica is laid out: tensor, pipeline, attention-data, expert and context parallelism.
 
-    A replica has tp*pp*dp*cp GPUs. Attention and dense MLPs are split over tp; dp copies of them serve different
-    requests, and cp copies different tokens of the same ones. Experts are split over ep GPUs, and each expert's width over
-    the others of a stage. dcp of the tp GPUs that would hold the same cache each keep another part of it.
+    A replica has tp*pp*dp*cp GPUs. Attention and dense MLPs are split over tp GPUs. Their dp copies serve different
+    requests; their cp copies serve different tokens of the same requests. Experts are split over ep GPUs, and the width of
+    each expert over the other GPUs of a stage. With dcp, each of dcp GPUs that would hold the same cache keeps a different
+    part of it.
     """
 
     tp: int = 1
@@ -66,7 +67,7 @@ class Layout:
 
     @property
     def cache_parts(self) -> int:
-        """Parts into which a sequence's cache is cut by tokens."""
+        """Number of parts into which a sequence's cache is split by tokens."""
         return self.cp * self.dcp
 
     @property
@@ -75,7 +76,7 @@ class Layout:
         return max(1, self.stage_gpus // self.ep)
 
     def __str__(self) -> str:
-        """Write the layout as engines' users do, as TP4 PP2 EP8."""
+        """The layout as engine users write it, such as TP4 PP2 EP8."""
         others = ("pp", "dp", "ep", "cp", "dcp")
         parts = [f"{name.upper()}{size}" for name in others if (size := getattr(self, name)) > 1]
         return " ".join([f"TP{self.tp}", *parts])
@@ -86,7 +87,7 @@ SIZES = tuple(Layout.__dataclass_fields__)  # of a layout, as serving names them
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One pipeline stage: how many layers of each kind it holds, and whether the embedding or the head sits on it."""
+    """One pipeline stage: the number of layers of each kind, and whether it has the embedding or the head."""
 
     layers: tuple[tuple[int, int], ...]
     first: bool
@@ -110,10 +111,10 @@ NO_PADDING = ExpertPadding(intermediate=1, hidden=1)
 def expert_matrices(
     mlp: MoeMlp, hidden_size: int, layout: Layout, padding: ExpertPadding = NO_PADDING
 ) -> tuple[Matrix, ...]:
-    """Matrices of the routed experts on one GPU, their widths rounded up by `padding`."""
+    """Matrices of the routed experts on one GPU, with widths rounded up by `padding`."""
     inner = _padded(mlp.latent or hidden_size, padding.hidden)
     width = _padded(mlp.intermediate / layout.moe_tp, padding.intermediate)
-    local = -(-mlp.slots // layout.ep)  # the fullest rank has one more where they do not come out even
+    local = -(-mlp.slots // layout.ep)  # the fullest rank has one more if the split is uneven
     up = width * (GATE_AND_UP if mlp.gated else 1)
     return (
         Matrix("experts_up", "expert", inner, up, copies=local, bias=up if mlp.bias else 0),
@@ -199,10 +200,10 @@ def _kind_counts(layers: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def stage_sizes(layers: int, pp: int, remainder: str | tuple[int, ...]) -> tuple[int, ...]:
-    """Split `layers` over `pp` stages; `remainder` says which take one more, as each engine does it, or how many each has.
+    """Split `layers` over `pp` stages. `remainder` is the engine's rule for uneven splits, or the sizes of all stages.
 
-    `last`: the last takes all that is left (vLLM to 0.7); `before_last`: one each from the last but one backwards
-    (vLLM from 0.8); `tail`: the last ones (SGLang); `head`: the first ones (TensorRT-LLM 1.x).
+    `last`: the last stage takes the remainder (vLLM to 0.7). `before_last`: one layer each, from the last but one backwards
+    (vLLM from 0.8). `tail`: the last stages (SGLang). `head`: the first stages (TensorRT-LLM 1.x).
     """
     if isinstance(remainder, tuple):
         return remainder
@@ -243,7 +244,7 @@ def stages(model: Model, pp: int, remainder: str | tuple[int, ...]) -> tuple[Sta
 
 
 def layer_cache(kind: LayerKind, layout: Layout, kv_bytes: float) -> Cache:
-    """Cache of one layer on one GPU. A layout that cuts caches by tokens divides the bytes of a token."""
+    """Cache of one layer on one GPU. If a layout splits caches by tokens, the bytes per token are divided."""
     if kind.mixer is None:
         return Cache()
     held = pick(kind.mixer.kind).cache(kind.mixer, layout.tp, kv_bytes)
@@ -257,7 +258,7 @@ def cache_copies(kind: LayerKind, tp: int) -> int:
 
 
 def parameters(model: Model) -> float:
-    """Number of all parameters: every expert, a tied embedding once, vision tower and learned positions."""
+    """Number of all parameters: every expert, a tied embedding once, the vision tower and learned positions."""
     matrices = stage_matrices(model, whole(model), Layout())
     return sum(matrix.parameters * count for matrix, count in matrices) + model.extra_parameters
 
@@ -273,7 +274,7 @@ def has_states(model: Model) -> bool:
 
 
 def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
-    """The class of attention that engine settings depend on; `hybrid` has fixed states and a cache."""
+    """The class of attention on which engine settings depend; `hybrid` models have fixed states and a cache."""
     kinds = {kind.mixer.kind for kind in model.kinds if kind.mixer}
     if kinds & {"mla", "compressed"}:
         return "mla"
@@ -281,7 +282,7 @@ def attention_class(model: Model) -> Literal["mla", "hybrid", "other"]:
 
 
 def sparse_class(model: Model) -> Sparse | None:
-    """How a token of a sparse cache is held; None where attention is to all of a cache."""
+    """How a sparse cache holds tokens; None where attention covers the whole cache."""
     mixers = [kind.mixer for kind in model.kinds]
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         return "compressed"
@@ -289,7 +290,7 @@ def sparse_class(model: Model) -> Sparse | None:
 
 
 def windows_class(model: Model) -> Windows | None:
-    """What the windowed layers beside layers that keep all tokens are; None where all layers are of one sort."""
+    """How windowed layers differ from the layers that keep all tokens; None if all layers are of one sort."""
     held = [layer_cache(kind, Layout(), 1.0) for kind in model.kinds]
     windowed = {one.bytes_per_token for one in held if one.window_tokens is not None}
     full = {one.bytes_per_token for one in held if one.window_tokens is None and one.bytes_per_token}
@@ -303,8 +304,8 @@ def windows_class(model: Model) -> Windows | None:
 def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """The reason why the engine refuses `layout`, or None.
 
-    It checks heads, vocabulary, widths, FP8 blocks, experts and layers. `block` is the block width of block-quantised
-    weights; every split must be a multiple.
+    Checks heads, vocabulary, widths, FP8 blocks, experts and layers. `block` is the block width of block-quantised weights;
+    the width of every split must be a multiple of it.
     """
     return split_why_not(model, layout, settings, block=block) or pipeline_why_not(model, layout, settings)
 
@@ -336,7 +337,7 @@ def _mixers_why_not(model: Model, layout: Layout) -> str | None:
 
 
 def with_redundant_experts(model: Model, copies: int) -> Model:
-    """The model with so many copies of experts in each layer that has any."""
+    """The model with `copies` redundant experts in each MoE layer."""
     kinds = tuple(
         replace(kind, mlps=tuple(replace(m, redundant=copies) if isinstance(m, MoeMlp) else m for m in kind.mlps))
         for kind in model.kinds
@@ -400,7 +401,7 @@ def pipeline_why_not(model: Model, layout: Layout, settings: EngineSettings) -> 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A model as a layout splits it: with the engine's settings, the formats of weights and cache, and its extras."""
+    """A model as a layout splits it, with the engine's settings, the formats of weights and cache, and the extras."""
 
     model: Model
     layout: Layout
@@ -415,16 +416,18 @@ class Shard:
 
     @property
     def held(self) -> Layout:
-        """The layout of the weights in memory: a group that holds attention whole does so as attention-data ranks do."""
+        """The layout of the weights in memory. If the engine keeps attention whole on each GPU, tp counts as attention-data
+        ranks.
+        """
         whole = self.settings.compressed.whole and sparse_class(self.model) == "compressed"
         return replace(self.layout, tp=1, dp=self.layout.dp * self.layout.tp) if whole else self.layout
 
     def weight_bytes(self, matrix: Matrix) -> float:
-        """Bytes of one weight of a matrix: in the format of its role, but for those that the engine keeps in 16 bit."""
+        """Bytes of one weight of a matrix, in the format of its role; some matrices are kept in 16 bit by the engine."""
         return self.plan.weight_bytes("norm" if matrix.name in self.settings.compressed.wide else matrix.role)
 
     def cache(self, kind: int) -> Cache:
-        """What a layer of the model's kind with this number caches on one GPU."""
+        """Cache of one layer of the kind with number `kind`, on one GPU."""
         mixer, rule = self.model.kinds[kind].mixer, self.settings.compressed
         if isinstance(mixer, CompressedAttention) and rule.pages != "tuples":
             return compressed.cache_of(mixer, self.plan.kv_bytes, rule, speculating=self.extras.draft is not None)
@@ -432,9 +435,9 @@ class Shard:
 
     @property
     def draft(self) -> Shard:
-        """The draft of the model, split like the model where possible, else whole on each GPU; never in stages.
+        """The draft's shard: split like the model where possible, else whole on each GPU, and never in pipeline stages.
 
-        Its own small cache is not cut over the GPUs that hold the same. Heads have no model of their own.
+        Its small cache is replicated, not split by dcp. Draft heads have no model of their own.
         """
         drafts, plan = self.extras.draft, self.plan.draft
         assert drafts is not None and plan is not None
