@@ -8,16 +8,16 @@ from sizing.model.pages import caches
 from sizing.specs.model import DenseMlp, MlaAttention, Model, MoeMlp
 
 RESIDUAL_BYTES = 2  # the hidden state kept at 16 bit while logits are sampled
-EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers a routed token, and the output
+EXPERT_BUFFER_BYTES = 2  # fused experts keep two 16-bit buffers per routed token, and the output
 EXPANDED_BYTES = 2  # latent attention expands its latents into keys and values in 16 bit
-CONVOLUTION_BYTES = 2  # a value of the convolution before a recurrent state is 16 bit
+CONVOLUTION_BYTES = 2  # values of the convolution before a recurrent state are 16 bit
 
 
 def forward_bytes(shard: Shard, tokens: int) -> float:
     """Peak of the forward pass at `tokens` tokens: hidden states and MLP buffers, and the experts' workspace.
 
-    All attention-data ranks together: kernels of experts work in chunks, and a published log of eight ranks (MF32 of
-    tests/data/memory_cases.yaml) has no more than so many tokens of workspace.
+    `tokens` counts all attention-data ranks together. Expert kernels work in chunks, and in a published log of eight ranks
+    (MF32 of tests/data/memory_cases.yaml) the workspace is for no more tokens than this.
     """
     model, layout, rule = shard.model, shard.layout, shard.settings.forward_activation
     rank_tokens = max(1, tokens // layout.token_ranks)
@@ -50,7 +50,7 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
 
 
 def _expanded_values(mixer: MlaAttention) -> int:
-    """Values of a token in latent attention, all heads: queries, expanded keys and values, whole keys, the output."""
+    """Values per token in latent attention, over all heads: queries, expanded keys and values, whole keys, the output."""
     query = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     return mixer.q_heads * (2 * query + mixer.qk_nope_head_dim + 2 * mixer.v_head_dim)
 
@@ -67,16 +67,16 @@ def _experts_bytes(model: Model, mlp: DenseMlp | MoeMlp, layout: Layout, tokens:
 def activation_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
     """Peak activation of one GPU: the larger of the forward pass and, on the last stage, logits and sampling.
 
-    Logits are of the whole vocabulary on the sampling rank, so tensor parallelism does not shrink them. A pooled model has
-    none. Where the engine profiles its image encoder, what that returned stays beside all of it, unless the encoder itself
-    takes more.
+    The sampling rank has logits of the whole vocabulary, so tensor parallelism does not shrink them. A pooled model has no
+    logits. If the engine profiles its image encoder, the encoder's output stays allocated during both, unless the encoder
+    itself takes more.
     """
     encoding, kept = _encoder_bytes(shard, tokens) if stage.first else (0.0, 0.0)
     return max(encoding, kept + _text_bytes(shard, stage, tokens))
 
 
 def _encoder_bytes(shard: Shard, tokens: int) -> tuple[float, float]:
-    """(peak of the image encoder, what it returns) of a profile run with the largest images that its budget takes."""
+    """(peak of the image encoder, bytes of its output) in a profile run with the largest images that fit its budget."""
     profile, image = shard.settings.vision_profile, shard.model.vision
     if profile is None or image is None or image.largest_tokens is None:
         return 0.0, 0.0

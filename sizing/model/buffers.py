@@ -1,4 +1,4 @@
-"""What kernels keep on one GPU beside weights, activation and cache: workspace of attention, buffers of ways to experts."""
+"""Other kernel buffers of one GPU: workspace of attention kernels, buffers for the exchange of tokens with experts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from sizing.model.operations import dispatches
 from sizing.specs.model import Heads, MoeMlp
 from sizing.specs.units import MIB
 
-VALUE_BYTES = 2  # of a token that is sent to an expert, and back
+VALUE_BYTES = 2  # per value of a token that is sent to an expert and back
 HEADER_BYTES = 16
 SCALED_VALUES, SCALE_BYTES = 128, 4
 SEND_AND_RECEIVE, EVEN_AND_ODD = 2, 2
 
 
 def workspace_bytes(shard: Shard) -> float:
-    """Bytes of the workspace of attention kernels on one GPU, by the widest queries of a layer."""
+    """Bytes of the attention kernels' workspace on one GPU, by the widest queries of a layer."""
     rule = shard.settings.attention_workspace
     widths = [kind.mixer.q_heads * kind.mixer.head_dim for kind in shard.model.kinds if isinstance(kind.mixer, Heads)]
     if rule is None or (rule.caches and shard.plan.kv_format not in rule.caches) or shard.model.pooled:
@@ -25,10 +25,10 @@ def workspace_bytes(shard: Shard) -> float:
 
 
 def exchange_bytes(shard: Shard) -> float:
-    """Bytes of the buffers through which one GPU's tokens reach experts on others; 0 where all tokens are gathered.
+    """Bytes of the buffers through which one GPU's tokens reach experts on other GPUs; 0 if all tokens are gathered.
 
-    With low latency every expert has room for a message of every token of a rank, to send and to receive, twice.
-    Source: DeepEP, csrc/config.hpp (LowLatencyLayout), of which a message has a header, or scales, and values in 16 bit.
+    With low latency, every expert has space for one message per token of a rank, to send and to receive, twice. A message
+    has a header or scales, and values in 16 bit. Source: DeepEP, csrc/config.hpp (LowLatencyLayout).
     """
     rule, settings, model = shard.settings.exchange_buffers, shard.settings, shard.model
     if rule is None or not architecture.is_moe(model) or not dispatches(shard.layout, settings):

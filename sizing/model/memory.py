@@ -1,6 +1,6 @@
-"""Memory of one GPU: weights, activation, what the framework takes, and the cache pool that is left.
+"""Memory of one GPU: weights, activation, what the framework takes, and the remaining cache pool.
 
-The budget rule is the engine's, by version. Everything is computed for every pipeline stage; a replica holds as many
+The budget rule is that of the engine version. Everything is computed for every pipeline stage. A replica holds as many
 tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 """
 
@@ -27,23 +27,23 @@ from sizing.specs.workload import Serving
 
 ROTARY_BYTES = 2  # tables are in 16 bit
 FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
-MANY_MORE = 1.5  # times the memory of a captured sequence where many are
+MANY_MORE = 1.5  # factor on the memory per captured sequence when many are captured
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
     """Memory of one GPU of the tightest pipeline stage, in GiB, and what the pool holds.
 
-    `kv_cache_gib` is the pool (0 when the rest does not fit), `kv_bytes_per_token` its growth for one more token on
-    this GPU (all layers of the stage, windows not yet full), `sequence_gib` the need of one sequence of
-    `max_model_len` tokens, `kv_cache_tokens` = max_concurrency * max_model_len as engines report it. `deficit_gib` is
-    what is missing to hold one such sequence. `beside_gib` of the weights are what runs beside the model (draft, adapters,
-    image encoder), `shared_prefix_gib` of the pool the prefixes that sequences share.
+    `kv_cache_gib` is the pool, 0 when the rest does not fit. `kv_bytes_per_token` is its growth per token on this GPU, with
+    all layers of the stage and windows not yet full. `sequence_gib` is the need of one sequence of `max_model_len` tokens.
+    `kv_cache_tokens` is max_concurrency * max_model_len, as engines report it. `deficit_gib` is what is missing to hold one
+    such sequence. `beside_gib` is the part of the weights that runs beside the model (draft, adapters, image encoder).
+    `shared_prefix_gib` is the part of the pool for prefixes that sequences share.
 
-    `resident_gib` is what that sequence holds while it decodes, `state_cache_gib` a pool of recurrent states beside that of
-    tokens. `most_num_seqs` are the sequences that the engine lets run at once for want of states, None where that does not
-    bind; it won't start with more where `starts` is False. `warm_up_gib` is missing to capture graphs and to try the sampler
-    once the pool is taken, in what the fraction leaves.
+    `resident_gib` is what that sequence holds while it decodes. `state_cache_gib` is a separate pool of recurrent states.
+    `most_num_seqs` is the number of sequences to which the states limit the engine, None for no limit; if `starts` is
+    False, the engine does not start with more. `warm_up_gib` is the memory missing outside the fraction, where the engine
+    captures graphs and tries the sampler after it has taken the pool.
     """
 
     visible_gib: float
@@ -92,7 +92,7 @@ def static_fraction(
 
 
 def _with_more(shard: Shard, reserve: MemoryReserve, graph_batch: int) -> MemoryReserve:
-    """The reserve with what drafts and attention-data ranks add."""
+    """The reserve plus the amounts for a draft and for attention-data ranks."""
     more, layout, extras = shard.settings.reserve_more, shard.layout, shard.extras
     if more is None:
         return reserve
@@ -107,7 +107,7 @@ def _with_more(shard: Shard, reserve: MemoryReserve, graph_batch: int) -> Memory
 
 
 def _vision_factor(shard: Shard) -> float:
-    """The factor of the fraction for a model with an encoder of images."""
+    """Factor on the memory fraction for a model with an image encoder."""
     more, image = shard.settings.reserve_more, shard.model.vision
     if more is None or image is None:
         return 1.0
@@ -116,10 +116,10 @@ def _vision_factor(shard: Shard) -> float:
 
 
 def weight_bytes(shard: Shard, stage: Stage) -> float:
-    """Bytes of the weights on one GPU of a stage, matrix by matrix, each in the format that its role has.
+    """Bytes of the weights on one GPU of a stage, matrix by matrix, each in the format of its role.
 
-    MXFP4 experts are padded to the width that the kernels demand. Parameters outside the text layers sit on the
-    first stage, whole on every rank, but for an encoder of images that the engine splits.
+    MXFP4 experts are padded to the width that the kernels require. Parameters outside the text layers are on the first
+    stage, whole on every rank, except an image encoder that the engine splits.
     """
     model, plan, settings = shard.model, shard.plan, shard.settings
     padding = settings.mxfp4_padding if plan.weight_format == "mxfp4" else architecture.NO_PADDING
@@ -141,16 +141,17 @@ def weight_bytes(shard: Shard, stage: Stage) -> float:
 
 
 def rotary_bytes(model: Model) -> float:
-    """Bytes of the tables of rotary embeddings, in 16 bit and whole on every GPU; logs count them with the weights."""
+    """Bytes of the rotary embedding tables, in 16 bit and whole on every GPU; logs count them as weights."""
     return model.rotary_values * ROTARY_BYTES
 
 
 def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
 
-    A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, and one block more (vLLM's
-    sliding-window manager), and a group of layers is filled up to the size of the others; a state layer a fixed state, unless states have memory of their own. What drafts keeps its own
-    cache, slots are kept for drafted tokens, and a prefix that sequences share is none of one sequence's (`shared_bytes`).
+    A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, plus one block (vLLM's sliding-window
+    manager). A group of layers is padded to the size of the others. A state layer keeps a fixed state, unless states have
+    their own memory. A draft keeps its own cache, and slots are kept for drafted tokens. A prefix that sequences share does
+    not count here (`shared_bytes`).
     """
     settings, extras, block = shard.settings, shard.extras, block_tokens(shard, stage)
     slots = tokens + extras.verified - 1
@@ -169,19 +170,19 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
 
 
 def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
-    """Bytes of a window and the chunk in flight, in blocks of its own, and one block more."""
+    """Bytes of a window and the chunk in flight, in the window's own blocks, plus one block."""
     held = min(blocks.window_tokens - 1 + chunk_tokens, slots)
     return blocks.block_bytes * (math.ceil(held / blocks.block_tokens) + 1)
 
 
 def block_tokens(shard: Shard, stage: Stage) -> int:
-    """Tokens of a block of the pool: those of the engine, or as many as a recurrent state takes."""
+    """Tokens per block of the pool: the engine's, or the number of tokens that take as much as a recurrent state."""
     paged = pages(shard, stage)
     return shard.settings.block_tokens if paged is None else paged.block_tokens
 
 
 def lost_bytes(shard: Shard, stage: Stage) -> float:
-    """Bytes of the blocks that hold nothing."""
+    """Bytes of the blocks that the engine leaves unused."""
     paged, lost = pages(shard, stage), shard.settings.blocks_lost
     if paged is not None:
         return lost * paged.block_bytes
@@ -190,14 +191,14 @@ def lost_bytes(shard: Shard, stage: Stage) -> float:
 
 
 def shared_bytes(shard: Shard, stage: Stage) -> float:
-    """Cache bytes of the prefixes that sequences share, each held once: whole blocks of layers that keep everything."""
+    """Cache bytes of the prefixes that sequences share, each held once: whole blocks of layers that keep all tokens."""
     block, cached = block_tokens(shard, stage), shard.extras.cached
     blocks = cached.distinct * (cached.shared_tokens // block)
     return blocks * block * growing_bytes(shard, stage) if blocks else 0.0
 
 
 def growing_bytes(shard: Shard, stage: Stage) -> float:
-    """Cache bytes that a token more takes for as long as its sequence lives: of layers that keep everything, and of a draft."""
+    """Cache bytes that one more token takes for the life of its sequence: in layers that keep all tokens, and in a draft."""
     paged = pages(shard, stage)
     if paged is not None:
         return paged.growing * paged.block_bytes / paged.block_tokens
@@ -212,7 +213,9 @@ def growing_bytes(shard: Shard, stage: Stage) -> float:
 
 
 def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:
-    """(bytes per token before any window is full, fixed bytes per sequence) of one GPU of a stage, those beside the model left out."""
+    """(bytes per token before any window is full, fixed bytes per sequence) of the model on one GPU of a stage, without
+    extras.
+    """
     return sum(count * held.bytes_per_token for held, count in caches(shard, stage)), state_bytes(shard, stage)
 
 
@@ -229,7 +232,7 @@ def extras_bytes(shard: Shard, stage: Stage) -> float:
 
 
 def draft_cache_bytes(shard: Shard, stage: Stage) -> float:
-    """Cache bytes per token of a draft on one GPU of a stage, above 0 on the last stage only."""
+    """Cache bytes per token of a draft on one GPU of a stage; 0 except on the last stage."""
     draft = shard.extras.draft
     return drafts.cache_bytes(draft, shard.draft) if draft is not None and stage.last else 0.0
 
@@ -237,11 +240,12 @@ def draft_cache_bytes(shard: Shard, stage: Stage) -> float:
 def pool_bytes(
     shard: Shard, gpu: Gpu, *, weights: float, activation: float, non_torch: float, graphs: float
 ) -> tuple[float, float]:
-    """(budget, pool) in bytes by the rule of the engine. The pool may be negative where nothing is left.
+    """(budget, pool) in bytes by the engine's rule. The pool is negative if memory is too small.
 
-    utilisation: budget = visible * fraction, less weights, activation, non-torch and, where the version counts them,
-    graphs. free_before_load: fraction of what is free before loading, less weights; activation and graphs live in the
-    rest. free_after_load: the fraction of what is left after all of them.
+    utilisation: the budget is visible * fraction. The pool is the budget less weights, activation, non-torch and, where the
+    version counts them, graphs. free_before_load: the budget is the fraction of the memory free before loading, and the
+    pool is the budget less weights; activation and graphs use the rest. free_after_load: the pool is the fraction of what
+    remains after all of them.
     """
     settings, visible = shard.settings, gpu.datasheet.memory.cuda_visible_gib * GIB
     if settings.pool_rule == "utilisation":
@@ -275,20 +279,20 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
     return static_fraction(reserve, memory_mib, chunk, graph_batch, gpus, mla) * _vision_factor(shard)
 
 
-AS_DEFAULT = Serving.model_construct()  # for which no validator is built
-ONE_BY_ONE = {"max_num_batched_tokens": 1, "batches_in_flight": 1}  # settings of a step that prefills nothing
+AS_DEFAULT = Serving.model_construct()  # skips validation
+ONE_BY_ONE = {"max_num_batched_tokens": 1, "batches_in_flight": 1}  # settings of a step without prefill
 
 
 def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
-    """The memory of the tightest stage, for sequences of up to `tokens` tokens, with what `serving` states of memory."""
+    """Memory of the tightest stage for sequences of up to `tokens` tokens, with the memory options of `serving`."""
     found = [_stage_use(shard, gpu, stage, needs, tokens, serving) for stage, needs in _needs(shard)]
     return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
 
 
 def graph_bytes(shard: Shard) -> float:
-    """Bytes of CUDA graphs on one GPU: the engine's usual, in proportion to the batch sizes that it captures.
+    """Bytes of CUDA graphs on one GPU: the engine's usual amount, in proportion to the batch sizes that it captures.
 
-    What kernels of attention allocate when they are captured counts among them.
+    Includes the workspace that attention kernels allocate during capture.
     """
     settings, sizes = shard.settings, shard.settings.graph_sizes
     usual, beside = settings.cuda_graphs.gib * GIB, buffers.workspace_bytes(shard)
@@ -312,7 +316,7 @@ class Needs(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
-    """Each different stage with what it needs, shared by all GPU types and lengths of sequences."""
+    """Each distinct stage with its needs. The result is shared by all GPU types and sequence lengths."""
     return tuple(
         (
             stage,
@@ -331,13 +335,15 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
 
 
 def offload_why_not(shard: Shard, gib: float) -> str | None:
-    """The reason why `gib` GiB of weights can't leave each GPU for host memory, or None."""
+    """The reason why `gib` GiB of weights cannot be offloaded from each GPU to host memory, or None."""
     most = max(needs.weights + needs.extras for _, needs in _needs(shard)) / GIB
     return f"{gib:g} GiB of weights in host memory are more than the {most:.1f} GiB of a GPU" if gib > most else None
 
 
 class Room(NamedTuple):
-    """What a pool leaves for tokens, in bytes; what states have beside it, and the sequences that these bound (None: none)."""
+    """Bytes of a pool for tokens, bytes for states, and the number of sequences to which states limit the engine (None: no
+    limit).
+    """
 
     tokens: float
     states: float
@@ -345,7 +351,7 @@ class Room(NamedTuple):
 
 
 def _room(shard: Shard, stage: Stage, pool: float, slots: int | None) -> Room:
-    """A pool less what states of their own take of it, by the rule of the engine; `slots` of them where a number is stated."""
+    """Split a pool into tokens and states by the engine's rule; `slots` is the number of states if it is stated."""
     settings, rule = shard.settings, shard.settings.states
     one = state_bytes(shard, stage)
     if not one or rule.rule == "pages":
@@ -372,8 +378,8 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     non_torch = settings.non_torch_gib * GIB + buffers.exchange_bytes(shard)
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
     budget, pool = pool_bytes(shard, gpu, weights=weights, activation=activation, non_torch=non_torch, graphs=graphs)
-    # Whatever the fraction says, all of it together never exceeds the card. SGLang sizes its pool without a profile run, so
-    # its activation is not known to be over what it left.
+    # Whatever the fraction, the total never exceeds the card. SGLang sizes its pool without a profile run, so it does not
+    # know whether its activation exceeds what is left.
     least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
     elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
     if serving.kv_cache_bytes is not None:
@@ -392,7 +398,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     clamped = room.sequences is not None and settings.states.rule == "split"  # the engine runs fewer, and starts
     fits = free >= needed and not (clamped and room.sequences == 0)
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
-    # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) bounds nothing but slots.
+    # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) limits only slots.
     slots = float(settings.max_num_seqs) if fits else 0.0
     by_tokens = usable / needed if needed else slots
     concurrency = shard.layout.dp * (min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens)
@@ -427,13 +433,13 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
 
 
 def _resident_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
-    """Cache bytes that a sequence holds while it decodes: no chunk of a prompt is in flight."""
+    """Cache bytes of a sequence while it decodes, when no chunk of a prompt is in flight."""
     decoding = replace(shard, settings=shard.settings.model_copy(update=ONE_BY_ONE))
     return sequence_bytes(decoding, stage, tokens)
 
 
 def _warm_up_bytes(shard: Shard, stage: Stage, left: float, graphs: float) -> float:
-    """Bytes missing outside the fraction for graphs and the sampler, which an engine that leaves graphs there tries last."""
+    """Bytes missing outside the fraction for graphs and the sampler, if the engine allocates them there last."""
     settings = shard.settings
     if settings.pool_rule != "utilisation" or settings.graphs_in_budget or not stage.last or shard.model.pooled:
         return 0.0
@@ -442,20 +448,20 @@ def _warm_up_bytes(shard: Shard, stage: Stage, left: float, graphs: float) -> fl
 
 
 def _whole_blocks(tokens: float, block: int) -> int:
-    """Tokens in whole blocks; a hair is forgiven so that a pool of exactly n blocks holds n."""
+    """Tokens in whole blocks, with a tolerance so that a pool of exactly n blocks holds n."""
     return int(tokens / block + 1e-9) * block
 
 
 def _scaled(shard: Shard, computed: float) -> float:
-    """Scale computed weights to the exact size of the checkpoint where its index states one in this very format.
+    """Scale computed weights to the exact checkpoint size, if the checkpoint's index states it in this format.
 
-    Raises InputError where the two are too far apart to be of one model.
+    Raises InputError if the two are too far apart to be of one model.
     """
     model, plan = shard.model, shard.plan
     if model.checkpoint_bytes is None or plan.weight_format != model.quantisation.precision:
         return computed
     stated = model.checkpoint_bytes
-    # What is served pooled may come from a checkpoint that generates: of the two the one that its index is nearer to.
+    # A pooled model may come from a generating checkpoint, so compare with the variant whose size is nearer.
     alike = {model, replace(model, pooled=False)}
     whole = min((_checkpoint_bytes(variant, plan) for variant in alike), key=lambda size: abs(math.log(stated / size)))
     ratio = stated / whole
@@ -471,7 +477,7 @@ def _scaled(shard: Shard, computed: float) -> float:
 
 
 def _checkpoint_bytes(model: Model, plan: PrecisionPlan) -> float:
-    """Bytes that a config makes of a whole checkpoint: dense, whatever was pruned since, and modules that may not be loaded."""
+    """Bytes of a whole checkpoint by its config: dense even if pruned later, with modules that may not be loaded."""
     matrices = architecture.stage_matrices(model, architecture.whole(model), Layout())
     layers = sum(count * matrix.parameters * plan.dense.weight_bytes(matrix.role) for matrix, count in matrices)
     return layers + model.extra_parameters * plan.weight_bytes("norm") + drafts.module_bytes(model, plan.dense)

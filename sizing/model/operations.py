@@ -1,8 +1,9 @@
-"""The operations of one step on one GPU of a layout: what runs, how often, with which FLOPs, bytes and messages.
+"""The operations of one step on one GPU of a layout: what runs, how often, and its FLOPs, bytes and messages.
 
-Operations are products, experts and small kernels, and what the GPUs of a replica send each other: sums and parts of tensors, tokens
-to their experts, parts of caches. Four builders make them, which closed form, simulator and the `step` command share: `body` (all
-that depends on the number of tokens alone), `head` (rows that get logits), `decode_attention` and `prefill_attention`.
+Operations are products, experts, small kernels, and messages between the GPUs of a replica: sums and parts of tensors,
+tokens for experts, parts of caches. Four builders make them; closed form, simulator and the `step` command share them.
+`body` has everything that depends only on the number of tokens, `head` the rows that get logits, and `decode_attention` and
+`prefill_attention` the rest.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ ACTIVATION_BYTES = 2  # activations travel between kernels at 16 bit
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Experts of a layer and what the busiest of `ranks` gets: `pairs` of a token and an expert, `arriving` tokens,
-    by which `dispatch` (None: all were gathered).
+    """Experts of a layer and the load of the busiest of `ranks`: `pairs` of token and expert, and `arriving` tokens.
 
-    `inputs` and `width` are of an expert on this rank.
+    `inputs` and `width` are those of an expert on this rank. `dispatch` is the way in which tokens arrive; None means that
+    all tokens are gathered.
     """
 
     experts: int
@@ -45,12 +46,12 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation on one GPU: `count` times a step, each with `flops`, memory traffic `bytes` and `message_bytes`.
+    """One operation on one GPU: `count` times per step, each with `flops`, memory traffic `bytes` and `message_bytes`.
 
-    `rule` names how it is timed; `role` whose weights it reads; `gpus` how many take part in a collective, one of every
-    `apart` GPUs of a stage, and `fan_out` to how many experts a token goes;
-    `of_all` says that it works on the tokens of all attention-data ranks together, others on those of one's own;
-    `rows` and `matrix` are those of a product, `work` is that of attention.
+    `rule` names how it is timed, and `role` is the role of the weights that it reads. A collective has `gpus` members, one
+    of every `apart` GPUs of a stage. `fan_out` is the number of experts to which a token goes. `of_all` means that it works
+    on the tokens of all attention-data ranks together, not only on those of its own rank. `rows` and `matrix` are set for a
+    product, `work` for attention.
     """
 
     name: str
@@ -73,10 +74,10 @@ class Operation:
 def unevenly(
     build: Callable[[Numeric], tuple[Operation, ...]], tokens: Numeric, fullest: Numeric, ranks: int
 ) -> tuple[Operation, ...]:
-    """The operations on `tokens` tokens of a replica. Its fullest attention-data rank has `fullest` tokens.
+    """The operations on `tokens` tokens of a replica whose fullest attention-data rank has `fullest` tokens.
 
-    `build` makes operations for tokens that are spread evenly over the ranks. All ranks meet at the experts of every
-    layer. So each operation takes its time on the fullest rank, except those that share all tokens.
+    `build` makes operations for tokens that are spread evenly over the ranks. All ranks meet at the experts of every layer.
+    So each operation takes its time on the fullest rank, except the operations that share all tokens.
     """
     as_full, together = build(fullest * ranks), build(tokens)
     return tuple(every if own.of_all else own for own, every in zip(as_full, together, strict=True))
@@ -88,20 +89,20 @@ def expected_experts(experts: float, experts_per_token: int, tokens: Numeric) ->
 
 
 def busiest(mean: Numeric, ranks: int) -> Numeric:
-    """Load of the busiest of `ranks` that draw loads with a mean at random, about m + sqrt(2 m ln n); never more than all."""
+    """Load of the busiest of `ranks` ranks with random loads of a mean, about m + sqrt(2 m ln n), at most the total."""
     most: Numeric = np.minimum(mean + np.sqrt(2 * mean * np.log(ranks)), mean * ranks)
     return most
 
 
 def busiest_load(mean: Numeric, layout: Layout, settings: EngineSettings) -> Numeric:
-    """Load of the busiest rank of ep: as measured where an imbalance is stated, else of random routing."""
+    """Load of the busiest expert-parallel rank: by the measured imbalance if stated, else by random routing."""
     if settings.expert_imbalance is None:
         return busiest(mean, layout.ep)
     return mean * min(settings.expert_imbalance, layout.ep)
 
 
 def gemm(matrix: Matrix, tokens: Numeric, count: float, plan: PrecisionPlan) -> Operation:
-    """A dense product of `tokens` rows with one matrix: weights read once, inputs read and outputs written."""
+    """A dense product of `tokens` rows with one matrix: weights are read once, inputs read and outputs written."""
     input_bytes = plan.input_bytes(matrix.role)
     return Operation(
         name=matrix.name,
@@ -123,12 +124,12 @@ def dispatches(layout: Layout, settings: EngineSettings) -> bool:
 
 
 def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
-    """The routed experts of one layer, fused, on the busiest rank of ep: `tokens` are of the whole replica."""
+    """The fused routed experts of one layer on the busiest rank of ep; `tokens` counts the whole replica."""
     hidden_size, layout, settings = shard.model.hidden_size, shard.layout, shard.settings
     experts = architecture.expert_matrices(mlp, hidden_size, layout)
     weights_per_expert = sum(matrix.inputs * matrix.outputs for matrix in experts)
     pairs = busiest_load(tokens * mlp.experts_per_token / layout.ep, layout, settings)
-    rows = pairs if dispatches(layout, settings) else tokens  # that a rank gets: its own, or all that were gathered
+    rows = pairs if dispatches(layout, settings) else tokens  # rows of a rank: its own, or all gathered tokens
     hit = expected_experts(mlp.slots, mlp.experts_per_token, pairs * layout.ep / mlp.experts_per_token) / layout.ep
     weight_bytes = shard.plan.weight_bytes("expert")
     routed = Routed(
@@ -156,12 +157,12 @@ def moe(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: float) -> Operation:
 
 
 def small(name: str, bytes_: Numeric, count: float) -> Operation:
-    """A kernel that only moves activations: norm, rotary embedding and cache write, activation function, routing."""
+    """A kernel that only moves activations, such as a norm, rotary embedding and cache write, activation function, routing."""
     return Operation(name=name, rule="small", count=count, bytes=bytes_)
 
 
-SUM_BYTES = 4  # of a query head: the log of the sum of its weights, 32 bit
-TINY = 1e-12  # keeps a ratio of nothing finite
+SUM_BYTES = 4  # per query head: the log of the sum of its weights, 32 bit
+TINY = 1e-12  # avoids 0/0
 
 
 def all_reduce(name: str, model: Model, gpus: int, tokens: Numeric, count: float) -> Operation:
@@ -180,7 +181,7 @@ def pipeline_sends(shard: Shard, tokens: Numeric) -> tuple[Operation, ...]:
 
 
 def of_layer(shard: Shard, kind: LayerKind, count: int, tokens: Numeric) -> list[Operation]:
-    """One all-reduce after the mixer and one after the MLPs; experts of several attention ranks exchange their tokens."""
+    """The messages of one layer: an all-reduce after the mixer and one after the MLPs, or the exchange of experts' tokens."""
     found: list[Operation] = []
     model, layout = shard.model, shard.layout
     rank_tokens = tokens / layout.token_ranks
@@ -198,7 +199,7 @@ def of_layer(shard: Shard, kind: LayerKind, count: int, tokens: Numeric) -> list
 
 
 def _gathered(shard: Shard, tokens: Numeric, count: int) -> list[Operation]:
-    """Every GPU gets all tokens of the stage and adds up what its experts made of them."""
+    """Every GPU gets all tokens of the stage; afterwards the results of its experts are summed."""
     message = tokens * shard.model.hidden_size * ACTIVATION_BYTES
     return [
         Operation(name, rule, count, message_bytes=message, gpus=shard.layout.stage_gpus, of_all=True)
@@ -207,9 +208,10 @@ def _gathered(shard: Shard, tokens: Numeric, count: int) -> list[Operation]:
 
 
 def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[Operation]:
-    """Each token goes to the ranks of its experts, in their precision, and comes back from each at 16 bit.
+    """Each token goes to the ranks of its experts, in their precision, and comes back from each in 16 bit.
 
-    The busiest rank binds, of those that send and those that get: what one has to send it gets back. GPUs of a tensor-parallel group send a part of its tokens each, and gather them after.
+    The busiest rank sets the time, both as sender and as receiver, because it gets back what it sends. The GPUs of a
+    tensor-parallel group each send a part of the group's tokens, and gather the results afterwards.
     """
     layout, hidden_size = shard.layout, shard.model.hidden_size
     own = tokens / layout.stage_gpus
@@ -237,13 +239,13 @@ def _dispatched(shard: Shard, mlp: MoeMlp, tokens: Numeric, count: int) -> list[
 def parts_joined(shard: Shard, sequences: Numeric) -> tuple[Operation, ...]:
     """Exchanges between GPUs with parts of the same caches, in a decode step of `sequences` sequences of a replica.
 
-    They exchange queries before attention. After attention they add up outputs, weighted by the sum of each part
-    (decode context parallelism in vLLM; pass-Q in arXiv:2411.01783).
+    They exchange queries before attention. After attention they sum the outputs, weighted by the sum of each part (decode
+    context parallelism in vLLM; pass-Q in arXiv:2411.01783).
     """
     found = []
     model, layout = shard.model, shard.layout
     tokens = sequences * shard.extras.verified / layout.dp
-    heads_over = layout.tp // layout.dcp  # a part of a cache is read for the heads of all GPUs that DCP joins
+    heads_over = layout.tp // layout.dcp  # a part of a cache is read for the heads of all GPUs of a DCP group
     groups = (("dcp", layout.dcp, 1, tokens / layout.cp), ("cp", layout.cp, layout.tp, tokens))
     for name, gpus, apart, of_group in groups if layout.cache_parts > 1 else ():
         for index, count in architecture.whole(model).layers if gpus > 1 else ():
@@ -267,9 +269,9 @@ def _exchanged(mixer: Attention) -> tuple[tuple[str, str, float], ...]:
 def keys_gathered(
     shard: Shard, kind: LayerKind, count: int, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> list[Operation]:
-    """Exchanges that give each GPU all keys of a prompt: the cached ones and the new tokens of other ranks.
+    """Exchanges that give each GPU all keys of a prompt: the cached ones, and the new tokens of other ranks.
 
-    They do not overlap with attention. A ring would (arXiv:2411.01783), but not every engine uses one.
+    They do not overlap with attention. A ring would overlap (arXiv:2411.01783), but not every engine uses one.
     """
     found = []
     layout = shard.layout
@@ -284,7 +286,7 @@ def keys_gathered(
     return found
 
 
-NORM_SUMS_BYTES = 8  # of a token: one 32-bit sum of squares of its queries, one of its keys
+NORM_SUMS_BYTES = 8  # per token: a 32-bit sum of squares of its queries and one of its keys
 NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
 
 
@@ -325,7 +327,7 @@ def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operat
 
 
 def _norms_of_heads(shard: Shard, mixer: Attention, qkv: float, rank_tokens: Numeric, count: int) -> list[Operation]:
-    """Norms of queries and keys: of each head by itself, or of all at once, for which ranks sum up their squares."""
+    """Norms of queries and keys: of each head separately, or of all heads at once, which needs a sum over ranks."""
     over_heads, layout = getattr(mixer, "norm_over_heads", False), shard.layout
     if not over_heads and not getattr(mixer, "norm_heads", False):
         return []
@@ -349,7 +351,7 @@ def _mlp(shard: Shard, mlp: DenseMlp | MoeMlp, tokens: Numeric, count: int) -> l
 
 
 def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:
-    """Final norm, output head and sampling for `rows` rows of one replica. A pooled model has norm and pooling only."""
+    """Final norm, output head and sampling for `rows` rows of one replica. A pooled model has only norm and pooling."""
     model, layout, settings = shard.model, shard.layout, shard.settings
     rank_rows = rows / layout.token_ranks
     norm = small("final_norm", NORM_PASSES * rank_rows * model.hidden_size * ACTIVATION_BYTES, 1)
@@ -379,10 +381,10 @@ def _attention(name: str, work: Work, count: int) -> Operation:
 
 
 def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:
-    """The decode attention of all layers for `sequences` of one replica at a mean context.
+    """The decode attention of all layers for `sequences` sequences of one replica at a mean context.
 
-    Each reads its cache once for all tokens of it in the step. Where caches are cut by tokens a GPU reads its part of each,
-    for the heads of all GPUs that have the others.
+    Each sequence reads its cache once for all its tokens in the step. If caches are split by tokens, a GPU reads its part
+    of each cache, for the heads of all GPUs that hold the other parts.
     """
     found = []
     layout = shard.layout
@@ -401,9 +403,10 @@ def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) 
 def prefill_attention(
     shard: Shard, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> tuple[Operation, ...]:
-    """The prefill attention of all layers: `tokens` new ones in each of `sequences`, `prior_tokens` cached.
+    """The prefill attention of all layers: `tokens` new tokens in each of `sequences` prompts, `prior_tokens` cached.
 
-    Ranks of context parallelism each take as many query-key pairs of a prompt (its first and last parts together).
+    Ranks of context parallelism each take the same number of query-key pairs of a prompt, because each has an early and a
+    late part.
     """
     found = []
     layout = shard.layout

@@ -1,7 +1,7 @@
-"""Recurrent states and windows beside a cache that grows: how a pool is cut for them, by the rule of its engine.
+"""Recurrent states and windows in the cache pool: how the engine's rule divides the pool.
 
-`specs.engine.StateRule` states the rules. vLLM's blocks hold a layer's state or as many tokens; SGLang has two pools;
-TensorRT-LLM sets states of all sequences aside. A model without states, or without anything else, has no such cut.
+`specs.engine.StateRule` states the rules. In vLLM, a block holds either a layer's state or tokens. SGLang has two pools.
+TensorRT-LLM reserves the states of all sequences. Without states, or with nothing but states, the pool is not divided.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sizing.model.extras import drafts
 
 
 class Pages(NamedTuple):
-    """Blocks of one pool: `block_tokens` tokens of a group of layers, or one state of it.
+    """Blocks of one pool. A block holds `block_tokens` tokens of a group of layers, or one state of the group.
 
-    `block_bytes` are those of all layers of a group. A sequence takes `growing` blocks for every `block_tokens` tokens, and
-    `states` blocks (or one a block of tokens: None) in each of `state_groups`.
+    `block_bytes` covers all layers of a group. A sequence takes `growing` blocks per `block_tokens` tokens. In each of
+    `state_groups` it takes `states` blocks, or one per block of tokens if None.
     """
 
     block_tokens: int
@@ -32,13 +32,13 @@ class Pages(NamedTuple):
     states: int | None
 
     def blocks(self, token_blocks: int) -> int:
-        """Blocks of a sequence whose tokens fill `token_blocks` of one group."""
+        """Blocks of a sequence whose tokens fill `token_blocks` blocks in one group."""
         held = max(token_blocks, 1) if self.states is None else self.states
         return self.growing * token_blocks + self.state_groups * held
 
 
 def states_held(shard: Shard) -> int | None:
-    """States that one sequence holds in each layer; None for one a block of tokens."""
+    """States that one sequence holds in each layer; None for one per block of tokens."""
     rule = shard.settings.states
     slots = rule.cached_slots if shard.settings.prefix_caching else rule.slots
     return None if slots is None else slots + rule.per_drafted * _drafted(shard)
@@ -58,9 +58,9 @@ def _state(shard: Shard, held: Cache) -> float:
 
 
 def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
-    """What one layer caches on one GPU of a stage, and the number of such layers, kind by kind.
+    """(cache of one layer on one GPU of a stage, number of such layers) for each kind of layer.
 
-    A window that the engine does not cut layers to is none.
+    If the engine does not cut layers to their windows, they count as layers without a window.
     """
     held = tuple((shard.cache(index), count) for index, count in stage.layers)
     if shard.settings.mixed_windows == "cut":
@@ -69,16 +69,16 @@ def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
 
 
 def _layers_of_a_group(types: Collection[int], spread: float) -> int:
-    """Layers of a group where types of layers share a pool: those of the smallest type, or of the largest where they are near."""
+    """Layers per group where types of layers share a pool: those of the smallest type, or of the largest if they are close."""
     fewest, most = min(types), max(types)
     return most if most < spread * fewest else fewest
 
 
 @lru_cache(maxsize=4096)
 def filled(shard: Shard, stage: Stage) -> dict[int | None, float]:
-    """How much more the layers of a window take than they hold, by its tokens: layers that fill up the last group of their type.
+    """Padding factor of layers by window: the last group of each type is padded to a full group.
 
-    One where nothing is filled up: in an engine that groups no layers, and where tokens of one layer take more than of another.
+    1 where nothing is padded: the engine has no groups, or layers differ in bytes per token.
     """
     settings, types = shard.settings, Counter[int | None]()
     sizes = set[float]()
@@ -93,9 +93,9 @@ def filled(shard: Shard, stage: Stage) -> dict[int | None, float]:
 
 
 def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> dict[int | None, float]:
-    """Blocks of a sequence in a layer by its window; `whole` in one that keeps all `slots`.
+    """Blocks of a sequence in a layer, by window; a layer without a window, which keeps all `slots`, takes `whole`.
 
-    Where windows have a pool of their own, it has a share of the blocks of the other, and the tighter of the two decides.
+    If windows have their own pool, it has a share of the blocks of the other pool, and the tighter of the two decides.
     """
     settings, block = shard.settings, shard.settings.block_tokens
     found: dict[int | None, float] = {held.window_tokens: whole for held, _ in caches(shard, stage)}
@@ -113,7 +113,7 @@ def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> di
 
 @lru_cache(maxsize=4096)
 def pages(shard: Shard, stage: Stage) -> Pages | None:
-    """The blocks of a stage whose layers share one pool; None where no state is paged."""
+    """The blocks of a stage whose layers share one pool; None if states are not paged."""
     settings = shard.settings
     growing: Counter[float] = Counter()
     states: Counter[float] = Counter()
@@ -125,7 +125,7 @@ def pages(shard: Shard, stage: Stage) -> Pages | None:
     if settings.states.rule != "pages" or not growing or not states:
         return None
     token_bytes = max(growing)
-    if shard.extras.draft is not None and stage.last:  # its layers of attention are of the same type
+    if shard.extras.draft is not None and stage.last:  # the draft's attention layers are of the same type
         growing[token_bytes] += round(drafts.cache_bytes(shard.extras.draft, shard.draft) / token_bytes)
     align = settings.state_alignment_tokens
     block = align * math.ceil(max(states) / (align * token_bytes))

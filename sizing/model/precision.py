@@ -1,4 +1,4 @@
-"""Which formats weights, cache and activations have on a given GPU, and in which precision each product runs."""
+"""The formats of weights, cache and activations on a given GPU, and the precision in which each product runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINEAR = ("attention", "dense_mlp", "shared_expert", "expert")  # roles that pru
 
 @dataclass(frozen=True, slots=True)
 class RoleFormat:
-    """A share of a role's weights in a format of its own, with bits of a value, and the precision of its products."""
+    """A share of a role's weights in a different format, with its bits per value and the precision of its products."""
 
     role: str
     share: float
@@ -36,10 +36,10 @@ class RoleFormat:
 class PrecisionPlan:
     """Formats and precisions of one deployment.
 
-    `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe`
-    name the precision in which quantised dense and expert products run; `weight_only` says that they are
-    dequantised to 16 bit first. `attention` is the precision of attention products. `sparsity` is set where linear layers
-    are pruned, and `draft` is the plan of what drafts. `others` are the roles that a mixed checkpoint stores in another way.
+    `weight_format` is how quantised roles are stored; roles in `kept_16bit` stay at `activation`. `gemm` and `moe` are the
+    precisions in which quantised dense and expert products run. `attention` is the precision of attention products.
+    `sparsity` is set if linear layers are pruned. `draft` is the plan of the draft. `others` are the roles that a mixed
+    checkpoint stores in different formats.
     """
 
     weight_format: str
@@ -65,11 +65,11 @@ class PrecisionPlan:
 
     @property
     def weight_only(self) -> bool:
-        """Whether quantised weights are multiplied at 16 bit."""
+        """Whether quantised weights are dequantised and multiplied at 16 bit."""
         return self.weight_format not in SIXTEEN_BIT and self.gemm in SIXTEEN_BIT
 
     def format_of(self, role: str) -> str:
-        """The format of most of a role's weights."""
+        """The format of more than half of a role's weights."""
         most = self._most(role)
         if most is not None:
             return most.weight_format
@@ -92,11 +92,11 @@ class PrecisionPlan:
         return self.format_of(role) not in SIXTEEN_BIT
 
     def is_sparse(self, role: str) -> bool:
-        """Whether a role's weights are pruned: those of linear layers, never embeddings, head, router or norms."""
+        """Whether a role's weights are pruned: only linear layers are, not embeddings, head, router or norms."""
         return self.sparsity is not None and role in LINEAR
 
     def weight_bytes(self, role: str) -> float:
-        """Bytes of one weight of a role, scales included; of a pruned one on average, the positions of kept values too."""
+        """Mean bytes of one weight of a role, including scales and, if pruned, the positions of kept values."""
         bits = self.weight_bits if role not in self.kept_16bit else self.activation_bits
         bits += sum(one.share * (one.bits - bits) for one in self.others if one.role == role)
         if self.sparsity is not None and role in LINEAR:
@@ -109,7 +109,7 @@ class PrecisionPlan:
         return replace(self, sparsity=None) if self.sparsity else self
 
     def input_bytes(self, role: str) -> float:
-        """Bytes of one value entering a product of a role: 16 bit, or 8 where the product runs in 8 bit or less."""
+        """Bytes of one input value of a product of a role: 16 bit, or 8 if the product runs in 8 bit or less."""
         narrow = self.is_quantised(role) and self.product_of(role) not in SIXTEEN_BIT
         return 1.0 if narrow else self.activation_bits / BITS_PER_BYTE
 
@@ -126,9 +126,9 @@ def peak_of(precision: str) -> str:
 
 
 def peak_flops(tflops: DenseTflops, precision: str) -> float:
-    """The dense peak of `precision` in FLOP/s. On hardware before Ampere fp16 takes the place of bf16.
+    """The dense peak of `precision` in FLOP/s. On hardware before Ampere fp16 replaces bf16.
 
-    Raises UntimedError for a peak that the hardware lacks or that is unknown.
+    Raises UntimedError if the hardware lacks this peak or it is unknown.
     """
     name = peak_of(precision)
     value = getattr(tflops, name, None)
@@ -143,8 +143,8 @@ def peak_flops(tflops: DenseTflops, precision: str) -> float:
 def requested(quantisation: Quantisation, precision: str | None) -> Quantisation:
     """The quantisation of the checkpoint, or the one that the requested `precision` means.
 
-    The checkpoint's quantisation stays if it is of the requested family (FP8 for block FP8, any 16-bit for 16-bit). Any
-    other `precision` re-quantises every linear layer and leaves embeddings, head, norms and router at 16 bit.
+    The checkpoint's quantisation stays if it is of the requested family (block FP8 for FP8, any 16-bit format for 16-bit).
+    Any other `precision` re-quantises every linear layer and leaves embeddings, head, norms and router at 16 bit.
     """
     own = quantisation.precision
     if precision is None or precision == own or (precision == "fp8" and own == "fp8_block"):
@@ -162,7 +162,7 @@ def stored_as(name: str, formats: Formats) -> PrecisionFormat:
 
 
 def _compute(format_name: str, formats: Formats, gpu: Gpu, settings: EngineSettings, *, experts: bool) -> str | None:
-    """The precision of a quantised product that runs natively; None for weight-only quantisation."""
+    """The precision in which a quantised product runs natively; None for weight-only quantisation."""
     tflops = gpu.datasheet.dense_tflops
     if format_name == "mxfp4":
         if experts and settings.fp4_activation == "fp8" and tflops.fp4 is not None:
@@ -185,10 +185,10 @@ def plan(
     kv_precision: str = "auto",
     extras: Extras = NOTHING,
 ) -> PrecisionPlan:
-    """Resolve formats and compute precisions for a model on a GPU, pruned and with a draft where `extras` say so.
+    """Resolve formats and compute precisions for a model on a GPU, with pruning and a draft if `extras` have them.
 
-    The cache is as asked, else as the checkpoint states, else at activation precision. A format that the hardware
-    cannot multiply is weight-only. Raises InputError for a format that is not known.
+    The cache format is as asked, else as the checkpoint states, else the activation precision. A format that the hardware
+    cannot multiply is weight-only. Raises InputError for an unknown format.
     """
     found = _plan(model, gpu, settings, formats, precision, kv_precision)
     if extras.sparsity is not None:

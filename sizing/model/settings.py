@@ -1,6 +1,6 @@
-"""What a replica runs: the settings of one engine version under given conditions, and the service they belong to.
+"""The settings of one engine version under given conditions, and the service that a replica runs.
 
-The first row of an engine profile that holds gives a setting. A service states no demand.
+Each setting is given by the first row of the engine profile that holds. A service states no demand.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sizing.specs.workload import GENERATE, Serving, Task
 
 @dataclass(frozen=True, slots=True)
 class SettingsConditions:
-    """What the defaults of an engine depend on: the card, its memory, the layout and the kind of attention.
+    """The conditions on which an engine's defaults depend: the card, its memory, the layout and the kind of attention.
 
-    `memory_gib` is the total that nvidia-smi reports; `architecture` the word of the GPU profile; `switched` and `states`
-    as `specs.engine.When` has them.
+    `memory_gib` is the total that nvidia-smi reports. `architecture` is the name in the GPU profile. `switched` and
+    `states` are as in `specs.engine.When`.
     """
 
     gpu_name: str
@@ -70,7 +70,7 @@ def check_version(engine: Engine, version: str | None) -> str:
 def resolve(engine: Engine, version: str, conditions: SettingsConditions) -> EngineSettings:
     """Resolve every setting of `version` under `conditions`; equal arguments share one result.
 
-    Raises InputError for an unknown version, and for a profile with open or wrong settings, one fault each.
+    Raises InputError for an unknown version, and for a profile with missing or wrong settings, with one fault each.
     """
     return _settings(
         engine, version, tuple(_first(engine, version, conditions, setting) for setting in EngineSettings.model_fields)
@@ -79,7 +79,7 @@ def resolve(engine: Engine, version: str, conditions: SettingsConditions) -> Eng
 
 @cache
 def _settings(engine: Engine, version: str, chosen: tuple[int | None, ...]) -> EngineSettings:
-    """The settings of the rows with the numbers `chosen`. Equal choices share one result."""
+    """The settings from the rows with the numbers `chosen`; equal choices share one result."""
     numbers = dict(zip(EngineSettings.model_fields, chosen, strict=True))
     faults = [_no_row(engine, version, setting) for setting, number in numbers.items() if number is None]
     if faults:
@@ -133,7 +133,7 @@ def is_within(version: str, since: str, until: str | None) -> bool:
 
 
 def _within(version: tuple[int, ...], since: str, until: str | None) -> bool:
-    """Whether since <= version <= until; `until` covers what it is a prefix of, missing parts are 0."""
+    """Whether since <= version <= until. `until` covers every version that it is a prefix of; missing parts are 0."""
     first = parse_version(since)
     if _padded(version, len(first)) < first:
         return False
@@ -185,8 +185,8 @@ Phase = Literal["whole", "prefill", "decode"]
 class Service:
     """What a replica runs: the model on an engine, with its flags, extras, formats and lengths. It states no demand.
 
-    `isl` and `osl` are mean lengths in tokens. `phase` is what the replica does: all of a request, or, in separate
-    pools, its prefill or its decode alone. `mode` is how it is driven: for clients that wait, or offline.
+    `isl` and `osl` are mean lengths in tokens. `phase` is the replica's part of a request: the whole, or in separate pools
+    only its prefill or its decode. `mode` is how it is driven: for clients that wait, or offline.
     """
 
     model: Model
@@ -205,11 +205,11 @@ class Service:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that a request returns: its OSL, 0 for a task that pools."""
+        """Tokens that a request returns: its OSL, or 0 for a pooling task."""
         return 0 if self.model.pooled else self.osl
 
     def situation(self, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
-        """The class that figures of this service on a GPU type belong to, by which their error bands are looked up."""
+        """The class to which figures of this service on a GPU type belong; error bands are looked up by it."""
         kind: ModelKind = "moe" if architecture.is_moe(self.model) else "dense"
         own = () if gpu.own_runs is None else of_own(gpu.own_runs)
         return Situation(self.mode, gpu.vendor, self.engine.name, gpu.architecture, kind, load, own=own)

@@ -1,7 +1,7 @@
-"""Attention kinds, one file each: gqa (with and without windows, or both ways), mla, linear, ssm and others.
+"""Attention kinds, one file each: gqa (with and without windows, or bidirectional), mla, linear, ssm and others.
 
-A file offers the functions of `Kind`; `pick` imports the one that a layer names. Adding a kind is adding a file
-(and its type in `sizing.specs.model`).
+A file has the functions of `Kind`; `pick` imports the file of a layer's kind. To add a kind, add a file, and its type in
+`sizing.specs.model`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sizing.model.attention.terms import Cache, Matrix, Numeric, Work
 
 
 class Kind(Protocol):
-    """What each attention file offers; `mixer` is that kind's own spec, `tp` the tensor-parallel GPUs."""
+    """The functions of each attention file. `mixer` is the spec of this kind, `tp` the number of tensor-parallel GPUs."""
 
     def matrices(self, mixer: Any, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
         """The weight matrices of one layer on one GPU."""
@@ -39,7 +39,7 @@ class Kind(Protocol):
     def exchanged(self, mixer: Any) -> tuple[int, int, int]:
         """(query heads, values per query, values per output) that GPUs with parts of one cache exchange in decode.
 
-        Raises ValueError where a cache has no parts.
+        Raises ValueError if a cache cannot be split into parts.
         """
 
     def why_not(self, mixer: Any, tp: int) -> str | None:

@@ -1,9 +1,9 @@
-"""Attention over a compressed cache beside a window (DeepSeek-V4): one latent serves all heads, so each GPU holds it whole.
+"""Attention over a compressed cache and a window (DeepSeek-V4). One latent serves all heads, so each GPU holds it whole.
 
-Every layer keeps the latents of its last `window` tokens; layers with a ratio keep one more for every so many tokens, and,
-while they compress, the states of the last ones. The engine pages all of them in blocks of one size for all layers; sizes and
-block lengths are those of vLLM 0.24 (vllm/v1/core/kv_cache_utils.py, vllm/models/deepseek_v4/attention.py), which reproduce
-the log of vLLM issue 44376 exactly.
+Every layer keeps the latents of its last `window` tokens. A layer with a compression ratio also keeps one latent per
+`ratio` tokens and, while it compresses, the states of the last ones. The engine pages all of them in blocks of one size for
+all layers. Sizes and block lengths are those of vLLM 0.24 (vllm/v1/core/kv_cache_utils.py,
+vllm/models/deepseek_v4/attention.py); they reproduce the log of vLLM issue 44376 exactly.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from sizing.specs.model import CompressedAttention
 
 BLOCK_TOKENS = 256
 ALIGNED_BYTES = 576
-FP8_SCALE_BYTES = 8  # of the part of a latent that is in FP8; the rotary part stays at 16 bit
+FP8_SCALE_BYTES = 8  # scales of a latent's FP8 part; the rotary part stays at 16 bit
 INDEX_SCALE_BYTES = 4
 RATIOS = (4, 128)
-# (tokens of a block, tokens of a window): the window itself in two groups, the states of both compressors
+# (tokens of a block, tokens of a window): two groups for the window itself, then the states of both compressors
 WINDOWS = ((64, 128), (64, 128), (4, 8), (8, 128))
 STATE_BYTES = 4
-RINGS = {4: 8 / 128, 128: 1}  # states of a compressor that SGLang keeps for a token of a window
+RINGS = {4: 8 / 128, 128: 1}  # compressor states that SGLang keeps per token of a window, by ratio
 
 
 def matrices(mixer: CompressedAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """The weight matrices of one layer on one GPU: down-projections and compressors whole, the others by heads or groups."""
+    """The weight matrices of one layer on one GPU: down-projections and compressors whole, the others split by heads or
+    groups.
+    """
     width, groups = mixer.q_heads / tp * mixer.head_dim, mixer.o_groups / tp
     found = [
         Matrix("q_a_proj", "attention", hidden_size, mixer.q_lora_rank),
@@ -73,7 +75,7 @@ def _aligned(size: float) -> float:
 
 
 def _pages(mixer: CompressedAttention, kv_bytes: float) -> tuple[float, float]:
-    """Bytes of a block of a layer that compresses by 4, with its index keys, and of one that compresses by 128."""
+    """(bytes of a block of a layer that compresses by 4, with its index keys; the same for one that compresses by 128)."""
     latent, index = _latent_bytes(mixer, kv_bytes), _index_bytes(mixer, kv_bytes)
     by_few, by_many = (BLOCK_TOKENS // ratio for ratio in RATIOS)
     return _aligned(by_few * latent) + _aligned(by_few * index), _aligned(by_many * latent)
@@ -92,7 +94,7 @@ def _paged(page: float) -> Cache:
 
 
 def cache_of(mixer: CompressedAttention, kv_bytes: float, rule: CompressedRule, *, speculating: bool) -> Cache:
-    """The cache of one layer on one GPU in `packed` blocks, or by `tokens`; what drafts doubles the rings of states.
+    """The cache of one layer on one GPU in `packed` blocks, or by `tokens`. A draft doubles the rings of states.
 
     Sources: vLLM 0.33 (vllm/v1/core/kv_cache_planning.py), SGLang 0.5.13 (model_executor/pool_configurator.py).
     """
@@ -120,7 +122,7 @@ def _flops(mixer: CompressedAttention, tp: int, pairs: Numeric, indexed: Numeric
 
 
 def decode(mixer: CompressedAttention, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """The work of one decode step over the window and the chosen compressed entries; the indexer scores all of them."""
+    """The work of one decode step over the window and the selected compressed entries; the indexer scores all entries."""
     pairs = np.minimum(context_tokens, mixer.window) + _attended(mixer, context_tokens)
     indexed = context_tokens / mixer.ratio if mixer.index_heads else 0.0 * context_tokens
     moved = pairs * _latent_bytes(mixer, kv_bytes) + indexed * _index_bytes(mixer, kv_bytes)

@@ -1,6 +1,6 @@
-"""Attention of query heads over keys and values: to all before a token, to a window of them, or to a whole prompt.
+"""Attention of query heads over keys and values: of all earlier tokens, of a window, or of a whole prompt.
 
-Every token caches one key and one value a KV head; a window keeps the last ones only, and an encoder keeps none.
+Every token caches one key and one value per KV head. A window keeps only the last ones, and an encoder keeps none.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def matrices(mixer: Heads, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
 
 
 def cached_bytes_per_token(mixer: Heads, tp: int, kv_bytes: float) -> float:
-    """Bytes that one token of one layer keeps on one GPU. Key and value are both stored, even where they are equal.
+    """Bytes that one token of one layer keeps on one GPU. Key and value are both stored, even if they are equal.
 
-    A key that chooses blocks is shared by all heads, so that each GPU holds it.
+    The index key that selects blocks is shared by all heads, so each GPU holds it.
     """
     if mixer.reuses_cache:
         return 0.0
@@ -45,7 +45,7 @@ def cached_bytes_per_token(mixer: Heads, tp: int, kv_bytes: float) -> float:
 
 
 def read_bytes_per_token(mixer: Heads, tp: int, kv_bytes: float) -> float:
-    """Bytes that attention reads for each cached token; a layer without a cache of its own reads another's."""
+    """Bytes that attention reads per cached token; a layer without its own cache reads that of another layer."""
     return kv_heads_per_gpu(mixer.kv_heads, tp) * (mixer.head_dim + (mixer.value_dim or mixer.head_dim)) * kv_bytes
 
 
@@ -57,13 +57,13 @@ def attention_flops(mixer: Heads, tp: int, pairs: Numeric) -> Numeric:
 def prefill_bytes(
     mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, seen: Numeric
 ) -> Numeric:
-    """Bytes of a prefill chunk: keys and values seen are read once, queries and outputs pass at 16 bit."""
+    """Bytes of a prefill chunk: keys and values are read once, queries and outputs move at 16 bit."""
     activation_bytes = 2 * KEY_AND_VALUE * mixer.q_heads / tp * mixer.head_dim * tokens
     return sequences * (seen * read_bytes_per_token(mixer, tp, kv_bytes) + activation_bytes)
 
 
 def cache(mixer: Heads, tp: int, kv_bytes: float) -> Cache:
-    """The cache of one layer on one GPU. A value takes `kv_bytes` bytes; `memory` adds the chunk in flight to a window."""
+    """The cache of one layer on one GPU, with `kv_bytes` bytes per value. `memory` adds the chunk in flight to a window."""
     if isinstance(mixer, BidirectionalAttention):
         return Cache()
     return Cache(cached_bytes_per_token(mixer, tp, kv_bytes), window_tokens=_window(mixer))
@@ -74,7 +74,7 @@ def _window(mixer: Heads) -> int | None:
 
 
 def decode(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, context_tokens: Numeric) -> Work:
-    """The work of one decode step. Each sequence reads its cache once, a window at most; an encoder decodes nothing."""
+    """The work of one decode step. Each sequence reads its cache once, at most a window. An encoder decodes nothing."""
     if isinstance(mixer, BidirectionalAttention):
         return Work(rule="prefill_attention", flops=0.0 * sequences, bytes=0.0 * sequences, head_dim=mixer.head_dim)
     window = _window(mixer)
@@ -93,9 +93,9 @@ def decode(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, context_t
 
 
 def prefill(mixer: Heads, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric) -> Work:
-    """The work of a prefill chunk: causal attention within the chunk, and over the cached tokens, all or those of a window.
+    """The work of a prefill chunk: causal attention within the chunk, and attention to the cached tokens or their window.
 
-    Many windows fill the GPU as one long prompt does. An encoder has whole prompts, and every pair in both directions.
+    Many windows use the GPU as well as one long prompt. An encoder has whole prompts, with every pair in both directions.
     """
     window, causal = _window(mixer), not isinstance(mixer, BidirectionalAttention)
     whole, pairs = tokens + prior_tokens, causal_pairs(tokens, prior_tokens)

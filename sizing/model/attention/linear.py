@@ -1,4 +1,4 @@
-"""Linear attention with a gated delta rule: a fixed state a sequence in place of a cache that grows.
+"""Linear attention with a gated delta rule: a fixed state per sequence instead of a growing cache.
 
 State and update follow Gated DeltaNet (arXiv:2412.06464) and Kimi Linear (arXiv:2510.26692).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from sizing.model.attention.terms import FLOPS_PER_MAC, GATE_PASSES, Cache, Matrix, Numeric, Work
 from sizing.specs.model import LinearAttention
 
-STATE_PASSES = 3  # decay and write, delta correction, read: three products of key x value size a token
+STATE_PASSES = 3  # decay and write, delta correction, read: three products of key x value size per token
 READ_AND_WRITE = 2
 GATES = 2  # a head's decay and its update
 ACTIVATION_BYTES = 2
@@ -56,7 +56,7 @@ def cache(mixer: LinearAttention, tp: int, kv_bytes: float) -> Cache:
 
 
 def _rule(part: str, mixer: LinearAttention) -> str:
-    """Kernels of Kimi's layers, whose gates have a rank, are others than those of the gated delta rule."""
+    """The timing rule: Kimi's layers, whose gates have a rank, use other kernels than the gated delta rule."""
     return f"{part}_kda" if mixer.gate_rank else f"{part}_gdn"
 
 

@@ -1,8 +1,8 @@
-"""Multi-head latent attention: one latent a token serves all heads, so it is cached whole on every tensor-parallel rank.
+"""Multi-head latent attention: one latent per token serves all heads, so every tensor-parallel rank caches it whole.
 
-Prefill expands the latent into heads; decode absorbs the expansion into the query and output and works on the
-latent itself (DeepSeek-V2, arXiv:2405.04434, section 2.1). With an indexer (DeepSeek-V3.2, arXiv:2512.02556) a query
-scores all cached index keys and attends to the `index_topk` best.
+Prefill expands the latent into heads. Decode absorbs the expansion into the query and the output, and works on the latent
+itself (DeepSeek-V2, arXiv:2405.04434, section 2.1). With an indexer (DeepSeek-V3.2, arXiv:2512.02556) a query scores all
+cached index keys and attends to the `index_topk` best.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sizing.model.attention.terms import (
 )
 from sizing.specs.model import MlaAttention
 
-SCALED_VALUES, SCALE_BYTES, ROTARY_BYTES = 128, 4, 2  # of latents in 8 bit that sparse attention reads
-INDEX_KEY_BYTES = 1.03125  # an index key is FP8 with one 4-byte scale to 128 values
+SCALED_VALUES, SCALE_BYTES, ROTARY_BYTES = 128, 4, 2  # layout of 8-bit latents for sparse attention
+INDEX_KEY_BYTES = 1.03125  # bytes per value: an index key is FP8 with one 4-byte scale per 128 values
 
 
 def _latent_width(mixer: MlaAttention) -> int:
@@ -31,8 +31,10 @@ def _latent_width(mixer: MlaAttention) -> int:
 
 
 def _latent_bytes(mixer: MlaAttention, kv_bytes: float) -> float:
-    """Bytes of a cached latent. Sparse attention in 8 bit keeps scales for blocks of values, and the rotary part at 16 bit:
-    656 bytes for 512 and 64 (vLLM's fp8_ds_mla, SGLang alike).
+    """Bytes of a cached latent.
+
+    Sparse attention in 8 bit keeps scales for blocks of values, and the rotary part at 16 bit: 656 bytes for 512 and 64
+    values (vLLM's fp8_ds_mla; SGLang alike).
     """
     if not mixer.index_topk or kv_bytes > 1:
         return _latent_width(mixer) * kv_bytes

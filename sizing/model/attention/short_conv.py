@@ -1,4 +1,6 @@
-"""Gated short convolutions (LFM2): three projections in, a few inputs of each channel convolved, one projection out."""
+"""Gated short convolutions (LFM2): three input projections, a convolution over a few inputs per channel, an output
+projection.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mamba-2 state-space layers (arXiv:2405.21060): a fixed state a sequence, a short convolution, no growing cache."""
+"""Mamba-2 state-space layers (arXiv:2405.21060): a fixed state per sequence, a short convolution, no growing cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _inner_width(mixer: SsmAttention, tp: int) -> float:
 
 
 def _group_width(mixer: SsmAttention, tp: int) -> float:
-    """Width of B (and of C): groups are split while they last, then replicated."""
+    """Width of B (and of C): groups are split over GPUs, or replicated if there are fewer groups than GPUs."""
     return max(1, mixer.groups // tp) * mixer.state_size
 
 

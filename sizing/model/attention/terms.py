@@ -1,4 +1,4 @@
-"""The terms in which an attention kind states itself: weight matrices, cache, work."""
+"""The terms that describe an attention kind: weight matrices, cache, work."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Numeric = float | NDArray[np.float64]
 
 FLOPS_PER_MAC = 2  # one multiply and one add
 KEY_AND_VALUE = 2
-GATE_PASSES = 3  # a gate reads its values and what it scales, and writes that
+GATE_PASSES = 3  # a gate reads its values and the tensor that it scales, and writes the result
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight matrix as one GPU holds it: `inputs` x `outputs`, `copies` alike (experts), and a bias vector's length."""
+    """A weight matrix as one GPU holds it: `inputs` x `outputs`, number of equal `copies` (experts), length of its bias."""
 
     name: str
     role: Role
@@ -35,7 +35,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class WindowBlocks:
-    """Blocks that hold a window of a sequence, beside its growing cache: bytes and tokens of one, and of the window."""
+    """Blocks that hold a window of a sequence beside its growing cache: bytes and tokens of a block, tokens of the window."""
 
     block_bytes: float
     block_tokens: int
@@ -44,10 +44,10 @@ class WindowBlocks:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Cache of one layer on one GPU: bytes a token, for at most `window_tokens` of them (None: all), and a fixed part.
+    """Cache of one layer on one GPU: bytes per token, for at most `window_tokens` (None: all), and a fixed part.
 
-    `windows` are kept beside it.
-    The fixed part grows by `bytes_per_drafted` for each token that is drafted: the convolution before a state keeps them.
+    `windows` are held in addition. The fixed part grows by `bytes_per_drafted` for each drafted token, which the
+    convolution before a state keeps.
     """
 
     bytes_per_token: float = 0.0
@@ -61,12 +61,14 @@ class Cache:
 class Work:
     """Attention work of one layer in one step on one GPU.
 
-    `flops` and `bytes` are of the whole batch; `rule` names the efficiency that times it; `head_dim` and `q_heads`
-    choose the measured row; `kv_heads` share them; `prompt_tokens` is the length that prefill efficiency depends on,
-    `context_tokens` the cached tokens that a decoding sequence reads. `sequences` are those of the batch, each with `new_tokens` in
-    prefill; `window` is set where it cuts contexts short, and `causal` where a token sees none after it. A sequence
-    that decodes has `queries` tokens. Of latents, `token_bytes` are read for each cached token and `pair_values` multiplied for each pair; `chosen` of them are attended
-    to where `index_heads` score all.
+    `flops` and `bytes` are of the whole batch. `rule` names how it is timed; `head_dim` and `q_heads` select the measured
+    row, and `kv_heads` share the query heads. `prompt_tokens` is the length on which prefill efficiency depends,
+    `context_tokens` the cached tokens that a decoding sequence reads. The batch has `sequences`, each with `new_tokens` in
+    prefill; a decoding sequence has `queries` tokens. `window` is set if it limits the context. `causal` means that a token
+    attends only to itself and earlier tokens.
+
+    For latents, `token_bytes` are read per cached token and `pair_values` are multiplied per pair. With sparse attention,
+    `index_heads` score all tokens, and `chosen` of them are attended to.
     """
 
     rule: str
@@ -89,7 +91,9 @@ class Work:
 
 
 def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:
-    """Key/value heads on one GPU: split while they last, then replicated (vLLM, SGLang, TensorRT-LLM alike)."""
+    """Key/value heads on one GPU: split over GPUs, or replicated if there are fewer heads than GPUs (vLLM, SGLang,
+    TensorRT-LLM alike).
+    """
     return max(1, kv_heads // tp)
 
 
@@ -105,11 +109,11 @@ def heads_why_not(q_heads: int, kv_heads: int, tp: int) -> str | None:
 
 
 def causal_pairs(tokens: Numeric, prior_tokens: Numeric) -> Numeric:
-    """Query-key pairs of `tokens` new tokens after `prior_tokens`: each sees all before it and itself."""
+    """Query-key pairs of `tokens` new tokens after `prior_tokens`: each token sees itself and all earlier ones."""
     return tokens * (prior_tokens + (tokens + 1) / 2)
 
 
 def windowed_pairs(tokens: Numeric, prior_tokens: Numeric, window_tokens: int) -> Numeric:
-    """Query-key pairs under a window: token j sees min(prior + j, window) keys, itself included."""
+    """Query-key pairs under a window: token j sees min(prior + j, window) keys, including its own."""
     growing = np.clip(window_tokens - prior_tokens, 0.0, tokens)
     return causal_pairs(growing, prior_tokens) + (tokens - growing) * window_tokens
