@@ -39,8 +39,7 @@ class Layout:
 
     A replica has tp*pp*dp*cp GPUs. Attention and dense MLPs are split over tp GPUs. Their dp copies serve different
     requests; their cp copies serve different tokens of the same requests. Experts are split over ep GPUs, and the width of
-    each expert over the other GPUs of a stage. With dcp, each of dcp GPUs that would hold the same cache keeps a different
-    part of it.
+    each expert over stage_gpus/ep. With dcp, each of dcp GPUs that would hold the same cache keeps a different part of it.
     """
 
     tp: int = 1

@@ -69,14 +69,14 @@ class PrecisionPlan:
         return self.weight_format not in SIXTEEN_BIT and self.gemm in SIXTEEN_BIT
 
     def format_of(self, role: str) -> str:
-        """The format of more than half of a role's weights."""
+        """The main format of a role's weights."""
         most = self._most(role)
         if most is not None:
             return most.weight_format
         return self.activation if role in self.kept_16bit else self.weight_format
 
     def product_of(self, role: str) -> str:
-        """The precision in which most of a role's weights are multiplied."""
+        """The main precision of products with a role's weights."""
         most = self._most(role)
         if most is not None:
             return most.product

@@ -1,6 +1,6 @@
-"""What runs or is held beside a model: a draft, adapters, an image encoder, prefixes in cache; and how weights are pruned.
+"""Additions to a model: a draft, adapters, an image encoder, cached prefixes; also the pruning of weights.
 
-Optimisations as asked (`specs.optimisations`) with what is published of them become `Extras`, which operations, memory and
+The optimisations asked for (`specs.optimisations`) and published facts become `Extras`, which operations, memory and
 schedule read. Nothing here depends on a GPU or a layout.
 """
 
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
     from sizing.specs.facts import LoraFacts, SparsityFacts
 
 
-HAIR = 1e-9  # of a token: 0.29 of 100 tokens are 29
+HAIR = 1e-9  # rounding tolerance in tokens: 0.29 * 100 counts as 29
 
 
 def expected_tokens(acceptance: float, tokens: int) -> float:
-    """Tokens a step gives: E = (1 - a^(g+1))/(1 - a), all g+1 at a = 1 (Leviathan et al., arXiv:2211.17192, eq. 1)."""
+    """Tokens per step: E = (1 - a^(g+1))/(1 - a), and g+1 at a = 1 (Leviathan et al., arXiv:2211.17192, eq. 1)."""
     return float(tokens + 1) if acceptance == 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
 
 
 def expected_by_depth(acceptance: Sequence[float]) -> float:
-    """Tokens a step gives where each drafted one has its own chance: E = 1 + a1 + a1*a2 + ...; the formula above where all are equal."""
+    """Tokens per step if each drafted token has its own acceptance: E = 1 + a1 + a1*a2 + ...
+
+    If all are equal this is `expected_tokens`.
+    """
     if len(set(acceptance)) == 1:
         return expected_tokens(acceptance[0], len(acceptance))
     return 1.0 + sum(math.prod(acceptance[: depth + 1]) for depth in range(len(acceptance)))
@@ -39,11 +42,12 @@ def expected_by_depth(acceptance: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What drafts: a small model that runs `passes` times a step, or heads that each sequence's last state goes through.
+    """A draft: a small model that runs `passes` times per step, or heads on each sequence's last state.
 
-    `joined` projects the target's hidden states once a step, `each` stands in front of the model in every pass. Weights have
-    the draft's own precision unless it `follows_precision` of the target. Of `modules` equal models each holds weights and
-    cache, and a pass runs through one; `of_checkpoint` marks those that the model's own checkpoint brings.
+    `joined` projects the target's hidden states once per step; `each` is applied before the model in every pass. Weights
+    have the draft's own precision, or the target's if `follows_precision`. There are `modules` equal models: each holds
+    weights and cache, and a pass runs through one of them. `of_checkpoint` marks a draft that is in the target's own
+    checkpoint.
     """
 
     model: Model | None
@@ -59,9 +63,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding: `tokens` drafted a step, each accepted with a chance, and what drafts them (None: no GPU time).
+    """Speculative decoding: `tokens` drafted per step, their acceptance, and the draft (None: it takes no GPU time).
 
-    `acceptance` has the chance of each, given that those before it were accepted. `source` says where the acceptance is from, `needs` what must be there.
+    `acceptance` has the probability of each token, given that those before it were accepted. `source` is the source of the
+    acceptance. `needs` says what must be available.
     """
 
     method: str
@@ -74,20 +79,21 @@ class Speculation:
 
     @property
     def verified(self) -> int:
-        """Tokens of a sequence in a step of the target: the drafted ones and the one that follows them."""
+        """Tokens of a sequence in a step of the target: the drafted ones plus one."""
         return self.tokens + 1
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens that a step gives a sequence, on average."""
+        """Mean tokens that a step gives a sequence."""
         return expected_by_depth(self.acceptance)
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of so many `patches` that the encoder works on.
+    """Images of a request: `tokens` of the prompt for all of them, and `pieces` of `patches` each for the encoder.
 
-    The encoder has a width, layers and parameters; `own` says that it is the model's, as its config states it.
+    `hidden_size`, `layers` and `parameters` are the encoder's. `own` means that it is the model's own, as its config states
+    it.
     """
 
     tokens: int
@@ -104,7 +110,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """LoRA adapters on the GPU at once, their rank, and whether routed experts have them too."""
+    """LoRA adapters that are on the GPU at once, their rank, and whether routed experts have adapters too."""
 
     slots: int
     rank: int
@@ -114,11 +120,11 @@ class Adapters:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """What of a prompt need not be computed: shares found in cache and restored from host memory; what is shared.
+    """The part of a prompt that is not computed: found in cache, or restored from host memory; and the shared prefixes.
 
-    `shared_tokens` of every live prompt are one of `distinct` prefixes, which a cache holds once each. `hit` and `distinct`
-    are those over `engines` engines with separate caches: of a `conversation` with `think_time_s` between turns, and of
-    `prefixes` in all, under a router that knows (`affinity`) which engine holds a prefix.
+    The first `shared_tokens` of every live prompt are one of `distinct` prefixes, each held once in a cache. `hit` and
+    `distinct` are those over `engines` engines with separate caches. They follow from a `conversation` with `think_time_s`
+    between turns, and from the number of `prefixes`. With `affinity`, the router knows which engine holds a prefix.
     """
 
     hit: float = 0.0
@@ -136,37 +142,37 @@ class Cached:
 
     @property
     def share(self) -> float:
-        """Share of a prompt that need not be computed, in cache or restored to it."""
+        """Share of a prompt that is not computed, because it is in cache or restored to it."""
         return self.hit + self.brought
 
     @property
     def brought(self) -> float:
-        """Share of a prompt that is brought back: of what is not in cache."""
+        """Share of a prompt that is restored from host memory: of the part that is not in cache."""
         return self.restored * (1 - self.hit)
 
     @property
     def finding(self) -> Finding:
-        """How a turn comes to its conversation's cache."""
+        """How a turn reaches the cache of its conversation."""
         return Finding(1 if self.affinity else self.engines, self.block, self.kept)
 
     @property
     def varies(self) -> bool:
-        """Whether the number of replicas changes what is found, or what prefixes take of a cache."""
+        """Whether the number of replicas changes what is found in cache or how much cache the prefixes take."""
         varying = self.conversation is not None and (not self.affinity or self.think_time_s is not None)
         return varying or self.eases
 
     @property
     def eases(self) -> bool:
-        """Whether more replicas leave each less to keep."""
+        """Whether each replica keeps less if there are more replicas."""
         return self.think_time_s is not None or (self.affinity and self.prefixes > 1)
 
     def over(self, engines: int, kept: float = 1.0) -> Cached:
-        """This cache spread over `engines` engines that keep the share `kept` of the histories of turns."""
+        """This cache spread over `engines` engines that keep a share `kept` of the histories of turns."""
         distinct = -(-self.prefixes // engines) if self.affinity else self.prefixes
         return replace(self, engines=engines, kept=kept, distinct=distinct)._found()
 
     def in_blocks(self, block: int) -> Cached:
-        """This cache in whole blocks of `block` tokens."""
+        """This cache with blocks of `block` tokens."""
         return self if self.conversation is None or block == self.block else replace(self, block=block)._found()
 
     def _found(self) -> Cached:
@@ -174,7 +180,7 @@ class Cached:
 
     @property
     def finds(self) -> Callable[[int, int], int] | None:
-        """Tokens found in cache by a request's number and prompt length, or None for a fixed share."""
+        """Function of a request's number and prompt length that gives the tokens found in cache; None for a fixed share."""
         conversation, finding = self.conversation, self.finding
         if conversation is None:
             return None
@@ -186,13 +192,13 @@ class Cached:
         return tokens
 
     def within(self, tokens: int) -> bool:
-        """Whether the shared prefix of prompts of `tokens` tokens is part of their cached share."""
+        """Whether the shared prefix is part of the cached share of prompts with `tokens` tokens."""
         return self.conversation is not None or self.shared_tokens <= self.hit * tokens + HAIR
 
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """All of it; each part absent where it was not asked for."""
+    """All additions to a model. A part is None, or empty, if it was not asked for."""
 
     speculation: Speculation | None = None
     sparsity: SparsityFacts | None = None
@@ -207,20 +213,20 @@ class Extras:
 
     @property
     def tokens_per_step(self) -> float:
-        """Tokens that a decode step gives a sequence on average: 1 without speculation."""
+        """Mean tokens that a decode step gives a sequence: 1 without speculation."""
         return self.speculation.tokens_per_step if self.speculation else 1.0
 
     @property
     def draft(self) -> Draft | None:
-        """What drafts, where something does."""
+        """The draft, or None."""
         return self.speculation.draft if self.speculation else None
 
     def over(self, engines: int, kept: float = 1.0) -> Extras:
-        """These extras over `engines` engines with separate prefix caches that keep the share `kept` of histories."""
+        """These extras over `engines` engines with separate prefix caches, which keep a share `kept` of histories."""
         return replace(self, cached=self.cached.over(engines, kept)) if self.cached.varies else self
 
     def on(self, ranks: int, block: int) -> Extras:
-        """These extras on replicas of `ranks` ranks. Each rank has a cache in blocks of `block` tokens."""
+        """These extras on replicas of `ranks` ranks, each with a cache in blocks of `block` tokens."""
         cached = self.cached
         if cached.conversation is None:
             return self
@@ -232,14 +238,14 @@ NOTHING = Extras()
 
 
 def cached_tokens(prompt: int, hit: float) -> int:
-    """Tokens of a prompt that need not be computed; the last one always is, for its logits."""
+    """Tokens of a prompt that are not computed. The last token is always computed, for its logits."""
     return min(math.floor(hit * prompt), prompt - 1)
 
 
 def cached(asked: Optimisations, conversation: Conversation | None = None) -> Cached:
-    """The share of a prompt that is not computed. It is zero where nothing can be shared.
+    """The part of a prompt that is not computed; nothing if nothing can be shared.
 
-    `conversation` states the conversations if prompts are turns.
+    `conversation` describes the conversations if prompts are turns.
     """
     prefix, offload = asked.prefix or Prefix(hit=0.0), asked.kv_offload
     prefixes = (prefix.distinct or 1) if prefix.shared_tokens else 1

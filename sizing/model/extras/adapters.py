@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
-    """The adapters that are on the GPU at once. Raises InputError for experts in a model without routing."""
+    """The adapters on the GPU at once. Raises InputError if adapters of experts are asked for and the model has none."""
     if asked.experts and not any(isinstance(mlp, MoeMlp) for kind in model.kinds for mlp in kind.mlps):
         raise InputError(
             f"{model.name} has no routed experts to adapt",
@@ -32,9 +32,10 @@ def adapters(asked: Lora, facts: LoraFacts, model: Model) -> Adapters:
 
 
 def _adapted(shard: Shard, adapters: Adapters, index: int) -> list[tuple[Matrix, float]]:
-    """The matrices of a layer that adapters change, each with the (inputs + outputs) of the adapters of its parts.
+    """The matrices of a layer that adapters change, each with the (inputs + outputs) of its adapters.
 
-    Fused projections have an adapter for each part, all of which read the same inputs. Routed experts have one each, or none.
+    Each part of a fused projection has an adapter, and all parts read the same inputs. Routed experts have one adapter
+    each, or none.
     """
     return [
         (m, adapters.facts.fused.get(m.name, 1) * m.inputs + m.outputs)
@@ -44,7 +45,7 @@ def _adapted(shard: Shard, adapters: Adapters, index: int) -> list[tuple[Matrix,
 
 
 def weight_bytes(shard: Shard, adapters: Adapters, stage: Stage) -> float:
-    """Bytes of all adapters' slots on one GPU of a stage: slots * rank * (inputs + outputs) of each matrix."""
+    """Bytes of all adapter slots on one GPU of a stage: slots * rank * (inputs + outputs) of each matrix."""
     widths = sum(
         count * matrix.copies * width
         for index, count in stage.layers
@@ -54,10 +55,10 @@ def weight_bytes(shard: Shard, adapters: Adapters, stage: Stage) -> float:
 
 
 def operations(shard: Shard, adapters: Adapters, tokens: Numeric) -> tuple[Operation, ...]:
-    """The grouped products of adapters: each token through one of them, each of those hit read once.
+    """The grouped products of adapters. Each token uses one adapter, and each adapter that is hit is read once.
 
-    Tokens are spread over the slots as evenly as chance does: n*(1-(1-1/n)^T) of n are hit. Experts multiply both: each of
-    a rank's experts has all slots, and a token goes to several of them.
+    Tokens are spread at random over the n slots, so n*(1-(1-1/n)^T) are hit. Experts increase both numbers: each expert of
+    a rank has all slots, and a token goes to several experts.
     """
     found = []
     facts = adapters.facts

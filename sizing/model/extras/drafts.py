@@ -1,7 +1,7 @@
-"""Speculative decoding: what drafts (a small model, heads, the checkpoint's own modules), and the tokens that a step gives.
+"""Speculative decoding: the draft (a small model, heads, or modules of the checkpoint) and the tokens that a step gives.
 
-A method as asked (`specs.optimisations`) with what is published of it becomes a `Speculation`, with a draft made of the
-target's own parts where nothing else is named. Nothing here depends on a GPU or a layout.
+The method asked for (`specs.optimisations`) and published facts become a `Speculation`. If no draft is named, it is built
+from the target's own parts. Only its operations and sizes on GPUs depend on a layout.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def speculation(
     drafting: Model | None,
     with_modules: Callable[[], Iterable[str]] = tuple,
 ) -> Speculation:
-    """Speculative decoding as `asked`, filled in from the published values of `method`.
+    """Speculative decoding as `asked`, completed with the published values of `method`.
 
-    `with_modules` names models with multi-token prediction modules, for the fault of a model without them. Raises
-    InputError where an acceptance is missing, where the vocabulary of `drafting` differs, or where the checkpoint lacks
-    modules that the method needs.
+    `with_modules` names models with multi-token prediction modules, for the error message about a model without them.
+    Raises InputError if no acceptance is known, if the vocabulary of `drafting` differs, or if the checkpoint lacks modules
+    that the method needs.
     """
     acceptance = method.acceptance if asked.acceptance is None else asked.acceptance
     stated = asked.by_depth or (() if acceptance is None else (acceptance,))
@@ -114,7 +114,7 @@ def _drafting_head(head: DraftHead, target: Model, tokens: int) -> Draft:
 
 
 def module_model(target: Model, mtp: Mtp) -> Model:
-    """One multi-token prediction module as a model, with embedding and output head of `target`."""
+    """One multi-token prediction module as a model, with the embedding and output head of `target`."""
     kinds = tuple(dict.fromkeys(mtp.layers))
     stored = Quantisation(target.activation_precision) if mtp.kept_16bit else target.quantisation
     return _beside(target, "MTP module", kinds, tuple(map(kinds.index, mtp.layers)), stored)
@@ -123,7 +123,7 @@ def module_model(target: Model, mtp: Mtp) -> Model:
 def _beside(
     target: Model, name: str, kinds: tuple[LayerKind, ...], layers: tuple[int, ...], stored: Quantisation
 ) -> Model:
-    """A model of the sizes of `target` that has only `layers`."""
+    """A model with the sizes of `target` and only these `layers`."""
     return replace(
         target,
         name=f"{name} of {target.name}",
@@ -167,7 +167,7 @@ def _head(head: DraftHead, target: Model, tokens: int) -> Draft:
 
 
 def _dense(kind: LayerKind, target: Model) -> DenseMlp:
-    """A dense MLP as wide as the densest one of `target`, or as the active experts of a token."""
+    """The widest dense MLP of `target`, or one as wide as the active experts of a token."""
     dense = [mlp for each in target.kinds for mlp in each.mlps if isinstance(mlp, DenseMlp)]
     if dense:
         return max(dense, key=lambda mlp: mlp.intermediate)
@@ -185,11 +185,11 @@ def _parallel_heads(head: DraftHead, target: Model, tokens: int) -> Draft:
     return Draft(None, 1, heads=heads)
 
 
-# --- on GPUs: the draft is timed with kernels of its own plan, so its operations come apart from the model's ------------
+# --- on GPUs: kernels of the draft's own plan time it, so its operations are separate from the model's -----------------
 
 
 def body(draft: Draft, own: Shard, tokens: Numeric) -> tuple[Operation, ...]:
-    """The first pass of a draft in a step, for the `tokens` of a replica that the target worked on; `own` is its shard."""
+    """The first pass of a draft in a step, over the replica's `tokens` of the target's step; `own` is the draft's shard."""
     joined = [] if draft.joined is None else [_product(draft.joined, own, tokens, 1)]
     return (*joined, *_pass(draft, own, tokens))
 
@@ -202,7 +202,7 @@ def _pass(draft: Draft, own: Shard, tokens: Numeric) -> tuple[Operation, ...]:
 
 
 def further(draft: Draft, own: Shard, sequences: Numeric) -> tuple[Operation, ...]:
-    """What a draft does for each decoding sequence beyond its first pass over the step's tokens: heads, further passes."""
+    """The draft's work per decoding sequence after its first pass: heads and further passes."""
     found = [_product(head, own, sequences, head.copies) for head in draft.heads]
     if draft.model is not None:
         found += [_times(o, draft.passes) for o in operations.head(own, sequences)]
@@ -220,7 +220,7 @@ def decode_attention(draft: Draft, own: Shard, sequences: Numeric, context_token
 def prefill_attention(
     draft: Draft, own: Shard, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> tuple[Operation, ...]:
-    """The prefill attention of a draft, whose cache holds the prompt as the target's does."""
+    """The prefill attention of a draft, whose cache holds the prompt like the target's."""
     if draft.model is None:
         return ()
     return _named(operations.prefill_attention(own, sequences, tokens, prior_tokens))
@@ -244,7 +244,7 @@ def _product(matrix: Matrix, own: Shard, tokens: Numeric, count: float) -> Opera
 
 @lru_cache(maxsize=4096)
 def weight_bytes(draft: Draft, own: Shard) -> float:
-    """Bytes of a draft's weights on one GPU; an embedding or head that it shares with the target is not held twice."""
+    """Bytes of a draft's weights on one GPU, without an embedding or head that it shares with the target."""
     matrices = [(_split(m, own.layout.tp), 1) for m in (*draft.heads, draft.joined, draft.each) if m is not None]
     if draft.model is not None:
         for matrix, count in architecture.stage_matrices(own.model, architecture.whole(own.model), own.held):
@@ -267,7 +267,7 @@ def cache_bytes(draft: Draft, own: Shard) -> float:
 
 
 def module_bytes(model: Model, plan: PrecisionPlan) -> float:
-    """Bytes of the layers of all multi-token prediction modules that a checkpoint holds; engines load them only to draft."""
+    """Bytes of the layers of all multi-token prediction modules in a checkpoint; engines load them only to draft."""
     mtp = model.mtp
     if mtp is None:
         return 0.0

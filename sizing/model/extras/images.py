@@ -1,6 +1,6 @@
-"""How an image becomes tokens of a prompt, and what an encoder makes of its patches: weights, operations.
+"""How an image becomes tokens of a prompt, and the work of an image encoder: weights, operations.
 
-A rule is what a family's image processor does; which one a model has, its config says (`specs.model.Vision`).
+A rule describes the image processor of a model family. The model's config says which rule applies (`specs.model.Vision`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cut(NamedTuple):
-    """An image as an encoder takes it: tokens in the prompt, and `pieces` of so many patches that attend to each other."""
+    """An image as an encoder takes it: tokens in the prompt, and `pieces` of `patches` that attend to each other."""
 
     tokens: int
     pieces: int
@@ -31,9 +31,10 @@ class Cut(NamedTuple):
 
 
 def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: int) -> Cut:
-    """Cut an image at its own size: a token for merge x merge patches, ceil(H/s) * ceil(W/s) with s = patch * merge pixels.
+    """Cut an image at its own size, with one token for merge x merge patches.
 
-    Larger images are scaled down to `most_tokens` (Qwen2-VL, arXiv:2409.12191).
+    There are ceil(H/s) * ceil(W/s) tokens with s = patch * merge pixels. Larger images are scaled down to `most_tokens`
+    (Qwen2-VL, arXiv:2409.12191).
     """
     side = patch_pixels * merge
     tokens = min(math.ceil(height / side) * math.ceil(width / side), most_tokens)
@@ -41,7 +42,10 @@ def merged(height: int, width: int, patch_pixels: int, merge: int, most_tokens: 
 
 
 def in_rows(height: int, width: int, patch_pixels: int, merge: int, longest_pixels: int) -> Cut:
-    """Cut an image as above with a token more at the end of each row; the longer side is scaled down to `longest_pixels`."""
+    """Cut an image as `merged` does, with one more token at the end of each row.
+
+    The longer side is scaled down to `longest_pixels`.
+    """
     scale = max(1.0, height / longest_pixels, width / longest_pixels)
     side = patch_pixels * merge
     rows, columns = math.ceil(height / scale / side), math.ceil(width / scale / side)
@@ -49,12 +53,12 @@ def in_rows(height: int, width: int, patch_pixels: int, merge: int, longest_pixe
 
 
 def fixed(tokens: int, patches: int) -> Cut:
-    """Cut an image that is scaled to one size: as many tokens whatever its pixels."""
+    """Cut an image that is scaled to one size, so the number of tokens does not depend on its pixels."""
     return Cut(tokens, 1, patches)
 
 
 def tiled(height: int, width: int, patch_pixels: int, merge: int, tile_pixels: int, most_tiles: int) -> Cut:
-    """Cut an image into square tiles, and beside several of them the whole image as one more (Llama 4)."""
+    """Cut an image into square tiles; if there are several, the whole image is added as one more tile (Llama 4)."""
     rows, columns = canvas(height, width, tile_pixels, most_tiles)
     tiles = rows * columns
     pieces = tiles + 1 if tiles > 1 else tiles
@@ -63,9 +67,9 @@ def tiled(height: int, width: int, patch_pixels: int, merge: int, tile_pixels: i
 
 
 def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[int, int]:
-    """(rows, columns) of the tiles that hold an image: enlarged as little as possible, else shrunk as little.
+    """(rows, columns) of the tiles for an image: the one that enlarges it least, or else the one that shrinks it least.
 
-    The fewest tiles win among equals (transformers, image_processing_llama4_fast.py, get_best_fit).
+    Among equals the fewest tiles win (transformers, image_processing_llama4_fast.py, get_best_fit).
     """
     grids = [(r, c) for r in range(1, most_tiles + 1) for c in range(1, most_tiles // r + 1)]
 
@@ -78,7 +82,7 @@ def canvas(height: int, width: int, tile_pixels: int, most_tiles: int) -> tuple[
 
 
 def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[str, ImageRule]) -> Encoder:
-    """The image encoder: the model's own where its config says how images become tokens, else one by `assumed`."""
+    """The image encoder: the model's own if its config says how images become tokens, else one from `assumed`."""
     vision = model.vision
     rule = None if vision is None or vision.field is None else rules[vision.field]
     cut = None if vision is None or rule is None else _cut(asked, vision, rule)
@@ -108,10 +112,10 @@ def with_largest(
     assumed: EncoderFacts,
     rules: Mapping[str, ImageRule],
 ) -> Model:
-    """The model with the sizes of the largest image or video that its encoder takes, or that may come.
+    """The model with the sizes of the largest image or video that its encoder takes, or that is allowed.
 
-    A video is as many images in time as a prompt of `positions` tokens holds, up to what an engine profiles: each of its
-    patches covers several frames (vLLM 0.24.0, qwen2_vl.py).
+    A video counts as several images in time: as many as a prompt of `positions` tokens holds, at most the number that an
+    engine profiles. Each of its patches covers several frames (vLLM 0.24.0, qwen2_vl.py).
     """
     if model.vision is None or not (limit.count or limit.videos):
         return model
@@ -133,7 +137,7 @@ def with_largest(
 
 
 def without_encoder(model: Model) -> Model:
-    """The model without its image encoder, which takes part in no step of text alone."""
+    """The model without its image encoder, which does not run for text."""
     rest = model.extra_parameters - model.vision_parameters
     return replace(model, vision=None, vision_parameters=0, extra_parameters=rest)
 
@@ -162,7 +166,7 @@ SIXTEEN_BIT_BYTES = 2
 
 
 def weight_bytes(encoder: Encoder, model: Model) -> float:
-    """Bytes of an image encoder, whole on each GPU; a model that brings one (`vision_parameters`) has it in its weights."""
+    """Bytes of an image encoder, whole on each GPU; 0 if the model's own weights include one (`vision_parameters`)."""
     return 0.0 if model.vision_parameters else encoder.parameters * SIXTEEN_BIT_BYTES
 
 

@@ -1,13 +1,13 @@
-"""What the next turn of a conversation finds in a prefix cache: prompts that grow by their history, replicas that a router picks.
+"""What the next turn of a conversation finds in a prefix cache, when a router picks among replicas.
 
-Every turn sends the conversation so far again. Of turn t, with s shared tokens at the start of the first prompt, n added by a
-turn and o of output:
+Every turn sends the whole conversation again, so prompts grow. Let s be the shared tokens at the start of the first prompt,
+n the tokens that each turn adds, and o the output tokens. For turn t,
 
     prompt(t) = s + t*n + (t-1)*o,    held(t) = prompt(t) + o,
 
-held(t) being what the cache has of it once it is answered. The next turn on the same engine finds that much, in whole blocks.
-Where a router picks one of R engines at random, the last earlier turn that came to this one was t-1 with chance 1/R, else what
-turn t-1 would have found here is all there is; so expected tokens follow E(t) = held(t-1)/R + (1 - 1/R)*E(t-1), E(1) = s.
+where held(t) is in the cache after the answer. The next turn on the same engine finds these tokens, in whole blocks. If a
+router picks one of R engines at random, turn t-1 came to the same engine with probability 1/R. Otherwise turn t finds only
+what turn t-1 would have found there. So the expected tokens are E(t) = held(t-1)/R + (1 - 1/R)*E(t-1), E(1) = s.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
-SPREAD = (math.sqrt(5) - 1) / 2  # whose multiples modulo 1 fill 0 to 1 evenly, however few or many
+SPREAD = (math.sqrt(5) - 1) / 2  # golden ratio: any number of its multiples modulo 1 fills 0 to 1 evenly
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Conversations of so many turns: tokens of the first prompt, of them shared by all that begin alike, and of an output."""
+    """Conversations of `turns` turns: tokens of the first prompt, those of them that are `shared`, tokens of an output."""
 
     turns: int
     first: int
@@ -35,11 +35,11 @@ class Conversation:
         return self.first - self.shared
 
     def prompt(self, turn: int) -> int:
-        """Tokens of the prompt of a turn, from 1: shared ones, all that the user wrote, and the answers so far."""
+        """Tokens of the prompt of a turn (from 1): the shared ones, all that the user wrote, and the answers so far."""
         return self.shared + turn * self.adds + (turn - 1) * self.osl
 
     def held(self, turn: int) -> int:
-        """Tokens in cache when a turn has been answered; before the first the shared ones."""
+        """Tokens in cache after the answer to a turn; the shared ones for turn 0."""
         return self.prompt(turn) + self.osl if turn else self.shared
 
     @property
@@ -49,15 +49,15 @@ class Conversation:
 
     @property
     def mean_isl(self) -> float:
-        """Mean tokens of a prompt, each turn as frequent as another."""
+        """Mean tokens of a prompt, with every turn equally frequent."""
         return sum(self.prompts) / self.turns
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How turns come to the cache of their conversation: over `engines` caches picked at random (1: always the right one).
+    """How turns reach the cache of their conversation: one of `engines` caches picked at random (1: always the right one).
 
-    Caches keep whole blocks of `block` tokens, and `kept` of the histories that a turn comes back to.
+    Caches hold whole blocks of `block` tokens. They keep a share `kept` of the histories to which turns return.
     """
 
     engines: int = 1
@@ -81,12 +81,12 @@ def found_by_turn(conversation: Conversation, how: Finding) -> tuple[float, ...]
 
 
 def share(conversation: Conversation, how: Finding) -> float:
-    """Share of all prompt tokens that is found in cache."""
+    """Share of all prompt tokens found in cache."""
     return sum(found_by_turn(conversation, how)) / sum(conversation.prompts)
 
 
 def last_here(turn: int, engines: int, at: float) -> int:
-    """The last earlier turn on the engine of `turn`, 0 for none, at quantile `at` (0 to 1).
+    """The last earlier turn on the engine of `turn` (0 for none), at quantile `at` (0 to 1).
 
     Turn t-1-k is the last one with probability (1/R)*(1 - 1/R)^k: a geometric distribution, cut at the first turn.
     """
@@ -97,9 +97,9 @@ def last_here(turn: int, engines: int, at: float) -> int:
 
 
 def drawn(conversation: Conversation, how: Finding, number: int, prompt: int) -> int:
-    """Tokens that request `number` finds in cache. `prompt` determines its turn.
+    """Tokens that request `number` finds in cache. The length `prompt` determines its turn.
 
-    Requests are spread evenly over the distribution, in an order without a pattern to a scheduler.
+    Requests cover the distribution evenly, in an order without a pattern that a scheduler could see.
     """
     turn = min(bisect_left(conversation.prompts, prompt) + 1, conversation.turns)
     at = (number + 1) * SPREAD % 1.0
