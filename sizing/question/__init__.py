@@ -1,1 +1,1 @@
-"""Everything that is asked, resolved."""
+"""The resolved question: options, names, values and demand, with defaults filled in."""

@@ -1,4 +1,4 @@
-"""From options to a resolved question: names are looked up in the catalogue, separate pools are read."""
+"""Build a resolved question from options: look up names in the catalogue, and read separate pools."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Check = Callable[[Workload], Fault | None]
 def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | None:
     """The pools to consider; None without separate pools.
 
-    Raises InputError for an unknown GPU type, and for work that the checks find cannot be split.
+    Raises InputError for an unknown GPU type, and for a workload that one of `checks` rejects.
     """
     workload = names.workload.value
     wanted = workload.optimisations.disaggregate
@@ -85,7 +85,7 @@ def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | Non
 
 
 def _of_turns(workload: Workload) -> Sequence[Fault]:
-    """The fault of conversations in separate pools; None without conversations."""
+    """The fault of conversations over separate pools whose requests may not find their cache; empty without one."""
     prefix = workload.optimisations.prefix
     if prefix is None or (prefix.turns or 1) == 1 or (prefix.routing == "affinity" and prefix.think_time_s is None):
         return ()
@@ -113,16 +113,16 @@ def rated(workload: Workload) -> Fault | None:
 
 NAMES = ("model", "gpu", "precision", "engine")  # options that are text or a path, or a list of them
 SEPARATE_PATH = ("optimisations", "disaggregate")
-# A workload needs lengths; the question of one layout has none.
+# A workload needs lengths; a question about one layout states none.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
 NO_OPTION = "is no option here"
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
 def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Question:
-    """The question of a workload (file or ready name) and of options over it, by their names on the command line.
+    """The question of a workload (file or ready name) and options, which override it; names as on the command line.
 
-    Raises InputError with all faults that can be known, unknown options among them.
+    Raises InputError with all faults that can be found, including unknown options.
 
     >>> question = ask("chat", gpu="h100-sxm", rps=2)
     >>> question.service.model.name, question.target.requests_per_s
@@ -134,7 +134,7 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
 
 
 def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by parameter name, lists as comma-separated text. Raises InputError with every option that is not taken."""
+    """Options by parameter name, with lists as comma-separated text. Raises InputError with every unknown option."""
     known = [field.name for field in fields]
     unknown = [name for name in options if name not in known]
     if unknown:
@@ -165,9 +165,9 @@ def question_of(
 ) -> Question:
     """Look up all names of a workload and its options, and resolve the question.
 
-    A quantised checkpoint's name (`...-FP8`) sets the precision where neither workload nor option does. Raises
-    InputError with all faults that can be known, those of `parts` too. `data` are the data files where they are read
-    already; `pooled` says that separate pools for prefill and decode may be asked for.
+    The name of a quantised checkpoint (`...-FP8`) sets the precision where neither workload nor option does. `data` are the
+    data files, if already read. `pooled` allows separate pools for prefill and decode. Raises InputError with all faults
+    that can be found, including those of `parts`.
     """
     names, data = look_up(workload, options, catalog=catalog), data or load_data()
     budget = Part(lambda: positive(options.gpus, "--gpus"))
@@ -183,10 +183,10 @@ def question_of(
 def resolved(
     names: Names, workload: Workload, data: Data, *, gpu_budget: int | None, caches: int = 1, traced: bool = False
 ) -> Question:
-    """The question of a workload under the model and the engine of `names`.
+    """The question of a workload with the model and the engine of `names`.
 
-    Where replicas are given, `caches` counts their prefix caches. The lengths of a `traced` load are not the workload's, and
-    are checked where the trace is read. Raises InputError for options that the task or model does not have.
+    `caches` is the number of prefix caches of the given replicas. The lengths of a `traced` load are checked where the trace
+    is read. Raises InputError for options that the task or the model does not have.
     """
     model = names.model.value
     check_asked(workload, model.spec)
@@ -201,7 +201,7 @@ def resolved(
 
 
 def with_origin(question: Question, names: Names, data: Data, pools: SeparatePools | None = None) -> Question:
-    """A question with its space to search and the origin of its values. Every part of `names` must have been read."""
+    """A question with its space to search and the origin of its values. No part of `names` may have faults."""
     model, stated = names.model.value, names.workload.value
     precisions = names.precisions.value
     if precisions == (None,):
@@ -234,7 +234,7 @@ def _told_apart(gpu_types: Iterable[GpuType]) -> tuple[GpuType, ...]:
 
 
 def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
-    """A workload with the cache precision of the checkpoint's name, where the workload states none."""
+    """A workload with the KV cache precision of the checkpoint's name, where the workload states none."""
     kv = workload.kv_precision if workload.kv_precision != "auto" else model.kv_precision
     return workload.model_copy(update={"kv_precision": kv})
 
@@ -242,8 +242,8 @@ def with_cache_of(workload: Workload, model: FoundModel) -> Workload:
 def cautious(question: Question, confidence: str | None, conservative: bool | None = False) -> Question:
     """The question sized for a confidence; `conservative` alone means 90 %.
 
-    Raises InputError for a confidence that is no share from 50 to 95 %, for a question that sizes nothing, and for one that no
-    published runs are like.
+    Raises InputError for a confidence outside 50 to 95 %, for a question that sizes nothing, and for a question without
+    similar published runs.
     """
     if confidence is None and not conservative:
         return question
@@ -290,7 +290,7 @@ def _unpooled(workload: Workload) -> Fault:
 
 
 class MeasuredQuestion(NamedTuple):
-    """What is asked of measured replicas: a target, growth to add, and the GPU types of the rows that have a profile."""
+    """A question about measured replicas: target, headroom, and the GPU types of the rows that have a profile."""
 
     target: Target
     headroom: float
@@ -301,9 +301,9 @@ class MeasuredQuestion(NamedTuple):
 
 
 def measured_question(workload: Found[Workload] | None, options: Options, *parts: Part[Any]) -> MeasuredQuestion:
-    """The demand and limits of a workload and options whose model, lengths and GPU types are those of measured rows.
+    """The demand and limits of a workload and options; model, lengths and GPU types come from measured rows.
 
-    Raises InputError with all faults that can be known, those of `parts` too.
+    Raises InputError with all faults that can be found, including those of `parts`.
     """
     data = load_data()
     names = look_up(workload, options)
@@ -330,9 +330,9 @@ def measured_question(workload: Found[Workload] | None, options: Options, *parts
 
 
 def ask_layout(**options: Any) -> Question:
-    """The question of one layout on one GPU type, without a demand.
+    """A question about one layout on one GPU type, without a demand.
 
-    Sequences have `max_model_len` tokens, by default the model's maximum. Raises as `ask` does.
+    Sequences have `max_model_len` tokens, by default the model's maximum. Raises InputError as `ask` does.
 
     >>> ask_layout(model="llama-3.1-8b", gpu="h100-sxm", tp=2).service.max_model_len
     131072
@@ -341,9 +341,9 @@ def ask_layout(**options: Any) -> Question:
 
 
 def layout_question(options: Options, *parts: Part[Any]) -> Question:
-    """The question of one layout, or of one layout for each of separate pools.
+    """The question about one layout, or about one layout for each of two separate pools.
 
-    Raises InputError with all faults that can be known, those of `parts` too.
+    Raises InputError with all faults that can be found, including those of `parts`.
     """
     names = look_up(None, options, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
     data = load_data()
@@ -371,7 +371,7 @@ def _undemanded(names: Names, data: Data) -> Question:
 
 
 def layout_of(serving: Serving) -> Layout:
-    """The stated layout; unstated sizes are 1. Raises InputError where EP does not divide."""
+    """The stated layout; unstated sizes are 1. Raises InputError where EP does not divide the GPUs of a stage."""
     layout = Layout(**{name: getattr(serving, name) or 1 for name in SIZES})
     if layout.stage_gpus % layout.ep:
         raise InputError(f"{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage", field="serving.ep")

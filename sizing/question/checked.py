@@ -1,4 +1,4 @@
-"""Checks of what the library is given as plain values: each is named with what is allowed, all at once."""
+"""Checks of plain values given to the library; all faults are raised at once, each with the allowed values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sizing.specs.errors import Fault, InputError, nearest
 
 
 class Checks:
-    """Collects a fault for each value that is none of its kind; None is a value that is not stated."""
+    """Collects a fault for each invalid value; None means not stated and is valid."""
 
     def __init__(self) -> None:
-        """Begin without faults."""
+        """Start without faults."""
         self._faults: list[Fault] = []
 
     def whole(self, field: str, value: Any, *, least: int = 1) -> None:

@@ -1,8 +1,7 @@
-"""Settings: values of options from files and the environment, where neither a workload nor an option says them.
+"""Settings: values of options from files and the environment, used where neither a workload nor an option states them.
 
-The layers, lowest first: defaults of the program and of the engine, the user's file, the project's file, the environment, the
-workload, `--set`, options. A file and the environment name an option by its long name: `max_utilisation`,
-`LLMSIZE_MAX_UTILISATION`.
+From lowest to highest priority: defaults of program and engine, the user's file, the project's file, the environment, the
+workload, `--set`, options. Files and environment use an option's long name: `max_utilisation`, `LLMSIZE_MAX_UTILISATION`.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 PREFIX = "LLMSIZE_"
 ENVIRONMENT = "environment"
-# Options that say one thing in several ways: a setting gives way where an option says it in another.
+# Options that exclude each other: a setting does not count where an option of the same group is given.
 EXCLUDING = (
     ("format", "json", "quiet"),
     ("confidence", "conservative"),
     ("price", "provider"),
     *(("profile", name) for name in REPLACED_BY_PROFILE),
 )
-# Parts of a workload that are stated as one.
+# Parts of a workload that are replaced as a whole.
 WHOLE_PARTS = ("demand", "optimisations.prefix")
-OF_WORKLOAD = {"precision": "precision"}  # options that list several of what a workload states one of
+OF_WORKLOAD = {"precision": "precision"}  # options that take a list where a workload states one value
 
 
 class Setting(NamedTuple):
-    """The value of an option, the layer that states it, and the place: a variable, or a file with its line.
+    """The value of an option, the layer that states it, and its place: a variable, or a file with the line.
 
-    None, of a variable that is empty, takes back what lower layers state.
+    A value of None, from an empty variable, cancels the lower layers.
     """
 
     option: str
@@ -45,21 +44,21 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Configuration:
-    """All settings that are stated, the lowest layer first."""
+    """All stated settings, lowest layer first."""
 
     stated: tuple[Setting, ...] = ()
 
     @property
     def in_force(self) -> dict[str, Setting]:
-        """The setting of each option that counts: that of the highest layer, which may take it back."""
+        """The setting of each option from its highest layer, without cancelled ones."""
         highest = {setting.option: setting for setting in self.stated}
         return {name: setting for name, setting in highest.items() if setting.value is not None}
 
 
 def configuration(known: Iterable[Field], folder: Path, environment: Mapping[str, str]) -> Configuration:
-    """The settings for a working folder and an environment, of the options `known`.
+    """The settings of the options `known`, for a working folder and an environment.
 
-    Raises InputError with every fault: a name that is none, a value that its option cannot read, a file that cannot be read.
+    Raises InputError with every fault: an unknown name, a value that its option cannot read, an unreadable file.
     """
     fields = {field.name: field for field in known}
     faults: list[Fault] = []
@@ -113,7 +112,7 @@ def _of_environment(
 
 
 def _as_text(value: Any) -> str:
-    """A value of a file as an option is written. Raises ValueError for nested values, and for none."""
+    """A value from a file, written as option text. Raises ValueError for nested values and for null."""
     if isinstance(value, list) and value and not any(isinstance(each, (list, dict)) for each in value):
         return ",".join(map(_as_text, value))
     if value is None or isinstance(value, (list, dict)):
@@ -129,9 +128,9 @@ def with_settings(
     *,
     named: bool,
 ) -> dict[str, Any]:
-    """Values of options with the settings that neither they nor the workload state; `CONFIGURED` names these by option.
+    """Option values filled with the settings that neither options nor workload state; `CONFIGURED` has their places.
 
-    Of a workload that is `named` and cannot be read (None), nothing is known: no setting of its fields is taken.
+    Where a workload is `named` but cannot be read (None), no setting of a workload field is used.
     """
     by_name = {field.name: field for field in fields}
     stated = {field.name for field in fields if is_stated(field, values.get(field.name))}
@@ -153,7 +152,7 @@ def _excluded(name: str, stated: set[str]) -> bool:
 
 
 def _said(path: str, by_name: Mapping[str, Field], stated: set[str], values: Mapping[str, Any]) -> bool:
-    """Whether options or --set state a field, or something of the part that it is of."""
+    """Whether options or --set state a field, or another field of the same whole part."""
     around = _part(path)
     if around == "demand":
         return any(states_demand(by_name[name]) for name in stated) or sets_demand(values)
@@ -163,7 +162,7 @@ def _said(path: str, by_name: Mapping[str, Field], stated: set[str], values: Map
 
 
 def _says(workload: Workload | None, path: str) -> bool:
-    """Whether a workload states a field, something of the part that it is of, or what says the same in another way."""
+    """Whether a workload states a field, its whole part, or a field that excludes it; true for an unreadable workload."""
     section, _, name = path.rpartition(".")
     rivals = (other for group in EXCLUDING if name in group for other in group)
     return workload is None or any(
@@ -185,7 +184,7 @@ def _part(path: str) -> str | None:
 
 
 def without_settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Values without those that are settings; of some names, by default of all."""
+    """Option values without settings: of the options `names`, by default of all."""
     settings: Mapping[str, str] = values.get(CONFIGURED, {})
     dropped = {name for name in settings if names is None or name in names}
     rest = {name: place for name, place in settings.items() if name not in dropped}
@@ -193,7 +192,7 @@ def without_settings(values: Mapping[str, Any], names: Iterable[str] | None = No
 
 
 def located(fault: Fault, fields: Iterable[Field], values: Mapping[str, Any]) -> Fault:
-    """A fault that names the place of a setting where it would name the option, which nobody wrote."""
+    """The fault, naming the place of a setting instead of an option that the user did not write."""
     places: Mapping[str, str] = values.get(CONFIGURED, {})
     if not places or fault.field is None or fault.file is not None:
         return fault

@@ -1,6 +1,6 @@
 """Demand: from the stated figures to the rate to size for.
 
-The steps are the mean, the busiest time, and chance: the number of Poisson arrivals in one second. Each step is kept
+The steps are the mean, the busiest time, and chance, which is the number of Poisson arrivals in one second. Each step is kept
 for display.
 """
 
@@ -23,23 +23,23 @@ from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
 from sizing.specs.values import Kind, Range
 from sizing.specs.workload import Defaults, Planning
 
-SPREAD = 12.0  # standard deviations on either side of the mean that are summed: what lies beyond is below 1e-30
-FEWEST_TERMS = 40  # summed above a mean near 0, where a standard deviation is no guide
-MOST_SUMMED = 1e6  # above, the sum would have many thousand terms, and the normal shape is right to a count or so
-ROUNDS = 60  # of halving: beyond the digits of a float
+SPREAD = 12.0  # standard deviations summed on either side of the mean; the rest has a probability below 1e-30
+FEWEST_TERMS = 40  # terms summed above a mean near 0, where the standard deviation is too small
+MOST_SUMMED = 1e6  # above it the sum would be long, and the normal approximation is right to about one count
+ROUNDS = 60  # bisections: more than the digits of a float
 
 
 def quantile(mean: float, share: float) -> int:
     """The fewest arrivals k with P(X <= k) >= `share`, for a Poisson count X with this mean.
 
-    The terms are summed in logarithms around the mean, so that no factorial overflows; exact up to a mean of a million,
-    beyond it to a count or so.
+    The terms around the mean are computed in logarithms, so that no factorial overflows. The result is exact up to a mean of
+    a million, and right to about one count above.
     """
     if mean <= 0:
         return 0
     if mean > MOST_SUMMED:
         sigmas = NormalDist().inv_cdf(share)
-        # Cornish and Fisher: the normal quantile with the skew of 1 / sqrt(mean), half a count before the next whole one.
+        # Cornish-Fisher expansion: the normal quantile with skew 1 / sqrt(mean), and a continuity correction of one half.
         return math.ceil(mean + sigmas * math.sqrt(mean) + (sigmas**2 - 1) / 6 - 0.5)
     reach = SPREAD * math.sqrt(mean)
     first = max(0, math.floor(mean - reach))
@@ -52,7 +52,7 @@ def quantile(mean: float, share: float) -> int:
 
 
 def mean_of(count: float, share: float) -> float:
-    """The largest mean with a quantile of at most `count`: the inverse of `quantile`; 0 where no mean has one."""
+    """The largest mean whose `quantile` is at most `count`; 0 where there is none."""
     low, high = 0.0, max(count, 0.0) + 1.0
     for _ in range(ROUNDS):
         middle = (low + high) / 2
@@ -65,7 +65,7 @@ SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 OF_PEAK = ("requests_per_s", "sessions")
 AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
 MEAN = "mean_requests_per_s"  # around the clock
-OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # that are active in a window, whether it is stated or not
+OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # from users who are active in some hours, stated or not
 OF_YEAR = ("calls_per_year", "documents_per_year")
 ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"
 
@@ -74,7 +74,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Shape(NamedTuple):
-    """A load by hour of a day or a week, in any unit, and its source."""
+    """An hourly load profile of a day or a week, in any unit, and its source."""
 
     name: str
     weights: tuple[float, ...]
@@ -97,7 +97,7 @@ class Arrivals(NamedTuple):
 
 
 class RateStep(NamedTuple):
-    """One step from what is stated to the rate to size for."""
+    """One step from the stated figures to the rate to size for."""
 
     what: str
     requests_per_s: float
@@ -105,7 +105,7 @@ class RateStep(NamedTuple):
 
 
 class Habits(NamedTuple):
-    """The requests of a daily active user, and the way from their mean to the peak. Every figure of users needs them."""
+    """The requests of a daily active user, and the ratio of peak to mean. Every conversion to or from users needs them."""
 
     requests_per_user_per_day: float
     active_hours: float
@@ -113,18 +113,18 @@ class Habits(NamedTuple):
     poisson_percentile: float | None = None
 
     def users_of(self, requests_per_s: float) -> float:
-        """The number of daily active users with this peak rate."""
+        """The number of daily active users who cause this peak rate."""
         share = self.poisson_percentile
         busy = requests_per_s if share is None else mean_of(requests_per_s, share)
         return capacity.daily_active_users(busy, *self[:3])
 
     def mean_of(self, busy_per_s: float) -> float:
-        """The mean rate around the clock of a load with this rate in its busiest hour."""
+        """The mean rate around the clock for this rate in the busiest hour."""
         return busy_per_s / self.peak_to_mean * self.active_hours / HOURS_PER_DAY
 
 
 class Readings(NamedTuple):
-    """One load read in three ways: its rate, its requests in flight, and the users that wait or think `think_time_s`."""
+    """One load in three units: requests/s, requests in flight, and users who wait or think for `think_time_s`."""
 
     requests_per_s: float
     in_flight: float
@@ -133,7 +133,7 @@ class Readings(NamedTuple):
 
 
 def readings(requests_per_s: float, e2e_s: float, think_time_s: float) -> Readings:
-    """A rate with its E2E as requests in flight and as concurrent users (Little's law)."""
+    """Convert a rate and its E2E to requests in flight and concurrent users, by Little's law."""
     in_flight = requests_per_s * e2e_s
     return Readings(requests_per_s, in_flight, in_flight + requests_per_s * think_time_s, think_time_s)
 
@@ -142,8 +142,8 @@ def readings(requests_per_s: float, e2e_s: float, think_time_s: float) -> Readin
 class Demanded:
     """A resolved demand: the rate to size for, the mean around the clock (None where unknown), the load by hour.
 
-    A demand in requests in flight or concurrent users has no rates (None) but those of its answer (`at_rate`); `shares`
-    gives each hour as a share of the peak. `busy_per_s` is the rate of the busiest time, before chance.
+    `busy_per_s` is the rate of the busiest time without the allowance for chance, `peak_per_s` the rate with it. For a
+    demand in requests in flight or concurrent users, rates are None; `at_rate` sets them from the answer.
     """
 
     kind: str
@@ -161,7 +161,7 @@ class Demanded:
         return tuple(weight / max(weights) for weight in weights)
 
     def at_rate(self, requests_per_s: float, planning: Planning) -> Demanded:
-        """This demand with the rate of its answer where it states none itself."""
+        """This demand with the rate of its answer, where it has no rate itself."""
         if self.busy_per_s is not None:
             return self
         mean = self.habits.mean_of(requests_per_s) if says_shape(planning) else None
@@ -170,8 +170,8 @@ class Demanded:
     def by_hour_per_s(self) -> tuple[float, ...]:
         """The rate to size for in each hour of a day or a week, with the allowance for chance.
 
-        Without a profile one hour has the peak, the other active hours share what is left of their mean, and none comes
-        outside. Only whole hours are active.
+        Without a profile, one hour has the peak, the other active hours share the rest of the load equally, and the remaining
+        hours have none. Active hours are rounded up to whole hours.
         """
         if self.busy_per_s is None or self.shape is not None:
             return self.rates_per_s(sized=True)
@@ -182,7 +182,7 @@ class Demanded:
         return tuple(_with_chance(rate, share) for rate in rates) + (0.0,) * (HOURS_OF_DAY - len(rates))
 
     def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
-        """The rate of each hour; with the allowance for chance if `sized`."""
+        """The rate of each hour, with the allowance for chance if `sized`; empty without a rate or a profile."""
         if self.busy_per_s is None:
             return ()
         share = self.habits.poisson_percentile if sized else None
@@ -190,10 +190,10 @@ class Demanded:
 
 
 def comes_of_users(demand: Demand | None, planning: Planning, *, offline: bool = False) -> bool:
-    """Whether a demand comes in the hours of users, with their peak, where nothing states these.
+    """Whether the default active hours and peak of users apply to a demand that states neither.
 
-    Calls and documents of a year come at any hour, and say their peak themselves. Of a mean rate offline work takes no
-    more, as it may wait; and a percentile that is stated alone says by chance how far the peak is above the mean.
+    They do not apply to yearly calls and documents, which come at any hour and must state their peak. They do not apply to a
+    mean rate of offline work, which can wait, or to a mean rate with only a percentile, which gives the peak by chance.
     """
     if demand is not None and demand.kind == MEAN:
         return not offline and (says_shape(planning) or planning.poisson_percentile is None)
@@ -230,9 +230,9 @@ def resolve(
 ) -> Demanded:
     """The rate to size for, and the steps that lead to it.
 
-    `arrivals` are those of a trace; `ranges` are the stated ranges, by dotted field, that `demand` has the middles of.
-    Raises InputError where nothing relates the peak to a yearly mean, or where a trace or requests in flight are given
-    a peak that they already have.
+    `arrivals` are those of a trace. `ranges` are the stated ranges by dotted field; `demand` has their middles. Raises
+    InputError where nothing relates the peak to a yearly mean, and for a peak or percentile that a trace or requests in
+    flight cannot take.
     """
     _check(demand, planning, offline=offline)
     user = habits(demand, planning, defaults, shape, offline=offline)
@@ -256,9 +256,9 @@ def resolve(
 
 
 def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
-    """Mean and busiest rate of sorted arrivals: n - 1 intervals over their span, and the fullest window.
+    """The mean rate of sorted arrivals (n - 1 intervals over their span), and the rate in the fullest window.
 
-    Raises InputError where all arrive at once, and for a trace shorter than the window.
+    Raises InputError where all requests arrive at once, and for a trace shorter than the window.
     """
     span_s = float(arrivals_s[-1] - arrivals_s[0])
     if span_s <= 0:
@@ -274,12 +274,12 @@ def of_trace(arrivals_s: NDArray[np.float64], window_s: float) -> Arrivals:
 
 
 def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
-    """A 24-hour profile repeated to fill `hours`; a weekly profile as it is."""
+    """A daily profile repeated to fill `hours`; a weekly profile is unchanged."""
     return values * (hours // len(values)) if values else values
 
 
 def says_shape(planning: Planning) -> bool:
-    """Whether a workload relates its mean to its peak."""
+    """Whether a workload states how its peak relates to its mean."""
     return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
 
 
@@ -342,7 +342,7 @@ def _before_chance(
 
 
 def _mean(demand: Demand, user: Habits, as_stated: str) -> RateStep:
-    """The mean rate around the clock of daily users, of a yearly count, or of a stated mean."""
+    """The mean rate around the clock: from daily users, from a yearly count, or as stated."""
     if demand.daily_active_users is not None:
         each = user.requests_per_user_per_day
         rate = demand.daily_active_users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)

@@ -1,4 +1,4 @@
-"""The discovery questions of a sizing: what each asks and why, what it suggests, how its answer is read, and the file that results."""
+"""The discovery questions of `llmsize init`: their texts, suggestions and parsers, and the workload file that results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sizing.specs.units import parse_limit, parse_number
 from sizing.specs.workload import LATENCIES, Limit, TextLengths, Workload
 
 Answers = Mapping[str, Any]  # by the key of the question
-REST = "..."  # what is suggested, for this question and all that follow
+REST = "..."  # takes the suggestion for this question and for all that follow
 NONE = ("none", "no", "-")
 YES, NO = ("yes", "y"), ("no", "n")
-OTHER, LIKE_OTHER = "other", "chat"  # another use case, and the ready workload that suggests its answers
+OTHER, LIKE_OTHER = "other", "chat"  # an unlisted use case, and the ready workload that suggests its answers
 STREAMING, SEQUENTIAL, OFFLINE = "streaming", "sequential", "offline"
-# Words for the kinds of a demand that one number states, the first as it is written back.
+# Words for the kinds of demand that are one number; the first word is used for output.
 KINDS = {
     "requests_per_s": ("requests/s", "rps", "qps", "/s", "a second", "per second"),
     "daily_active_users": ("users a day", "dau", "a day", "daily", "per day", "/day"),
@@ -35,9 +35,9 @@ MOST_SAMPLE_BYTES = 64 * 2**20
 
 
 class DiscoveryQuestion(NamedTuple):
-    """A question: its key, what it asks, why, and how its answer is read; what it suggests, and when it has a meaning.
+    """A question: its key, its text, its explanation, its suggestion, its parser, and when it applies.
 
-    `read` raises ValueError, or InputError, for what is no answer.
+    `read` raises ValueError or InputError for an invalid answer.
     """
 
     key: str
@@ -49,21 +49,21 @@ class DiscoveryQuestion(NamedTuple):
 
 
 class DiscoveredTokens(NamedTuple):
-    """A length in tokens, and how it was said where it was not in tokens."""
+    """A length in tokens, and the text of the answer where it was not in tokens."""
 
     length: int
     said: str | None = None
 
 
 class DiscoveredDemand(NamedTuple):
-    """A demand as a workload states it, and how it was said."""
+    """The demand fields of a workload, and the text of the answer."""
 
     fields: dict[str, Any] | None
     said: str
 
 
 def ready(answers: Answers) -> Workload:
-    """The ready workload of the use case; that of a chat for another."""
+    """The ready workload of the use case; `chat` for an unlisted one."""
     return workloads.load_workload(_like(answers)).spec
 
 
@@ -95,9 +95,9 @@ def _model(text: str, answers: Answers) -> str:
 
 
 def tokens(text: str) -> DiscoveredTokens:
-    """A length as people say it: tokens, words, pages, or the path of a sample, whose words are counted.
+    """Read a length in tokens, words or pages, or from a sample text whose words are counted.
 
-    Raises ValueError for another text, InputError for a sample that cannot be read.
+    Raises ValueError for any other text, InputError for a sample that cannot be read.
     """
     facts, match = only(TextLengths), _LENGTH.fullmatch(text)
     if match is not None:
@@ -232,7 +232,7 @@ QUESTIONS = (
 
 
 def workload_text(answers: Answers) -> str:
-    """The workload's file, with a comment on where each value is from. Raises InputError where answers do not go together."""
+    """The text of the workload file, with comments on the origin of its values."""
     return "\n".join(_lines(answers)) + "\n"
 
 
@@ -308,5 +308,5 @@ def providers() -> frozenset[str]:
 
 
 def next_options(answers: Answers) -> tuple[str, ...]:
-    """The options of an estimate that no workload says: the provider whose prices count."""
+    """The options of `llmsize estimate` that a workload file cannot state: the provider whose prices count."""
     return () if answers["place"] in (ANY, OWN) else ("--provider", answers["place"])

@@ -1,4 +1,4 @@
-"""Every option of a question: its name, type, spellings, help and workload field; and the options that a user stated."""
+"""The options of a question (name, type, spellings, help, workload field), and the options that a user stated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ YES, NO = frozenset({"yes", "true", "on", "1"}), frozenset({"no", "false", "off"
 
 
 class Field(NamedTuple):
-    """A field: parameter name, type, spellings, help, panel of help, and its workload field (None: not in a workload)."""
+    """An option: parameter name, type, spellings, help, help panel, and its workload field (None: not in a workload)."""
 
     name: str
     type: Any
@@ -32,12 +32,12 @@ SERVING = "Serving"
 PLANNING = "Planning and cost"
 OPTIMISATIONS = "Optimisations"
 
-SESSION = "sessions."  # below it stand the fields of a demand in sessions
+SESSION = "sessions."  # the prefix of the fields of a demand in sessions
 Share = NewType("Share", float)
 Prices = NewType("Prices", str)  # or one number
 TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share | None, bool | None
 PRICE, LISTED = Prices | None, list[str] | None
-CONFIGURED = "configured"  # among the values of options: the places of those that are settings, by name
+CONFIGURED = "configured"  # the key, among option values, of the places of settings by option name
 DISAGGREGATE = "--disaggregate"
 POOLED = (
     "estimate",
@@ -158,11 +158,11 @@ LAYOUT_OPTIONS = (
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
-)  # of one, without a load
+)  # of one layout, without a load
 
 
 def states_demand(option: Field) -> bool:
-    """Whether an option states a demand of its own, and does not say more of another."""
+    """Whether an option states a demand by itself, and not a detail of another demand."""
     section, _, kind = (option.field or "").partition(".")
     return section == "demand" and kind != "closed_loop" and not kind.startswith(SESSION)
 
@@ -171,8 +171,8 @@ def states_demand(option: Field) -> bool:
 class Options:
     """Stated options: workload fields by path, and values that no workload has. `flags` are the options' spellings.
 
-    `faults` are those of options that contradict each other, or that a command does not take in the form given.
-    `configured` names the options that are settings, which nobody asked for now.
+    `faults` are contradictions between options, and forms that a command does not take. `configured` names the options
+    whose values are settings and were not given by the user now.
     """
 
     fields: Mapping[str, Any]
@@ -185,7 +185,7 @@ class Options:
     configured: frozenset[str] = frozenset()
 
     def stated(self, fields: Iterable[Field]) -> tuple[tuple[Field, ...], dict[str, Any]]:
-        """The options of the stated workload fields, without settings, spelt as they were stated, and their values by name."""
+        """The stated options of workload fields, spelt as stated and without settings, and their values by name."""
         given = [
             (field, field.field)
             for field in fields
@@ -199,7 +199,7 @@ _COUNTED_GPUS = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,/\\]*[a-zA-Z][^,/\\]*)
 
 
 def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[list[str], int | None, tuple[Fault, ...]]:
-    """GPU names without their count (`8xh100`), the count, and the faults of one that is stated twice or has no use."""
+    """GPU names without a count (`8xh100`), the count, and the fault of a count that is contradictory or of no use."""
     found = [match for name in names if (match := _COUNTED_GPUS.match(name))]
     if not found:
         return names, gpus, ()
@@ -220,12 +220,12 @@ def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[lis
 
 
 def is_stated(field: Field, value: Any) -> bool:
-    """Whether an option was given: zero is, and the no of a switch; a flag that is not set is not."""
+    """Whether an option was given: zero and the "no" of a switch count as given; an unset flag does not."""
     return value is not None and (field.type is not bool or bool(value))
 
 
 def read_value(field: Field, text: str) -> Any:
-    """The value of an option as its text says it. Raises ValueError for text that the option does not take."""
+    """Read the value of an option from text. Raises ValueError for text that the option does not take."""
     if field.type in (bool, SWITCH):
         word = text.strip().lower()
         if word not in YES | NO:
@@ -268,14 +268,14 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     flags["demand"] = ", ".join(flags[f"demand.{key}"] for key in demand) or "--rps, --users, --dau, --concurrency"
     if set(demand) - OF_ITS_OWN:
         given["demand"] = _demand(demand, given, flags)
-    else:  # of the workload's own requests in flight, or users
+    else:  # details of the workload's own demand
         given |= {f"demand.{name}": value for name, value in demand.items()}
     faults += twice
     prices = values.get("price"), values.get("provider")
     return Options(given, flags, values.get("precision"), *prices, gpus, faults, frozenset(values.get(CONFIGURED, ())))
 
 
-OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # what says more of a workload's demand, and is none by itself
+OF_ITS_OWN = frozenset({"closed_loop", "think_time"})  # details of a workload's demand that state none by themselves
 _PATH = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\s*=(.*)", re.DOTALL)
 _BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
 
@@ -283,7 +283,7 @@ _BY_PATH = "PATH=VALUE, as demand.requests_per_s=80"
 def _by_path(
     texts: Sequence[str], stated: Mapping[str, Any], flags: Mapping[str, str]
 ) -> tuple[dict[str, Any], tuple[Fault, ...]]:
-    """The fields that --set states by path, read as a workload's file reads them; and the faults of what is none."""
+    """The fields that --set states by path, read as in a workload file, and the faults of invalid texts."""
     found: dict[str, Any] = {}
     faults: list[Fault] = []
     if texts:
@@ -313,7 +313,7 @@ def _by_path(
 
 
 def _meant(path: str, flags: Mapping[str, str]) -> str | None:
-    """The field that a path means whose last step is the name of an option: demand.requests_per_s of demand.rps."""
+    """The field meant by a path that ends in an option's name: demand.requests_per_s for demand.rps; else None."""
     section, _, last = path.rpartition(".")
     known = (field for field, flag in flags.items() if flag == f"--{last.replace('_', '-')}")
     return next((field for field in known if field != path and section in ("", field.rpartition(".")[0])), None)
@@ -323,7 +323,7 @@ THINK_TIME, TURNS = "optimisations.prefix.think_time_s", "optimisations.prefix.t
 
 
 def _demand(demand: dict[str, Any], given: dict[str, Any], flags: dict[str, str]) -> dict[str, Any]:
-    """The fields of a demand; a think time of users goes there, and stays with the turns where there are any."""
+    """The fields of a demand; a think time applies to the users and, where conversations have turns, to these too."""
     sessions = {path.removeprefix(SESSION): value for path, value in demand.items() if path.startswith(SESSION)}
     found = {path: value for path, value in demand.items() if not path.startswith(SESSION)}
     if sessions:
@@ -342,5 +342,5 @@ def sets_demand(values: Mapping[str, Any]) -> bool:
 
 
 def unpooled(command: str, field: str) -> Fault:
-    """The fault of separate pools for a command that has none."""
+    """The fault of separate pools for a command that does not take them."""
     return Fault(f"{command} takes no separate pools", field=field, allowed=f"with {', '.join(POOLED)}")

@@ -1,6 +1,6 @@
-"""The names of a workload and its options: workload, model, GPU types, engine, precisions; each is looked up by itself.
+"""Look up the names of a workload and its options: workload, model, GPU types, engine, precisions.
 
-A GPU type comes with the price of its hour: as stated, at a provider's offer, or as it typically is.
+Each GPU type gets its price per hour: as stated, a provider's offer, or the typical price.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sizing.specs.values import LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR
 from sizing.specs.workload import Defaults, Precision, Serving, Workload, is_pooled
 
 ALL = "all"
-# What makes options a workload where a file cannot be read, and the fields that may need what the file says.
+# Values that complete a workload whose file cannot be read, and the fields that may depend on the file.
 STAND_IN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
 NEEDS_A_FILE = ("optimisations.prefix", "demand.", "tokens.isl_", "tokens.osl_")
 SEPARATE = "optimisations.disaggregate"
@@ -44,7 +44,7 @@ def engine_of(text: str) -> tuple[Engine, str]:
 
 
 class Catalog(NamedTuple):
-    """Look-ups by name. A command that looks up the same names repeatedly overrides them to keep results."""
+    """The look-up functions. A command that looks up the same names repeatedly replaces them by caching ones."""
 
     model: Callable[[str], FoundModel] = models.load_model
     gpu: Callable[[str], Found[Gpu]] = profiles.load_gpu
@@ -55,7 +55,7 @@ FILES = Catalog()
 
 
 class Layers(NamedTuple):
-    """The sources of a workload: fields of options, with the option of each, over an optional file."""
+    """The sources of a workload: fields `given` by options, the option of each (`flags`), and an optional file."""
 
     given: Mapping[str, Any]
     flags: Mapping[str, str]
@@ -79,9 +79,9 @@ class Layers(NamedTuple):
         return replace(fault, field=": ".join([":".join(place), name] if place else [name]))
 
     def _place(self, path: FieldPath) -> tuple[str | None, int | None, str]:
-        """File, line and name of a field; options win over the file, as their values do.
+        """File, line and name of a field; an option's place comes before the file's, as its value does.
 
-        A ready workload is nobody's own file: there the option says what can be changed.
+        A ready workload is not the user's own file, so the fault names the option that can be changed.
         """
         field = ".".join(step for step in path if isinstance(step, str))
         of_demand = self.given.get("demand") if field.startswith("demand.") else None  # given as a whole
@@ -134,17 +134,17 @@ class Names(NamedTuple):
 
     @property
     def gpu_types(self) -> tuple[GpuType, ...]:
-        """The GPU types with the prices to plan with; those that a stated provider does not offer are left out."""
+        """The GPU types with their planning prices, without types that the stated provider does not offer."""
         rule = self.price.value
         return tuple(rule.priced(found) for found in self.gpus.value if rule.offers(found))
 
     def priced(self, found: Found[Gpu]) -> GpuType:
-        """A GPU type with the price to plan with."""
+        """A GPU type with its planning price."""
         return self.price.value.priced(found)
 
     @property
     def gpus_matched(self) -> dict[str, str]:
-        """The GPU names as written, by profile id, where they differ from the profile's own name."""
+        """The GPU names as written, by profile id, where they differ from the profile's name."""
         return {found.id: found.matched_from for found in self.gpus.value if found.matched_from}
 
 
@@ -157,10 +157,10 @@ def look_up(
     no_model: Fault = NO_MODEL,
     catalog: Catalog = FILES,
 ) -> Names:
-    """Look up the names of a workload (file, ready name, or a workload found before) and of the options over it.
+    """Look up the names of a workload (file, ready name, or a workload found before) and of the options that override it.
 
-    `single` takes one GPU type and one precision; `tokens` stand in for lengths that come from elsewhere; `no_model` is
-    the fault where nothing names a model.
+    `single` allows only one GPU type and one precision. `tokens` replace lengths that come from elsewhere. `no_model` is the
+    fault where nothing names a model.
     """
     given, flags = dict(options.fields), dict(options.flags)
     if single and "gpu" not in given and (gpu := gpu_of_decode(given.get(SEPARATE))) is not None:
@@ -177,17 +177,17 @@ def look_up(
 
     def model_name() -> str:
         name = stated("model")
-        if name is None:  # nor is there a workload, which would state the rest too
+        if name is None:  # then there is no workload either
             raise InputError(no_model)
         return str(name)
 
     named = Part(lambda: catalog.model(model_name()), layers.at(("model",)))
     own_task = None if named.faults else named.value.task
     if own_task is not None and not _says_task(given, found):
-        given["task"] = own_task  # what the checkpoint is for; a workload that says nothing does not contradict it
+        given["task"] = own_task  # the checkpoint's task, unless an option or the workload states one
 
     def whole() -> Workload:
-        if found.faults:  # which do not hide those of options
+        if found.faults:  # report the faults of options too
             alone = {field: value for field, value in given.items() if not field.startswith(NEEDS_A_FILE)}
             workloads.override(None, {**STAND_IN, **alone}, flags)
         model_name()
@@ -213,7 +213,10 @@ def _engine(
     found: Part[Found[Workload] | None],
     found_gpus: Part[tuple[Found[Gpu], ...]],
 ) -> tuple[Engine, str]:
-    """The stated engine; else that of a profile with own runs, else the default. Raises InputError for own runs of another."""
+    """The stated engine, else the engine of a profile's own runs, else the default.
+
+    Raises InputError where a profile's own runs are of another engine.
+    """
     profiles = () if found_gpus.faults else found_gpus.value
     own = [(one.spec.name, one.spec.own_runs) for one in profiles if one.spec.own_runs is not None]
     name = _stated(given, found, "serving.engine", Serving.model_fields["engine"].default)
@@ -247,7 +250,7 @@ def _stated(given: Mapping[str, Any], found: Part[Found[Workload] | None], field
 
 
 def _give_users_think_time(given: dict[str, Any], flags: dict[str, str], found: Part[Found[Workload] | None]) -> None:
-    """A think time beside a workload of users is theirs too; theirs alone where no conversation has turns."""
+    """Apply a stated think time to a workload's users, and only to them where no conversation has turns."""
     thinks = given.get(THINK_TIME)
     if thinks is None or "demand" in given or found.faults or not _has_users(found.value):
         return
@@ -268,7 +271,10 @@ def _says_task(given: Mapping[str, Any], found: Part[Found[Workload] | None]) ->
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
-    """The model as a task runs it: a pooling task has no output head. Raises InputError for an encoder that is to generate."""
+    """The model as the task runs it: without an output head for a pooling task.
+
+    Raises InputError for an encoder in a generating task.
+    """
     if found.spec.encoder and task is not None and not is_pooled(task):
         raise InputError(
             Fault(f"{found.spec.name} is an encoder: it generates nothing", allowed="--task embed, classify or score")
@@ -305,7 +311,7 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
 
 
 def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
-    """The named profiles, each once; without names those that are compared by default. Raises InputError with every fault."""
+    """The named profiles, each once; without names, the default ones. Raises InputError with every fault."""
     if not wanted and "gpu" in layers.given:
         raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
     if single and not wanted:
@@ -327,7 +333,7 @@ def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catal
 
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
-    """Each profile once. A later file with the stem of an earlier one is named by its path."""
+    """Each profile once. A file with the same stem as an earlier one is identified by its path."""
     by_path = {resolved(profile.path): profile for profile in found}
     taken: set[str] = set()
     distinct = []
@@ -339,20 +345,20 @@ def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
 
 
 def gpu_of_decode(text: str | None) -> str | None:
-    """The decode pool's GPU type where both pools name one: then no other option needs to."""
+    """The decode pool's GPU type where both pools name one, so that no other option has to name it; else None."""
     try:
         wanted = None if text is None else Disaggregate.model_validate(read_pools(text))
-    except ValueError:  # said where the workload is read
+    except ValueError:  # reported where the workload is read
         return None
     return wanted.decode.gpu if wanted is not None and wanted.prefill.gpu is not None else None
 
 
 ALLOWED = "a price for all (2.5), or one of each GPU type (h100-sxm=2.5,h200-sxm=3.1)"
-Gpus = Part[tuple[Found[Gpu], ...]]  # read where a price needs it: a fault of it hides none of a price
+Gpus = Part[tuple[Found[Gpu], ...]]  # read only where a price needs it, so that its faults do not hide those of prices
 
 
 class PriceRule(NamedTuple):
-    """What prices are planned with: one for all GPU types, some by id, or a provider's of a kind; else typical ones."""
+    """The planning prices: one for all GPU types, some by id, or a provider's of one kind; else the typical prices."""
 
     of_all: float | None = None
     by_id: Mapping[str, float] = MappingProxyType({})
@@ -364,7 +370,7 @@ class PriceRule(NamedTuple):
         return self.provider is None or bool(prices.offers(found.spec, self.provider, self.kind))
 
     def priced(self, found: Found[Gpu]) -> GpuType:
-        """A GPU type with the price to plan with; one older than six months says so."""
+        """A GPU type with its planning price; the source of a price older than six months says so."""
         price, source = self._of(found)
         age = (
             None
@@ -383,12 +389,12 @@ class PriceRule(NamedTuple):
 
 
 def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Found[Gpu]]) -> PriceRule:
-    """The prices that options state. Raises InputError for what is no price, and for an offer or GPU type that is not there."""
+    """The planning prices that options state. Raises InputError for an invalid price, and for an unknown offer or GPU type."""
     if options.provider is not None:
         return _of_provider(options.provider, options.price, considered)
     if not isinstance(options.price, str):
         return PriceRule(checked_price(options.price))
-    waits = "price" in options.configured  # a setting is for whatever is asked
+    waits = "price" in options.configured  # a setting may price GPU types that this question does not consider
     parts = [
         Part(partial(_price_of, item, considered, look_up, waits=waits)) for item in comma_separated(options.price)
     ]
@@ -412,7 +418,7 @@ def _of_provider(text: str, price: float | str | None, considered: Gpus) -> Pric
 
 
 def _price_of(item: str, considered: Gpus, look_up: Callable[[str], Found[Gpu]], *, waits: bool) -> tuple[str, float]:
-    """The id of a GPU type and its price from `h100-sxm=2.5`; one that is not considered is a fault unless it `waits`."""
+    """The id of a GPU type and its price, from `h100-sxm=2.5`; a type not `considered` is a fault unless `waits`."""
     name, equals, text = (part.strip() for part in item.partition("="))
     try:
         price = parse_number(text)

@@ -1,4 +1,4 @@
-"""What is asked, resolved: a workload with its model, engine version and planning rules filled in."""
+"""The resolved question: a workload with its model, engine version and planning rules filled in."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sizing.specs.workload import (
     Workload,
 )
 
-MOST_REQUESTS_PER_S = 1e9  # no service on earth has more: a unit is wrong
+MOST_REQUESTS_PER_S = 1e9  # no service has more: a unit must be wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an answer is chosen by: its objective, a budget of GPUs, growth to add to the demand (0.2 is 20 %)."""
+    """The rules that choose an answer: objective, GPU budget, and headroom, the growth of the demand (0.2 is 20 %)."""
 
     objective: Objective
     gpu_budget: int | None
@@ -54,7 +54,7 @@ class PoolSpace:
     pool: PoolLayout
 
     def serving(self, whole: Serving) -> Serving:
-        """How this pool's engine is run: in the layout given for it, else in that of `whole`."""
+        """The serving flags of this pool: in its own layout where one is given, else in the layout of `whole`."""
         sizes = {name: getattr(self.pool, name) for name in SIZES}
         return whole.model_copy(update=sizes) if any(sizes.values()) else whole
 
@@ -79,7 +79,7 @@ class SeparatePools:
         return self.prefill.pool.replicas, self.decode.pool.replicas
 
     def by_type(self, gpu_types: Iterable[GpuType]) -> tuple[SeparatePools, ...]:
-        """Pools on each GPU type of `gpu_types`. A pool with GPU types of its own keeps them; once where both do."""
+        """Pools on each GPU type of `gpu_types`. A pool that names its type keeps it; if both do, one entry is returned."""
         found: dict[tuple[str, str], SeparatePools] = {}
         for gpu_type in gpu_types:
             prefill, decode = (
@@ -93,9 +93,9 @@ class SeparatePools:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What an answer is searched among: GPU types, weight precisions (None: the checkpoint's own), separate pools, layouts.
+    """The space to search: GPU types, weight precisions (None: the checkpoint's own), separate pools, layouts.
 
-    `layouts` is where the search begins; of GPU types on which none of those will do it goes on to wider ones.
+    The search begins with the set `layouts`. On GPU types where none of these suffices, it goes on to further layouts.
     """
 
     gpu_types: tuple[GpuType, ...] = ()
@@ -108,9 +108,8 @@ class Space:
 class Origin:
     """The origin of a question's values: the workload as served, the names written by the user, the defaults.
 
-    `model_matched_from` and `gpus_matched_from` (by profile id) are what was written where it is not the name itself.
-    `notes` are of the model's name. `demanded` says how the peak came about; `habits` are those of the users that a
-    rate would be of.
+    `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
+    name. `notes` are about the model's name. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
     """
 
     workload: Workload
@@ -128,7 +127,7 @@ class Origin:
 class Question:
     """The resolved question: the service of a replica, the target, the rules of the choice, and the space to search.
 
-    Two questions with equal values are equal, whatever the origin of these values.
+    Questions with equal values are equal, whatever the origin of the values.
     """
 
     service: Service
@@ -138,9 +137,7 @@ class Question:
     origin: Origin = field(compare=False)
 
     def with_(self, **changes: Any) -> Question:
-        """This question with `changes` to its fields, each in the part that has the field. Raises TypeError for an
-        unknown field.
-        """
+        """This question with `changes` to fields of its parts. Raises TypeError for an unknown field."""
         parts = {}
         for part, names in PARTS.items():
             mine = {name: changes.pop(name) for name in names if name in changes}
@@ -158,7 +155,7 @@ PARTS = {
 
 
 def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -> Situation:
-    """The situation of a question on a GPU type, by which error bands are looked up."""
+    """The situation of a question on a GPU type; error bands are looked up by it."""
     return question.service.situation(gpu, load)
 
 
@@ -175,7 +172,7 @@ def load_data() -> Data:
 
 
 def shape_of(workload: Workload) -> Shape | None:
-    """The load by hour of a workload's planning: its own weights, or those of a named profile."""
+    """The hourly profile of a workload: its own weights, or a named profile; None without one."""
     stated = workload.planning.profile
     if stated is None:
         return None
@@ -188,7 +185,7 @@ def shape_of(workload: Workload) -> Shape | None:
 def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
     """The resolved demand of a workload; None without a demand.
 
-    Raises InputError where the peak can't be known, or is too low to be timed.
+    Raises InputError where the peak is unknown, too low to be timed, or too high for a service.
     """
     stated = workload.demand
     if stated is None:
@@ -222,7 +219,7 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
 
 
 def think_time_of(workload: Workload, defaults: Defaults) -> float:
-    """Seconds between an answer and a user's next request: as stated of users or of turns, else the default."""
+    """Seconds between an answer and a user's next request: as stated for users or for turns, else the default."""
     prefix = workload.optimisations.prefix
     stated = (
         workload.demand.think_time_s if workload.demand is not None else None,
@@ -231,15 +228,15 @@ def think_time_of(workload: Workload, defaults: Defaults) -> float:
     return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
 
 
-OF_STATES = ("mamba_full_memory_ratio", "max_mamba_cache_size")  # what serving says of recurrent states
+OF_STATES = ("mamba_full_memory_ratio", "max_mamba_cache_size")  # serving flags about recurrent states
 
 
 def service_of(
     workload: Workload, model: Model, engine: tuple[Engine, str], extras: Extras = NOTHING, *, full: bool = False
 ) -> Service:
-    """The service of a workload on an engine version. With `full` prompts are as long as the service takes.
+    """The service of a workload on an engine version. With `full`, prompts have the maximum length.
 
-    Raises InputError where lengths exceed the model's maximum, or what the engine is to hold.
+    Raises InputError where lengths exceed the model's maximum or `max_model_len`.
     """
     serving, tokens = workload.serving, workload.tokens
     longest = serving.max_model_len or (model.max_position if full else workload.longest)
@@ -262,7 +259,7 @@ def service_of(
 
 
 def _check_states(serving: Serving, engine: Engine) -> None:
-    """Raise InputError for a pool of recurrent states of an engine that has none of their own."""
+    """Raise InputError for flags about the state pool on an engine without a separate pool of recurrent states."""
     if any(row.value["rule"] == "split" for row in engine.settings["states"]):
         return
     given = [name for name in OF_STATES if getattr(serving, name) is not None]
@@ -272,7 +269,7 @@ def _check_states(serving: Serving, engine: Engine) -> None:
 
 
 def _seeing(model: Model, serving: Serving, positions: int) -> Model:
-    """The model with the largest image or video that its encoder takes; without the encoder where that is left out."""
+    """The model with its largest image or video input; without the encoder where the flags leave it out."""
     if model.vision is None:
         return model
     from sizing.specs.facts import OptimisationFacts  # read for a model that sees
@@ -287,9 +284,9 @@ def _seeing(model: Model, serving: Serving, positions: int) -> Model:
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
-    """The question of a workload's demand. Defaults fill the gaps; there is no space to search yet.
+    """The question of a workload, with defaults filled in and an empty space to search.
 
-    Raises InputError where nothing says how much to serve, and as `demand_of` does.
+    Raises InputError where neither a demand nor a GPU budget is stated, and as `demand_of` does.
     """
     planning, demanded = workload.planning, demand_of(workload, defaults)
     if workload.demand is None and gpu_budget is None and workload.mode != "offline":
@@ -317,7 +314,7 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
 
 
 def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None) -> Target:
-    """What a workload asks for, of which `demanded` is the rate; defaults fill the gaps."""
+    """The target of a workload, with the rate from `demanded` and defaults filled in."""
     stated, offline = workload.demand, workload.mode == "offline"
     closed = stated is not None and bool(stated.closed_loop or offline)  # a batch's clients wait for each other
     return Target(
@@ -332,7 +329,7 @@ def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None)
 
 
 def undemanded(workload: Workload, service: Service, defaults: Defaults) -> Question:
-    """The question of a service without a demand: only what a layout holds."""
+    """The question of a service without a demand, for the memory of a layout."""
     target = Target(None, None, Limits(), offline=True, max_utilisation=defaults.max_utilisation)
     return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload, defaults))
 

@@ -1,4 +1,4 @@
-"""Options without effect, and contradictory options: one table that has each fault once."""
+"""A table of options that have no effect or contradict another, by situation."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ OF_DEMAND = (
     "profile",
     "percentile",
 )
-# Options of `curve` that filter measured rows, or say what judges them; options of `plan` that a fleet takes too.
+# Options of `curve` that filter or judge measured rows; options of `plan` that a fleet takes too.
 OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
 OF_FLEETS = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
 OF_PREDICTIONS = ("concurrency", "closed_loop", "seed", "jobs", "no_verify")
 
 
 class Rule(NamedTuple):
-    """Options that are excluded in a situation, the reason, and the alternative; a fault for each option, or one for
-    all.
-    """
+    """Options that are excluded in the situation `when`, why, and the alternative; `together` makes one fault of all."""
 
     when: str
     options: tuple[str, ...]
@@ -124,7 +122,7 @@ def is_given(value: Any) -> bool:
 def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
     """The faults of options without effect in the situations, in the order of the table.
 
-    A setting that has none is no fault: it waits for a question on which it has one.
+    A setting without effect is no fault, because it may have an effect in other questions.
     """
     flags, holding = {field.name: field.flags[0] for field in fields}, set(situations)
     settings = values.get(CONFIGURED, ())
@@ -143,7 +141,7 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 
 
 def of_question(question: Question) -> Iterator[str]:
-    """Yield the situations of a question that leave options without effect, whatever the command."""
+    """Yield the situations of a question in which options have no effect, whatever the command."""
     target, demand = question.target, question.origin.workload.demand
     if question.origin.workload.tokens.osl == 1 and not question.origin.workload.tokens.osl_std:
         yield "one token out"
@@ -154,7 +152,7 @@ def of_question(question: Question) -> Iterator[str]:
 
 
 def of_kind(question: Question, *, rows: bool) -> Iterator[str]:
-    """Yield the situations of money, or of `rows` without users, where no daily active users bring the load."""
+    """Yield the situations of costs, or of measured `rows`, in which options about daily active users have no effect."""
     from sizing.question.demand import AT_ONCE, OF_PEAK
 
     demand = question.origin.workload.demand

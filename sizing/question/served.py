@@ -1,4 +1,4 @@
-"""A workload as its replicas run it: prompts with images and earlier turns, and the optimisations next to the model."""
+"""A workload as its replicas run it: prompts with images and earlier turns, and the optimisations of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sizing.specs.workload import RESULTS, Workload
 if TYPE_CHECKING:
     from sizing.specs.facts import OptimisationFacts
 
-# What serving says of experts, beside their number of ranks, and of an image encoder.
+# Serving flags about experts (except their number of ranks) and about an image encoder.
 OF_EXPERTS = ("all2all_backend", "expert_imbalance", "redundant_experts")
 OF_IMAGES = ("language_model_only", "limit_mm_per_prompt")
 
@@ -33,7 +33,7 @@ def check_served(workload: Workload, extras: Extras, model: Model) -> None:
 def as_served(workload: Workload, extras: Extras) -> Workload:
     """A workload with prompts as the engine sees them: with image tokens and all earlier turns.
 
-    Raises InputError for prompts that turns make longer than the longest.
+    Raises InputError where the last turn's prompt exceeds the longest prompt.
     """
     whole, conversation = with_images(workload, extras), extras.cached.conversation
     if conversation is None or conversation.turns == 1:
@@ -51,7 +51,7 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
 
 
 def with_images(workload: Workload, extras: Extras) -> Workload:
-    """A workload whose prompts hold the tokens of their images too."""
+    """A workload whose prompts include the tokens of their images."""
     if extras.encoder is None:
         return workload
     more, tokens = extras.encoder.tokens, workload.tokens
@@ -62,9 +62,9 @@ def with_images(workload: Workload, extras: Extras) -> Workload:
 
 
 def extras_of(workload: Workload, model: Model) -> Extras:
-    """The extras that a workload's optimisations add to a model, with what is published of each.
+    """The extras that a workload's optimisations add to a model, with the published figures of each.
 
-    Raises InputError for an unknown method or draft model, and for what cannot be combined.
+    Raises InputError for an unknown method or draft model, and for optimisations that cannot be combined.
     """
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
@@ -86,9 +86,9 @@ def extras_of(workload: Workload, model: Model) -> Extras:
 
 
 def _conversation(workload: Workload, of_images: int) -> Conversation | None:
-    """The conversations whose turns a workload's requests are, None where they are not.
+    """The conversations whose turns are a workload's requests; None without turns.
 
-    Raises InputError for a first prompt without anything of its own, and for lengths that are spread beside.
+    Raises InputError where shared tokens fill the first prompt, and for turns together with `isl_std`.
     """
     asked, tokens = workload.optimisations.prefix, workload.tokens
     if asked is None or asked.turns is None:
@@ -110,7 +110,7 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
 
 
 def check_asked(workload: Workload, model: Model) -> None:
-    """Raise InputError for what a task or a model has nothing of."""
+    """Raise InputError for serving flags and tokens that do not apply to the task or the model."""
     _check_task(workload)
     serving, faults = workload.serving, []
     for names, has, what in (
@@ -134,7 +134,7 @@ def check_asked(workload: Workload, model: Model) -> None:
 
 
 def _check_task(workload: Workload) -> None:
-    """Raise InputError for outputs, or drafts of them, in a task without output tokens."""
+    """Raise InputError for output tokens, or speculative decoding, in a task without output tokens."""
     if not workload.pooled:
         return
     faults = []

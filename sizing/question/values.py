@@ -1,4 +1,4 @@
-"""Values as they are written, read with all their faults at once: lists with commas, whole numbers, ranges of numbers."""
+"""Read values from text (comma-separated lists, whole numbers, ranges), and collect all faults of a question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizing.specs.units import parse_number
 T = TypeVar("T")
 
 MOST_VALUES = 10_000
-MOST_UNSTEPPED = 64  # of a range that states no step: more are seldom meant
+MOST_UNSTEPPED = 64  # the most values of a range without a step: more are seldom meant
 ALLOWED = "numbers with commas (1,8,64), ranges as 1..5, doublings as 1..512x2, or steps as 1..100:10"
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][-+]?[0-9]{1,2})?[kK]?"
 _PART = re.compile(rf"({_NUMBER})(?:\s*\.\.\s*({_NUMBER})(?:\s*([:xX])\s*({_NUMBER}))?)?\Z")
@@ -44,7 +44,7 @@ class Part(Generic[T]):
 
 
 class MissingPartError(InputError):
-    """The value of a part that could not be read was needed; its faults already have their places."""
+    """Raised where the value of an unreadable part is needed; its faults already have their places."""
 
 
 def check(*parts: Part[Any]) -> None:
@@ -67,11 +67,11 @@ def comma_separated(text: str) -> list[str]:
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """The numbers that a text lists, in its order and each once.
+    """The distinct numbers of a text, in its order.
 
-    `a..b` are the whole numbers from a to b; `a..b:step` are a, a + step and so on, up to b where a step falls on it;
-    `a..bxn` are a, n times as much and so on below b, and b. Raises ValueError, saying what is wrong, for what is no number
-    or no range, for a long range without a step, and for more than 10,000 values.
+    `a..b` lists the whole numbers from a to b. `a..b:step` lists a, a + step and so on, up to at most b. `a..bxn` lists a,
+    a n, a n^2 and so on below b, and then b. Raises ValueError for anything else, for a long range without a step, and for
+    more than 10,000 values.
     """
     found: dict[float, None] = {}
     for part in (part.strip() for part in text.split(",")):
@@ -104,7 +104,7 @@ def whole_numbers(text: str, most: int) -> tuple[int, ...]:
 
 
 def _values(part: str) -> Iterator[Decimal]:
-    """The values of one list item. They are decimal, so that steps of 0.1 reach 0.3 exactly."""
+    """The values of one list item, in decimals so that steps of 0.1 reach 0.3 exactly."""
     match = _PART.match(part)
     if match is None:
         raise ValueError(f"{part!r} is neither a number nor a range")
@@ -127,7 +127,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _round_step(low: Decimal, high: Decimal) -> str:
-    """Write a step of one digit that makes some ten values of a range."""
+    """Write a one-digit step that divides a range into about ten values."""
     tenth = (high - low) / 10 or Decimal(1)
     return f"{Decimal(f'{tenth:.0e}').normalize():f}"
 
