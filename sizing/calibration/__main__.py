@@ -31,7 +31,7 @@ from sizing.specs.experts import ExpertKernel
 from sizing.specs.kernels import Surface
 from sizing.specs.units import parse_version
 
-PARTS_OF_ADDRESS = 5  # scheme, nothing, host, owner, repository
+PARTS_OF_ADDRESS = 5  # scheme, empty part, host, owner, repository
 METRICS = ("ttft_ms", "itl_ms", "req_per_s", "output_tok_per_s")
 
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def kernels_left_out() -> Table:
-    """Errors of the measured kernels on whole shapes left out, over the rows of all tables of an operation, by architecture and engine."""
+    """A table of errors of measured kernels on whole shapes left out, by operation, architecture and engine."""
     table = Table(
         "operation", "architecture", "engine", "tables", "rows", "median, %", "p90, %", title="kernels, shapes left out"
     )
@@ -99,7 +99,7 @@ def kernels_left_out() -> Table:
 
 
 def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """The value that half of the weight lies below."""
+    """The weighted median: half of the weight lies below it."""
     order = np.argsort(values)
     reached = np.cumsum(np.asarray(weights, dtype=float)[order])
     return float(np.asarray(values)[order][np.searchsorted(reached, reached[-1] / 2)])
@@ -109,9 +109,9 @@ Place = tuple[str, str, int]  # engine, setting, number of the row
 
 
 class Calibrated(NamedTuple):
-    """Rows with predictions: before, with the fitted constants, and with those of the other folds.
+    """Rows with predictions: before the fit, with the fitted constants, and with constants fitted to the other folds.
 
-    `constants` are all that were fitted, `kept` those of profile rows whose fit helps groups that had no part in it.
+    `constants` are all fitted constants. `kept` are those of profile rows whose fit also helps groups left out of it.
     """
 
     rows: list[MeasuredRow]
@@ -123,12 +123,12 @@ class Calibrated(NamedTuple):
 
 
 def pairs_of(calibration: Calibration) -> list[tuple[str, str]]:
-    """The (setting, field) pairs that are fitted for any engine."""
+    """The (setting, field) pairs that are fitted for at least one engine."""
     return list(dict.fromkeys((rule.setting, rule.field) for rule in calibration.fields))
 
 
 def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
-    """The rows to learn from: of each run those spread over its loads, without excluded ones."""
+    """The rows to learn from: some of each run, spread over its loads, without excluded rows."""
     runs: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
         if not any(rules_out(rule, row) for rule in calibration.not_fitted):
@@ -143,7 +143,7 @@ def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[Measur
 
 
 def calibrated(rows: Sequence[MeasuredRow], calibration: Calibration, jobs: int, console: Console) -> Calibrated:
-    """Fit in rounds of simulating and solving; then predict every row by constants fitted without its fold."""
+    """Fit in rounds of simulating and solving. Then predict every row with constants fitted without its fold."""
     pairs = pairs_of(calibration)
     first = observe(rows, pairs, [{}] * len(rows), jobs)
     known = [(row, seen) for row, seen in zip(rows, first, strict=True) if seen is not None]
@@ -179,7 +179,7 @@ def place_of(constant: Constant) -> Place:
 def helpful(
     rows: Sequence[MeasuredRow], before: Sequence[Observed], held_out: Sequence[Observed], calibration: Calibration
 ) -> frozenset[Place]:
-    """The profile rows with smaller errors on groups left out than before, as the fit counts errors."""
+    """The profile rows whose fit lowers the fit's loss on groups left out."""
     was_off, now_off = defaultdict[Place, float](float), defaultdict[Place, float](float)
     groups = Counter(group_of(row) for row in rows)
     for row, old, new in zip(rows, before, held_out, strict=True):
@@ -194,7 +194,7 @@ def helpful(
 
 
 def rules_of(seen: Sequence[Observed], calibration: Calibration) -> dict[Constant, Fitted]:
-    """The constants that enough rows depend on, with their rules."""
+    """The constants on which enough rows depend, with their rules."""
     count = Counter(constant for one in seen for constant in one.constants)
     return {
         constant: rule
@@ -225,8 +225,9 @@ def linear(
     calibration: Calibration,
     jobs: int,
 ) -> fit.Problem:
-    """Simulate the rows once more for each field, changed by its step in all profiles at once; a run uses one row of
-    each setting.
+    """Simulate the rows once more for each field, changed by its step in all profiles at once.
+
+    This works because a run uses only one row of each setting.
     """
     pairs = pairs_of(calibration)
     constants = tuple(values)
@@ -253,12 +254,12 @@ def _states(row: MeasuredRow, seen: Observed, name: str) -> bool:
 
 
 def _known(seen: Sequence[Observed | None]) -> list[Observed]:
-    """Observations of rows that could be predicted before."""
+    """The observations without None, for rows that could be predicted before."""
     return [one for one in seen if one is not None]
 
 
 def errors_table(found: Calibrated, calibration: Calibration) -> Table:
-    """Median and 90th percentile of absolute errors, before, fitted, and by the constants of the other folds."""
+    """Median and 90th percentile of absolute errors: before, fitted, and with the constants of the other folds."""
     table = Table(
         "metric", "mode", "kind", "rows", "before", "fitted", "held out", "of groups", title="absolute error, %"
     )
@@ -295,7 +296,7 @@ def constants_table(found: Calibrated) -> Table:
 
 
 def write(found: Calibrated) -> list[Path]:
-    """Write the constants into the profiles, with rows, spread, sources and date. The result is the files written."""
+    """Write the constants into the profiles, with rows, spread, sources and date. Returns the files written."""
     by_row: dict[Place, dict[str, float]] = defaultdict(dict)
     for constant, value in found.constants.items():
         if place_of(constant) not in found.kept:
@@ -322,7 +323,7 @@ def origin_of(row: MeasuredRow) -> str:
 
 
 def refitted(found: Calibrated, place: Place, values: dict[str, float]) -> NewRow:
-    """The new fields of a profile row: its spread is the median error of ITL, for a front end that of TTFT."""
+    """The new fields of a profile row. Its spread is the median error of ITL, or of TTFT for a front end."""
     metric = "ttft_ms" if place[1] == "front_end" else "itl_ms"
     errors, sources, groups = [], Counter[str](), set()
     for row, seen in zip(found.rows, found.after, strict=True):

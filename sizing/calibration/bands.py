@@ -1,7 +1,7 @@
-"""`python -m sizing.calibration.bands`: how right predictions are, from measured rows, judged by groups left out.
+"""`python -m sizing.calibration.bands`: the accuracy of predictions, from measured rows and tested on groups left out.
 
-Corrections of step times that centre the predictions of a class; bands around the corrected predictions; and the table of
-published runs, by which the number of GPUs is found that is sure to do.
+It finds corrections of step times that centre the predictions of a class, and error bands around the corrected predictions. It
+also writes the table of published runs, which gives the number of GPUs for a stated confidence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import InputError
 
-# The fields of a band's class, the narrowest class first; a number falls back to wider ones.
+# The fields of a band's class, the narrowest class first. A number without a narrow band uses a wider one.
 CLASSES: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "architecture", "kind", "load"),
     ("mode", "vendor", "engine", "kind", "load"),
@@ -91,8 +91,8 @@ def main() -> None:
 
 
 def chosen(rows: Sequence[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
-    """The rows to learn from: of each run some, spread over its loads, without excluded ones."""
-    ruled_out = tuple(rule for rule in calibration.not_fitted if rule.gpu is None)  # an AMD row tells of AMD's cards
+    """The rows to learn from: some of each run, spread over its loads, without excluded rows."""
+    ruled_out = tuple(rule for rule in calibration.not_fitted if rule.gpu is None)  # rows of AMD GPUs are kept here
     found = []
     for mode, number in calibration.bands.rows_per_run.items():
         rules = calibration.model_copy(update={"not_fitted": ruled_out, "rows_per_group": number})
@@ -101,7 +101,7 @@ def chosen(rows: Sequence[MeasuredRow], calibration: Calibration) -> list[Measur
 
 
 def banded(found: Sequence[Ratio], calibration: Calibration) -> tuple[list[Band], Table]:
-    """The bands of every metric and mode, and a table of how well they cover groups left out."""
+    """The bands of every metric and mode, and a table that shows how well they cover groups left out."""
     bands: list[Band] = []
     table = Table("metric", "mode", "rows", "groups", "tail", "covered, groups left out", title="bands")
     for metric, mode in sorted({(ratio.metric, ratio.situation.mode) for ratio in found}):
@@ -114,7 +114,7 @@ def banded(found: Sequence[Ratio], calibration: Calibration) -> tuple[list[Band]
 
 
 def ratios(seen: Sequence[Seen]) -> list[Ratio]:
-    """Measured over predicted for every metric, predictions corrected by other groups."""
+    """Measured over predicted for every metric. Predictions are corrected by other groups."""
     return [
         Ratio(metric, one.situation, one.group, 1 / ratio if metric == "throughput" else ratio)
         for one in seen
@@ -124,7 +124,7 @@ def ratios(seen: Sequence[Seen]) -> list[Ratio]:
 
 
 def tail_of(found: Sequence[Ratio], calibration: Calibration) -> tuple[float, float]:
-    """The tail by which bands best cover groups left out, and the share that they cover."""
+    """The tail whose bands come closest to the wanted coverage of groups left out, and their coverage."""
     fold = [fit.fold_of(ratio.group, calibration.folds) for ratio in found]
     covered = {}
     for tail in calibration.bands.tails:
@@ -173,7 +173,7 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
 
 
 def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: float) -> tuple[float, float]:
-    """The values with a share `tail` of the weight below and above."""
+    """The two values that have a share `tail` of the weight below and above them."""
     order = np.argsort(values)
     share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
     low, high = np.interp([tail, 1 - tail], share, values[order])

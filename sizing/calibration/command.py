@@ -11,7 +11,7 @@ from sizing.specs.errors import InputError
 
 
 def run(main: Callable[[], None]) -> int:
-    """Run a command: 0 on success, 2 with a fault on each line of stderr where its input is wrong."""
+    """Run a command. Returns 0 on success, or 2 after printing one fault a line to stderr."""
     try:
         main()
     except InputError as error:
@@ -22,7 +22,7 @@ def run(main: Callable[[], None]) -> int:
 
 
 def processes(text: str) -> int:
-    """Parse a number of processes, limited to the number of processors."""
+    """Parse a number of processes. It is at most the number of processors."""
     most = os.cpu_count() or 1
     count = int(text) if text.isdecimal() else 0
     if count < 1:

@@ -1,7 +1,7 @@
 """Corrections of step times: factors for decode and for prefill that centre the predictions of groups left out.
 
-Every time of a row follows from its steps: with decode steps d times as long and prefill p times, a time t becomes
-t * (p * (1 - s) + d * s), where s is the share of decode steps. One more simulation with longer decode steps tells s.
+Every time of a row follows from its steps. If decode steps take d times as long and prefill p times, a time t becomes
+t * (p * (1 - s) + d * s), where s is the share of decode steps. A second simulation with longer decode steps gives s.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sizing.specs.calibration import CorrectionRules
 from sizing.specs.errors import InputError
 
 Floats = NDArray[np.float64]
-TRIED = Correction(decode=1.25)  # longer decode steps, to see which share of a time they are
-# Of the factors that are tried, 0.6 to 2.5: where kernels are measured, steps are not off by more; a larger error is of a queue or
-# of a setting that a source leaves unsaid, which no factor of steps mends.
+TRIED = Correction(decode=1.25)  # longer decode steps, to find their share of a time
+# Logarithms of the factors that are tried, 0.6 to 2.5. Steps with measured kernels are not off by more. A larger error comes from
+# a queue or from a setting that a source does not state, and no factor on steps corrects that.
 LOG_FACTORS = np.round(np.arange(-0.52, 0.93, 0.04), 2)
-MODES = ("served", "offline")  # that questions are of
+MODES = ("served", "offline")  # the modes of questions
 # The fields of a correction's class, the narrowest class first.
 CLASSES: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "architecture", "kind"),
@@ -43,18 +43,18 @@ ROWS_PER_CHUNK, RUNS_PER_LOAD = 16, 4
 
 
 class TimeRatio(NamedTuple):
-    """A measured time over its prediction (of a rate: predicted over measured), and the share of decode steps in it."""
+    """Measured over predicted time (for a rate: predicted over measured), and the share of decode steps in this time."""
 
     ratio: float
     decode_share: float
 
     def corrected(self, by: Correction) -> float:
-        """The ratio where predictions are corrected."""
+        """The ratio after the correction `by` of the prediction."""
         return self.ratio / (by.prefill * (1 - self.decode_share) + by.decode * self.decode_share)
 
 
 class Seen(NamedTuple):
-    """A measured row, its class and group, and how its times compare with predictions; by the names of bands."""
+    """A measured row, its class and group, and the ratio of its times to predictions, by metric of bands."""
 
     row: MeasuredRow
     situation: Situation
@@ -63,13 +63,13 @@ class Seen(NamedTuple):
     correction: Correction = UNCORRECTED
 
     def ratio(self, metric: BandMetric) -> float | None:
-        """Measured time over predicted, as corrected by the groups of others; None where it was not measured."""
+        """Measured over predicted time, corrected by other groups; None if the metric was not measured."""
         timing = self.timings.get(metric)
         return None if timing is None else timing.corrected(self.correction)
 
 
 def observe(rows: Sequence[MeasuredRow], jobs: int) -> list[Seen]:
-    """The rows that can be predicted, served ones simulated with their own steps and with longer decode steps."""
+    """The rows that can be predicted. Served rows are simulated twice: with predicted and with longer decode steps."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
     with ProcessPoolExecutor(jobs, initializer=ignore_interrupts) as pool:
         found = pool.map(_observe, [rows[i] for i in order], chunksize=ROWS_PER_CHUNK)
@@ -123,14 +123,14 @@ def _timings(row: MeasuredRow, plain: Prediction, slower: Prediction) -> dict[Ba
 
 @dataclass(frozen=True, slots=True)
 class CentredErrors:
-    """Mean absolute logarithmic errors with every pair of factors: metrics x groups x decode x prefill, NaN without rows."""
+    """Mean absolute logarithmic errors for every pair of factors, shape (metrics, groups, decode, prefill); NaN without rows."""
 
     groups: tuple[str, ...]
     of: Floats
 
     @classmethod
     def find(cls, seen: Sequence[Seen]) -> CentredErrors:
-        """The errors of rows."""
+        """Compute the errors of the rows `seen`."""
         groups = tuple(dict.fromkeys(one.group for one in seen))
         decode, prefill = np.exp(LOG_FACTORS)[:, np.newaxis], np.exp(LOG_FACTORS)[np.newaxis, :]
         found = np.full((len(FITTED), len(groups), LOG_FACTORS.size, LOG_FACTORS.size), np.nan)
@@ -144,7 +144,7 @@ class CentredErrors:
         return cls(groups, found)
 
     def at(self, group: int, by: Correction) -> Floats:
-        """The errors of a group by metric, with factors between those tried."""
+        """The errors of a group by metric, interpolated between the factors that were tried."""
         (i, u), (j, v) = (
             divmod(float(np.interp(np.log(factor), LOG_FACTORS, np.arange(LOG_FACTORS.size))), 1.0)
             for factor in (by.decode, by.prefill)
@@ -170,12 +170,12 @@ def _two(errors: Floats) -> tuple[int, int]:
     return int(decode), int(prefill)
 
 
-# One factor of all steps, or one each; of saturated runs nothing tells prefill and decode apart.
+# One factor for all steps, or one each for prefill and decode. Saturated runs do not tell prefill and decode apart.
 FORMS: dict[str, tuple[Form, ...]] = {"served": (_one, _two), "offline": (_one,)}
 
 
 def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
-    """The factors with the least mean error over groups, drawn to one the more the fewer groups there are."""
+    """The factors with the least mean error over groups, shrunk towards 1. Fewer groups mean more shrinkage."""
     groups = errors.shape[1]
     kept = groups / (groups + rules.shrink_groups)
     of_groups = np.nanmean(errors, axis=0)
@@ -186,8 +186,8 @@ def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
 def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[Correction], list[Seen]]:
     """The corrections of all classes with enough groups, and the rows, each corrected by the other groups of its class.
 
-    The form of a class is the one with the least error on groups left out. A class that no form helps has the factors 1, so
-    that it takes none of a wider class.
+    A class uses the form with the least error on groups left out. If no form helps, the factors are 1, and no wider class
+    applies.
     """
     found: list[Correction] = []
     corrected: dict[int, Correction] = {}
@@ -214,9 +214,10 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
 def _judged(
     errors: CentredErrors, forms: Sequence[Form], rules: CorrectionRules
 ) -> tuple[Correction, dict[str, Correction]]:
-    """The correction of a class, and for each group that of the others.
+    """The correction of a class, and for each group the correction found from the other groups.
 
-    Of the forms whose median error of groups left out is not larger in any metric, the one with the least mean.
+    A form is accepted only if it raises the median error on groups left out in no metric. Of these forms, the one with the least
+    mean error is used.
     """
     places, nothing = range(len(errors.groups)), Correction(groups=len(errors.groups))
     before = np.array([errors.at(place, nothing) for place in places])
@@ -252,7 +253,7 @@ def corrections_table(found: Sequence[Correction]) -> Table:
 
 
 def centred_table(seen: Sequence[Seen]) -> Table:
-    """Medians over groups of times measured over predicted and of their absolute errors, before and after correction."""
+    """Medians over groups of measured/predicted times and of absolute errors, before and after correction."""
     title = "measured over predicted time: median of groups, median error; uncorrected, and corrected by other groups"
     table = Table("mode", "metric", "groups", "ratio", "corrected", "error, %", "corrected", title=title)
     for mode, metric in product(MODES, (*FITTED, "e2e")):
@@ -283,7 +284,7 @@ def rendered_corrections(found: Sequence[Correction]) -> str:
 
 
 def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
-    """The file of published runs as text: of each group and load a few, spread over how slow they were."""
+    """The file of published runs as text: a few runs of each group and load, from the fastest to the slowest."""
     spread: dict[tuple[Situation, str], list[Seen]] = {}
     for one in seen:
         if one.situation.mode in MODES:
@@ -311,7 +312,7 @@ def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
 
 
 def _times(one: Seen) -> list[str]:
-    """The times of a run; in a closed loop a request's throughput is as its E2E, by Little's law."""
+    """The times of a run. A missing throughput ratio is replaced by that of E2E: in a closed loop they agree by Little's law."""
     times = {name: one.ratio(name) for name in TIMES}
     if times["throughput"] is None:
         times["throughput"] = times["e2e"]

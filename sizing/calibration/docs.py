@@ -1,4 +1,4 @@
-"""The page on accuracy, from the data files that are shipped: published runs against predictions, ranges, corrections."""
+"""The page on accuracy, written from the shipped data files: published runs against predictions, ranges, corrections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
 KINDS = {"dense": "dense", "moe": "experts"}
 MODES = {"served": "served online", "batch": "static batches", "offline": "offline"}
 SHORT = (("vllm", "dense"), ("vllm", "moe"), ("tensorrt-llm", "dense"), ("sglang", "moe"))
-LEAST_RUNS = 5  # for a median to say something
+LEAST_RUNS = 5  # fewest runs for a meaningful median
 
 INTRODUCTION = """\
 # How right it is
@@ -131,7 +131,7 @@ def title(engine: str) -> str:
 
 
 def short_table() -> str:
-    """Errors of runs served online in five rows: by engine and kind on NVIDIA GPUs, and all on AMD GPUs."""
+    """A table of five rows with errors of runs served online: by engine and kind on NVIDIA GPUs, and all runs on AMD GPUs."""
     published = shelf.only(PublishedRuns)
     by_kind, by_vendor = published.by(("mode", "vendor", "engine", "kind")), published.by(("mode", "vendor"))
     rows = [(f"{title(engine)}, {KINDS[kind]}", by_kind["served", "NVIDIA", engine, kind]) for engine, kind in SHORT]

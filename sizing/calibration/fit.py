@@ -1,6 +1,6 @@
 """The engine constants that a measured row depends on, predictions with other constants, and the fit.
 
-Errors are taken as linear in the constants, and solved robustly between bounds, over all rows or without a fold.
+Errors are treated as linear in the constants. The fit is robust and bounded, over all rows or without one fold.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS_PER_CHUNK = 16
 
 
 class Constant(NamedTuple):
-    """One number of an engine profile: a field of the row, by number, of a setting."""
+    """One number of an engine profile: the setting, the number of the row, and the field."""
 
     engine: str
     setting: str
@@ -40,7 +40,7 @@ Values = Mapping[Constant, float]
 
 
 class Observed(NamedTuple):
-    """A predicted row: the constants that time it, with their values in the profile, and its metrics."""
+    """A predicted row: the constants that its times depend on, with their profile values, and its metrics."""
 
     constants: dict[Constant, float]
     metrics: dict[str, float]
@@ -48,7 +48,7 @@ class Observed(NamedTuple):
 
 
 def group_of(row: MeasuredRow) -> str:
-    """The group in which a row is left out."""
+    """The group of a row. Groups are left out as a whole."""
     return f"{row.source} | {row.model} | {row.gpu}"
 
 
@@ -65,9 +65,9 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
 def observe(
     rows: Sequence[MeasuredRow], fields: Sequence[tuple[str, str]], values: Sequence[Values], jobs: int
 ) -> list[Observed | None]:
-    """Predict each row, its own `values` in place of the profiles'; None for a row that can't be predicted.
+    """Predict each row with its `values` instead of those in the profiles; None for a row that can't be predicted.
 
-    `fields` are (setting, field) pairs of what counts as a constant.
+    `fields` lists the (setting, field) pairs that count as constants.
     """
     tasks = [(row, tuple(fields), one) for row, one in zip(rows, values, strict=True)]
     with ProcessPoolExecutor(jobs, initializer=ignore_interrupts) as pool:
@@ -88,7 +88,7 @@ def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> O
 
 
 def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant, float]:
-    """The constants that time a case, each with the value of its profile."""
+    """The constants that the times of a case depend on, with their profile values."""
     service = case.replica.service
     engine = service.engine
     conditions = conditions_of(service, case.replica.gpu_type.gpu, case.replica.layout)
@@ -101,7 +101,7 @@ def constants_of(case: Case, fields: Sequence[tuple[str, str]]) -> dict[Constant
 
 
 def with_constants(case: Case, values: Values) -> Case:
-    """A case timed by other constants. Constants absent for an engine called in process stay absent."""
+    """A case with other constants. Constants that an engine called in process lacks stay absent."""
     kernels = case.deployed.kernels
     changed: dict[str, dict[str, float]] = {}
     for constant, value in values.items():
@@ -117,14 +117,14 @@ def with_constants(case: Case, values: Values) -> Case:
 
 Array = NDArray[np.float64]
 
-EXACT = 1e-12  # where the solver stops: next to a bound it closes in slowly
+EXACT = 1e-12  # tolerance of the solver, which converges slowly next to a bound
 
 
 class Problem(NamedTuple):
-    """Errors of n metrics and how they follow from p constants.
+    """Errors of n metrics and their dependence on p constants.
 
-    `error` is ln(predicted/measured), shape (n,); `slope` its change by each constant, shape (n, p); `values` those at
-    which that was found, shape (p,); `weight` and `fold` of each metric, shape (n,).
+    `error` is ln(predicted/measured), shape (n,). `slope` is its derivative by each constant, shape (n, p), at the constants
+    `values`, shape (p,). Each metric has a `weight` and a `fold`, shape (n,).
     """
 
     constants: tuple[Constant, ...]
@@ -136,21 +136,21 @@ class Problem(NamedTuple):
 
 
 def weights(groups: Sequence[Hashable]) -> Array:
-    """Weights by which a group of n rows counts as the root of n, as many rows of one source are not many sources."""
+    """Weights that make a group of n rows count as sqrt(n), because many rows of one source are not many sources."""
     size = Counter(groups)
     return np.array([float(size[group]) ** -0.25 for group in groups])
 
 
 def fold_of(group: str, folds: int) -> int:
-    """The fold of a group, independent of machine and other groups."""
+    """The fold of a group. It does not depend on the machine or on other groups."""
     return zlib.crc32(group.encode()) % folds
 
 
 def solve(problem: Problem, rules: Mapping[Constant, Fitted], calibration: Calibration, without: int = -1) -> Array:
     """The constants, shape (p,), that explain the metrics best, without the metrics of the fold `without`.
 
-    Errors count squared up to the loss's scale and logarithmically beyond (Cauchy), next to the squared distance from
-    the priors. Constants stay between their bounds.
+    Errors count squared up to the scale of the loss and logarithmically beyond it (Cauchy). The squared distance from the priors
+    is added. Constants stay between their bounds.
     """
     from scipy.optimize import least_squares
 

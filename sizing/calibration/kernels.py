@@ -2,12 +2,12 @@
 
     python -m sizing.calibration.kernels FOLDER [--write]
 
-Each row of a profile for which the folder has points is fitted at the sizes that the row states, and once without each fold of
-sizes; `--write` changes the rows whose fit helps on the sizes left out. Products and attention have measured kernels of their
-own (hardware_profiles/kernels). Needs scipy, a development dependency.
+Each profile row with points in the folder is fitted at the sizes that the row states, and once without each fold of sizes.
+`--write` changes the rows whose fit helps on the sizes left out. Products and attention have their own measured kernels
+(hardware_profiles/kernels). Needs scipy, a development dependency.
 
-Errors count squared up to the scale of the calibration's loss and logarithmically beyond (Cauchy): a few sizes that run
-another protocol do not move what the others say.
+Errors count squared up to the scale of the calibration's loss and logarithmically beyond it (Cauchy), so a few sizes that run
+another protocol have little effect on the fit.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Array = NDArray[np.float64]
 Name = Annotated[str, Field(min_length=1)]
 PERCENT, WIDTH = 100, 160
 SIGNIFICANT = 3
-INSIDE = 1e-3  # of a logarithm, within the bounds of a fit
+INSIDE = 1e-3  # the fit starts at least this far (in logarithm) inside its bounds
 POINTS, VERSIONS = "aic_comm.csv", "aic_comm_fit.csv"
 
 
 class TableLine(BaseModel):
-    """What a line of either table is of, in the table's names."""
+    """The columns that both tables share, with the table's names."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -59,7 +59,7 @@ class TableLine(BaseModel):
 
 
 class MeasuredMessage(TableLine):
-    """One collective of a message of so many bytes, in microseconds."""
+    """The measured time of one collective at one message size, in microseconds."""
 
     bytes: Annotated[float, Field(gt=0)]
     us: Annotated[float, Field(gt=0)]
@@ -97,19 +97,19 @@ class Messages(NamedTuple):
 
 
 class FitErrors(NamedTuple):
-    """Median and 90th percentile of |predicted/measured - 1|, and the mean loss that a fit makes small."""
+    """Median and 90th percentile of |predicted/measured - 1|, and the mean loss that the fit minimises."""
 
     median: float
     p90: float
     loss: float
 
     def __str__(self) -> str:
-        """Both in per cent."""
+        """Median and 90th percentile in per cent."""
         return f"{self.median * PERCENT:.1f} / {self.p90 * PERCENT:.0f}"
 
 
 class RefittedRow(NamedTuple):
-    """A profile row, by number, its refit, and errors: now, fitted, and on sizes left out; `kept` is the reason to keep it regardless."""
+    """A profile row, its number, its refit, and errors: now, fitted, and on sizes left out. `kept`: a reason not to change it."""
 
     key: CollectiveKey
     number: int
@@ -122,12 +122,12 @@ class RefittedRow(NamedTuple):
     kept: str | None
 
     def helps(self, least_gain: float) -> bool:
-        """Whether the fit lessens the loss on sizes left out by enough, and nothing keeps the row."""
+        """Whether the fit lowers the loss on sizes left out by at least `least_gain`, and the row may change."""
         return self.kept is None and self.left_out.loss < (1 - least_gain) * self.before.loss
 
 
 def read_lines(path: Path, kind: type[LineT]) -> list[LineT]:
-    """The lines of a file. Raises InputError with its first fault: unreadable, columns missing, a wrong cell."""
+    """Read the lines of a file. Raises InputError with the first fault: unreadable file, missing columns, wrong cell."""
     file = str(path)
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     lines = []
@@ -149,7 +149,7 @@ def read_lines(path: Path, kind: type[LineT]) -> list[LineT]:
 
 
 def key_of(line: TableLine, rules: CollectiveRules) -> CollectiveKey | None:
-    """The profile row of a line; None where the rules lack one of the line's names, which skips the line."""
+    """The key of the profile row of a line; None if the rules lack one of the line's names. Such lines are skipped."""
     named = (rules.gpus.get(line.gpu), rules.operations.get(line.op), rules.engines.get(line.source))
     profile, operation, engine = named
     backend = rules.backends.get(line.backend)
@@ -159,7 +159,7 @@ def key_of(line: TableLine, rules: CollectiveRules) -> CollectiveKey | None:
 
 
 def messages_in(folder: Path, rules: CollectiveRules) -> dict[CollectiveKey, Messages]:
-    """The messages of each row of a known version with enough of them. Raises InputError for a folder or file that is wrong."""
+    """The messages of each row with a known version and enough points. Raises InputError for a wrong folder or file."""
     if not is_folder(folder):
         raise InputError("is no folder of kernel tables", file=str(folder))
     versions = {key_of(line, rules): line.version for line in read_lines(folder / VERSIONS, LibraryVersion)}
@@ -176,7 +176,7 @@ def messages_in(folder: Path, rules: CollectiveRules) -> dict[CollectiveKey, Mes
 
 
 def why_kept(key: CollectiveKey, rules: CollectiveRules) -> str | None:
-    """The reason why a row may not be refitted; None where it may."""
+    """The reason why a row may not be refitted, or None."""
     for rule in rules.kept:
         if (
             rule.operation in (None, key.operation)
@@ -189,7 +189,7 @@ def why_kept(key: CollectiveKey, rules: CollectiveRules) -> str | None:
 
 
 def fitted(row: CollectiveRow, messages: Messages, calibration: Calibration) -> CollectiveRow:
-    """A row with the times, between their bounds, that the messages fit best. The fit starts at the row's own."""
+    """A row with the times that fit the messages best, within bounds. The fit starts at the row's own times."""
     from scipy.optimize import least_squares
 
     bounds = calibration.collectives
@@ -208,7 +208,7 @@ def fitted(row: CollectiveRow, messages: Messages, calibration: Calibration) -> 
 
 
 def seconds(row: CollectiveRow, sizes: Array) -> Array:
-    """The seconds of messages of so many bytes by a row."""
+    """The time in seconds of messages of `sizes` bytes, by a row."""
     return np.asarray(roofline.measured_s(sizes, row.kib, row.us))
 
 
@@ -223,10 +223,10 @@ def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> FitError
 def refit(
     key: CollectiveKey, number: int, row: CollectiveRow, messages: Messages, calibration: Calibration
 ) -> RefittedRow:
-    """Fit a row, and once without each fold of sizes, which gives the errors on sizes left out."""
+    """Fit a row to all sizes. Then fit it without each fold of sizes for the errors on sizes left out."""
     sizes, measured, scale = messages.bytes, messages.seconds, calibration.loss_scale
     fold = np.searchsorted(np.unique(sizes), sizes) % calibration.folds
-    left_out_s = seconds(row, sizes)  # of one size alone nothing is left to learn from
+    left_out_s = seconds(row, sizes)  # with only one size there is nothing to learn from
     for without in (fold != one for one in np.unique(fold)):
         if without.any():
             others = Messages(messages.version, sizes[without], measured[without])
@@ -241,7 +241,7 @@ def refit(
 
 
 def refits(tables: dict[CollectiveKey, Messages], calibration: Calibration) -> tuple[RefittedRow, ...]:
-    """The refit of each row of the profiles that the tables have messages of."""
+    """The refit of each profile row that has messages in the tables."""
     found = []
     for profile in dict.fromkeys(calibration.collectives.gpus.values()):
         for number, row in enumerate(profiles.load_gpu(profile).spec.efficiency):
@@ -255,14 +255,14 @@ def refits(tables: dict[CollectiveKey, Messages], calibration: Calibration) -> t
 def without_row(
     tables: dict[CollectiveKey, Messages], found: Sequence[RefittedRow], calibration: Calibration
 ) -> Iterator[str]:
-    """Write, for each table without a profile row, the reason."""
+    """Lines that say why a table has no profile row."""
     for key in sorted(tables.keys() - {row.key for row in found}):
         why = why_kept(key, calibration.collectives)
         yield f"{key.profile} {key}: {f'left out: {why}' if why else 'the profile has no such row'}"
 
 
 def rows_table(found: Sequence[RefittedRow], least_gain: float) -> Table:
-    """Every row with points, now and refitted: times, median and P90 of errors in %, and the decision."""
+    """A table of every row with points, now and refitted: times, median and P90 of errors in %, and the decision."""
     title = "collectives refitted from points; error, %: median / p90, now above, refitted below"
     table = Table("GPU", "row", "version", "points", "us", "error", "of sizes left out", "written", title=title)
     for row in found:
@@ -280,7 +280,7 @@ def rows_table(found: Sequence[RefittedRow], least_gain: float) -> Table:
 
 
 def write(found: Sequence[RefittedRow], calibration: Calibration) -> list[Path]:
-    """Write the rows with a helpful fit into their profiles. The result is the files written."""
+    """Write the rows with a helpful fit into their profiles. Returns the files written."""
     new: dict[str, dict[int, dict[str, Value]]] = defaultdict(dict)
     for row in found:
         if row.helps(calibration.least_gain):

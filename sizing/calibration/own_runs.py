@@ -1,9 +1,9 @@
-"""Four factors of step times that explain someone's own runs of a GPU and an engine best.
+"""Four factors on step times that best explain a user's own runs of a GPU and an engine.
 
-Compute and bandwidth that kernels reach, and what a step takes more of itself and for each running sequence. Candidates are
-judged by the closed form: its change multiplies what the simulator gave at the last round's factors. The simulator then
-runs at the best of them, and what it says worse is tried by a shorter way. A factor is drawn to the base profile, so that
-one that the runs hardly tell from the others stays near it; how far it may be is data (`own_runs` of _calibration.yaml).
+The factors are the compute and the bandwidth that kernels reach, and the time added to each step and for each running sequence.
+Each round uses the closed form to find better factors: its changes are applied to the last simulated metrics. The simulator then
+runs with these factors; if the result is worse, a shorter move is tried. Factors are pulled towards the base profile, so a factor
+that the runs hardly determine stays near it. How far a factor may move is data (`own_runs` of _calibration.yaml).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ Floats = NDArray[np.float64]
 LOADS, LIGHTEST = (
     64,
     1e-3,
-)  # loads of the closed form between which a run's own lies, the lightest as a share of the slots
+)  # number of loads of the closed form to interpolate between, and the lightest load as a share of the slots
 TRIED, TURNS = (
     0.1,
     3,
-)  # spreads by which a factor is changed to see its effect; changes of all until the closed form is met
-SETTLED = 1e-3  # of the error: what less is gained by ends the search
+)  # step, in spreads, for the effect of a factor; iterations of the closed form in a round
+SETTLED = 1e-3  # the search ends if a round lowers the cost by less than this share
 SIGMAS_OF_8_IN_10 = 1.2816
 LEAST_SETTINGS, MOST_REASONS, DIGITS = 2, 3, 4
 HEAD = "# Written by llmsize calibrate: use it as --gpu, by its path.\n"
-TINY = 1e-12  # in place of what is predicted as nothing, which has no logarithm
+TINY = 1e-12  # replaces predictions of 0, which have no logarithm
 
 
 def metrics_of(case: Case) -> dict[str, float]:
-    """What a run measured, each thing once: E2E follows from TTFT and ITL, tokens from requests; a rate of its own says nothing."""
+    """The independent metrics of a run: no E2E beside TTFT and ITL, no tokens/s beside requests/s, no rate that the run sets."""
     found = {name: value for name, value in case.row.measured().items() if not is_driven(case.row, name)}
     if {"ttft_ms", "itl_ms"} <= found.keys():
         found.pop("e2e_ms", None)
@@ -63,7 +63,7 @@ def metrics_of(case: Case) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class MeasuredRuns:
-    """Runs to explain, on one GPU under one engine; their n metrics stand in a row. Factors are in their spreads, shape (4,)."""
+    """Runs to explain, on one GPU with one engine. Their n metrics form one vector. Factors are in units of spread, shape (4,)."""
 
     cases: Sequence[Case]
     gpu: Gpu
@@ -71,12 +71,12 @@ class MeasuredRuns:
 
     @cached_property
     def metrics(self) -> list[dict[str, float]]:
-        """What each run measured."""
+        """The measured metrics of each run."""
         return [metrics_of(case) for case in self.cases]
 
     @cached_property
     def names(self) -> list[str]:
-        """The column of each metric, n of them."""
+        """The column name of each metric, n names."""
         return [name for found in self.metrics for name in found]
 
     @cached_property
@@ -86,7 +86,7 @@ class MeasuredRuns:
 
     @cached_property
     def measured(self) -> Floats:
-        """Logarithms of what was measured, shape (n,)."""
+        """Logarithms of the measured metrics, shape (n,)."""
         return np.log([value for found in self.metrics for value in found.values()])
 
     @cached_property
@@ -95,7 +95,7 @@ class MeasuredRuns:
         return np.array([1 / self.rules.error[BAND_METRICS[name]] for name in self.names])
 
     def own(self, at: Floats) -> dict[str, float]:
-        """The factors at a place; at zero they are the base profile's."""
+        """The factors at the point `at`. At zero they leave the base profile unchanged."""
         spread = self.rules.spread
         compute, bandwidth, step, sequence = (float(x) * spread[name] for x, name in zip(at, FACTORS, strict=True))
         values = (float(np.exp(compute)), float(np.exp(bandwidth)), step, sequence)
@@ -106,11 +106,11 @@ class MeasuredRuns:
         return replace(case.deployed.kernels, gpu=self.gpu.model_copy(update={"own_runs": own}))
 
     def simulated(self, at: Floats) -> Floats:
-        """Logarithms of the metrics as simulated at a place, shape (n,)."""
+        """Logarithms of the metrics simulated with the factors `at`, shape (n,)."""
         return self._predicted(lambda case: self._kernels(case, at))
 
     def corrected(self) -> Floats:
-        """The same by the base profile, each run as published runs centre it."""
+        """Logarithms of the metrics simulated with the base profile and the correction by published runs, shape (n,)."""
 
         def kernels(case: Case) -> Kernels:
             situation = case.replica.service.situation(self.gpu)._replace(mode=BAND_MODES[case.row.mode])
@@ -125,7 +125,7 @@ class MeasuredRuns:
         return _logarithms(values, self.metrics)
 
     def steady(self, at: Floats) -> Floats:
-        """The metrics at a place by the closed form, as logarithms, shape (n,)."""
+        """Logarithms of the metrics from the closed form with the factors `at`, shape (n,)."""
         known: dict[Hashable, Timed] = {}
         values = []
         for case in self.cases:
@@ -137,7 +137,7 @@ class MeasuredRuns:
         return _logarithms(values, self.metrics)
 
     def slopes(self, at: Floats) -> Floats:
-        """How the logarithm of each metric changes with each factor, shape (n, 4), by the closed form."""
+        """The derivative of the logarithm of each metric by each factor, from the closed form, shape (n, 4)."""
         here = self.steady(at)
         return np.stack([(self.steady(at + TRIED * unit) - here) / TRIED for unit in np.eye(len(FACTORS))], axis=1)
 
@@ -149,7 +149,7 @@ def _logarithms(values: Sequence[dict[str, float]], metrics: Sequence[dict[str, 
 
 
 def steady(case: Case, timed: Timed) -> dict[str, float]:
-    """The metrics of a run by the closed form, by column."""
+    """The metrics of a run from the closed form, by column."""
     traffic, count = case.traffic, case.deployed.count
     in_flight = min((traffic.in_flight or traffic.count) / count, timed.slots)
     if traffic.rate_per_s is None and traffic.isl.shape == "fixed":
@@ -174,10 +174,10 @@ def steady(case: Case, timed: Timed) -> dict[str, float]:
 
 
 class FactorFit(NamedTuple):
-    """Factors that explain runs, in their spreads, shape (4,); `told` are those that the runs tell from the others, by number.
+    """Fitted factors `at`, in units of spread, shape (4,). `told` numbers the factors that the runs determine.
 
-    `base` and `predicted` are the logarithms of what the simulator says without and with them, shape (n,); `left_out` those
-    of each run by factors that the others alone gave; `sigma` the standard deviation of each factor, shape (4,).
+    `base` and `predicted` are logarithms of the simulated metrics without and with the factors, shape (n,). `left_out` predicts
+    each run with factors from runs of other settings, shape (n,). `sigma` is the standard deviation of each factor, shape (4,).
     """
 
     at: Floats
@@ -189,9 +189,9 @@ class FactorFit(NamedTuple):
 
 
 def told(slopes: Floats, rules: OwnRunRules) -> tuple[int, ...]:
-    """The factors that runs tell from the others, by number; `slopes`, shape (n, 4), are in errors of a measurement.
+    """The numbers of the factors that the runs determine. `slopes`, shape (n, 4), are in units of measurement error.
 
-    The least known goes first, and as a factor that is held lets others be known better, they are asked again.
+    The least known factor is dropped first. Fixing it makes the others better known, so they are tested again.
     """
     free = list(range(len(FACTORS)))
     while free:
@@ -203,14 +203,14 @@ def told(slopes: Floats, rules: OwnRunRules) -> tuple[int, ...]:
 
 
 def _covariance(slopes: Floats) -> Floats:
-    """Of factors in their spreads, to which they are drawn as strongly as to one measurement."""
+    """The covariance of the factors, in units of spread. The prior counts as much as one measurement of each factor."""
     return np.asarray(np.linalg.inv(slopes.T @ slopes + np.eye(slopes.shape[1])), dtype=np.float64)
 
 
 def fit(runs: MeasuredRuns) -> FactorFit:
-    """The factors that explain runs best. Raises InputError where they tell none.
+    """The factors that explain the runs best. Raises InputError if the runs determine none.
 
-    What four factors cannot explain is taken for scatter: a metric counts the less, the further off it stays at the best factors.
+    Errors that four factors cannot explain count as scatter. A metric with larger remaining errors gets less weight.
     """
     at = np.zeros(len(FACTORS))
     base = runs.simulated(at)
@@ -226,7 +226,7 @@ def fit(runs: MeasuredRuns) -> FactorFit:
 
 
 def _best(runs: MeasuredRuns, at: Floats, predicted: Floats) -> tuple[Floats, Floats]:
-    """The place where the cost is least, from one on, and what is simulated there."""
+    """The point of least cost, searched from `at`, and the metrics simulated there."""
     least, way = _cost(runs, at, predicted), 1.0
     for _ in range(runs.rules.rounds):
         tried = at + way * (_nearest(runs, at, predicted) - at)
@@ -243,9 +243,9 @@ def _best(runs: MeasuredRuns, at: Floats, predicted: Floats) -> tuple[Floats, Fl
 
 
 def _with_scatter(runs: MeasuredRuns, predicted: Floats) -> OwnRunRules:
-    """The rules with the error of each metric as large as what factors leave of it, and no smaller than a measurement's own."""
+    """The rules with each metric's error raised to the remaining scatter. It never falls below the measurement error."""
     off = (_weight(runs, predicted) * (runs.measured - predicted)) ** 2
-    free = max(0.1, 1 - len(FACTORS) / len(off))  # the share of measurements that the factors have not used up
+    free = max(0.1, 1 - len(FACTORS) / len(off))  # degrees of freedom left, as a share of the measurements
     metrics = np.array([BAND_METRICS[name] for name in runs.names])
     scatter = {name: float(np.sqrt(np.mean(off[metrics == name]) / free)) for name in set(metrics)}
     return runs.rules.model_copy(
@@ -254,19 +254,19 @@ def _with_scatter(runs: MeasuredRuns, predicted: Floats) -> OwnRunRules:
 
 
 def _cost(runs: MeasuredRuns, at: Floats, predicted: Floats) -> float:
-    """What is least: squared errors, large ones linearly (Huber), and the squared distance from the base profile."""
+    """The cost to minimise: squared errors (linear beyond `bend`, Huber), and the squared distance from the base profile."""
     off, bend = np.abs(runs.weight * (runs.measured - predicted)), runs.rules.bend
     return float(np.sum(np.where(off <= bend, off**2, bend * (2 * off - bend))) + np.sum(at**2))
 
 
 def _weight(runs: MeasuredRuns, predicted: Floats) -> Floats:
-    """Weights, shape (n,), by which squared errors around a prediction are those of `_cost`."""
+    """Weights, shape (n,), with which least squares around a prediction approximates `_cost`."""
     off = np.abs(runs.weight * (runs.measured - predicted))
     return np.asarray(runs.weight * np.sqrt(np.minimum(1.0, runs.rules.bend / np.maximum(off, TINY))))
 
 
 def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats) -> Floats:
-    """The place where the closed form, started from what was simulated at a place, explains the runs best."""
+    """The point that explains the runs best, with changes from the closed form applied to the metrics simulated at `at`."""
     here, error = runs.steady(at), runs.measured - predicted
     tried = at.copy()
     for _ in range(TURNS):
@@ -277,15 +277,15 @@ def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats) -> Floats:
 
 
 def _change(slopes: Floats, error: Floats, weight: Floats, at: Floats) -> Floats:
-    """The change of factors, shape (4,), that linear slopes explain errors by, drawn to zero in all."""
+    """The change of the factors, shape (4,), that explains errors best with linear slopes. The sum is pulled towards zero."""
     rows = np.concatenate([slopes * weight[:, np.newaxis], np.eye(len(at))])
     return np.asarray(np.linalg.lstsq(rows, np.concatenate([error * weight, -at]), rcond=None)[0], dtype=np.float64)
 
 
 def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats) -> Floats:
-    """Logarithms of each run's metrics by the factors that runs of other settings give, from the slopes at the best."""
+    """Logarithms of each run's metrics with factors from runs of other settings, linearised at the best point."""
     found, error, weight = predicted.copy(), runs.measured - predicted, _weight(runs, predicted)
-    ran = [_setting(case) for case in runs.cases]  # a run that was repeated, or read twice, says nothing new of itself
+    ran = [_setting(case) for case in runs.cases]  # a repeated run, or one read twice, must not predict itself
     setting = np.array([ran.index(one) for one in ran])[runs.run]
     for number in set(setting):
         others, own = setting != number, setting == number
@@ -294,19 +294,19 @@ def _left_out(runs: MeasuredRuns, at: Floats, predicted: Floats, slopes: Floats)
     return found
 
 
-# --- what is written of it ---------------------------------------------------------------------------------------------
+# --- what is written ---------------------------------------------------------------------------------------------------
 
 
 def ranges(runs: MeasuredRuns, found: FactorFit) -> tuple[FactorRange, ...]:
-    """8 in 10 values of each factor."""
+    """The 8-in-10 range of each factor."""
     low, high = (runs.own(found.at + side * SIGMAS_OF_8_IN_10 * found.sigma) for side in (-1, 1))
     return tuple(FactorRange(factor=name, low=_short(low[name]), high=_short(high[name])) for name in FACTORS)
 
 
 def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
-    """The error bands of what the runs measured, each run predicted by the others, and of what other lengths and layouts add.
+    """The error bands of the measured metrics, with each run predicted from the others.
 
-    E2E and rates follow where not measured.
+    The error that other lengths, loads and layouts add is included. E2E and rates follow from other metrics if not measured.
     """
     made = []
     for metric, ratios in _errors(runs, found.left_out).items():
@@ -319,7 +319,10 @@ def bands(runs: MeasuredRuns, found: FactorFit) -> tuple[OwnBand, ...]:
 
 
 def _errors(runs: MeasuredRuns, predicted: Floats) -> dict[BandMetric, list[float]]:
-    """Logarithms of measured over predicted, by metric; of each run the E2E of its TTFT and ITL, and by it the rate of a loop."""
+    """Logarithms of measured/predicted, by metric.
+
+    The E2E of a run follows from its TTFT and ITL, and the throughput of a closed loop from its E2E.
+    """
     found: dict[BandMetric, list[float]] = {}
     for number, (case, measured) in enumerate(zip(runs.cases, runs.metrics, strict=True)):
         said = dict(zip(measured, np.exp(predicted[runs.run == number]), strict=True))
@@ -334,11 +337,11 @@ def _errors(runs: MeasuredRuns, predicted: Floats) -> dict[BandMetric, list[floa
     return found
 
 
-# --- rows to a profile -------------------------------------------------------------------------------------------------
+# --- from rows to a profile --------------------------------------------------------------------------------------------
 
 
 class MetricErrors(NamedTuple):
-    """Medians of |error| of n measurements: by the base profile, as published runs correct it, by the factors, by those of other runs."""
+    """Medians of |error| of n measurements: base profile, correction by published runs, factors, factors of other runs."""
 
     n: int
     base: float
@@ -348,8 +351,8 @@ class MetricErrors(NamedTuple):
 
 
 class CalibratedProfile(NamedTuple):
-    """What own runs say: the factors as a profile states them, those that they hardly tell, those that are rather of another
-    machine, errors by column, rows not fitted.
+    """The result of own runs: the factors as a profile states them, factors that the runs hardly determine, factors that suggest
+    another machine, errors by column, and rows not fitted.
     """
 
     own: OwnRuns
@@ -360,9 +363,10 @@ class CalibratedProfile(NamedTuple):
 
 
 def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> CalibratedProfile:
-    """The factors of a GPU's profile under an engine, `vllm` or `vllm:0.19.0` (None: that of the rows), by measured rows of both.
+    """Fit the factors of a GPU profile to measured rows of that GPU and an engine.
 
-    Raises InputError for a profile with own runs, rows of several engines or versions, and rows that tell no factor.
+    `engine` is `vllm` or `vllm:0.19.0` (None: the engine of the rows). Raises InputError for a profile that already has own runs,
+    for rows of several engines or versions, and for rows that determine no factor.
     """
     if on.spec.own_runs is not None:
         base = on.spec.extends or "the profile without them"
@@ -398,7 +402,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[LeftOut, ...]]:
-    """The rows of a GPU and an engine that can be predicted, and the others."""
+    """The rows of a GPU and an engine that can be predicted, and the other rows."""
     wanted, version = (None, None) if engine is None else load_engine(engine)
     cases, aside = [], []
     for row in rows:
@@ -422,7 +426,7 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
 
 
 def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[LeftOut]) -> None:
-    """Raise InputError: no row is left, or rows of several versions."""
+    """Raise InputError if no row is left, or if rows are of several versions."""
     if not versions:
         reasons = dict.fromkeys(one.reason for one in aside)
         allowed = "runs of this GPU and a plain engine, of a model that llmsize knows, with means of TTFT, ITL or E2E"
@@ -433,7 +437,7 @@ def _refuse_mixed(versions: Sequence[tuple[str, str]], aside: Sequence[LeftOut])
 
 
 def _refuse_contradictions(runs: MeasuredRuns) -> None:
-    """Raise InputError for runs of one setting whose results are further apart than measurements repeat."""
+    """Raise InputError for runs of one setting whose results differ by more than repeated measurements do."""
     first: dict[Hashable, tuple[str, float]] = {}
     faults: dict[tuple[str, str], Fault] = {}
     for name, number, value in zip(runs.names, runs.run, runs.measured, strict=True):
@@ -455,7 +459,7 @@ def _setting(case: Case) -> Hashable:
 
 
 def _settings(cases: Sequence[Case]) -> str:
-    """Write what was run, in one line: models and layouts, lengths, loads."""
+    """Describe the runs in one line: models and layouts, lengths, loads."""
     ran = dict.fromkeys(f"{case.model} {case.replica.precision} as {case.replica.layout}" for case in cases)
     lengths = dict.fromkeys(f"{case.row.isl:,.0f}/{case.row.osl:,.0f}" for case in cases)
     loads = sorted(load for case in cases if (load := case.row.concurrency or case.row.batch) is not None)
@@ -480,7 +484,7 @@ def _of_metrics(runs: MeasuredRuns, found: FactorFit) -> dict[str, MetricErrors]
 
 
 def profile(calibrated: CalibratedProfile, on: Found[Gpu]) -> str:
-    """The file of a profile that is a GPU's with own runs."""
+    """The text of a profile file that extends a GPU's profile by own runs."""
     in_catalogue = on.path.parent == GPUS.path
     extension = GpuExtension(extends=on.id if in_catalogue else str(resolved(on.path)), own_runs=calibrated.own)
     stated = extension.model_dump(mode="json", exclude_none=True)

@@ -1,6 +1,6 @@
-"""Profiles rewritten as text: new numbers in rows of efficiency of a GPU, or of a setting of an engine.
+"""Rewrites profiles as text: new numbers in efficiency rows of a GPU or in setting rows of an engine.
 
-Everything else, comments and columns too, stays as it was.
+Everything else stays unchanged, including comments and column alignment.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Value = float | str | tuple[float, ...]
 
 _VALUE = r'"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[^,}\s]+'
 _ROW = re.compile(r'- (\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\})')
-BEFORE = "source"  # what a row lacks is put before this
+BEFORE = "source"  # fields that a row lacks are inserted before this one
 
 
 def gpu_rewritten(text: str, rows: Mapping[int, Mapping[str, Value]]) -> str:
-    """A profile's text with fields of rows of efficiency, by number, replaced.
+    """The text of a profile with fields of efficiency rows replaced. The keys of `rows` are row numbers.
 
-    Raises ValueError where there is no such row.
+    Raises ValueError for a missing row.
     """
     begin = re.search(r"^efficiency:", text, re.MULTILINE)
     if begin is None:
@@ -57,7 +57,7 @@ def _efficiency_row(row: str, fields: Mapping[str, Value]) -> str:
 
 
 def _without_texts(row: str) -> str:
-    """A row with quoted text blanked, character by character, so that no field is found there."""
+    """A row with quoted text replaced by blanks of the same length, so that no field is found in it."""
     return re.sub(r'"(?:[^"\\]|\\.)*"', lambda text: '"' + "_" * (len(text[0]) - 2) + '"', row)
 
 
@@ -71,7 +71,7 @@ def _as_wide(value: str, found: re.Match[str]) -> str:
 
 
 def written(value: Value) -> str:
-    """A value as in profiles: numbers without superfluous digits, texts in quotes, curves in brackets."""
+    """Format a value as in profiles: numbers without superfluous digits, texts in quotes, curves in brackets."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
@@ -80,11 +80,11 @@ def written(value: Value) -> str:
 
 
 ITEM = "    - {"
-SIGNIFICANT, NOTHING = 3, 1e-3  # digits that are kept; what a solver leaves of a zero, in any unit used here
+SIGNIFICANT, NOTHING = 3, 1e-3  # digits kept; the solver's residue of a zero, in any unit used here
 
 
 class NewRow(NamedTuple):
-    """The changes of one row of a setting: fields of its value, and their sources."""
+    """The changes of one setting row: fields of its value, and its sources."""
 
     value: dict[str, float]
     points: int
@@ -94,7 +94,7 @@ class NewRow(NamedTuple):
 
 
 def engine_rewritten(text: str, setting: str, rows: Mapping[int, NewRow]) -> str:
-    """A profile's text with rows of a setting, by number, replaced. Raises ValueError for a missing row."""
+    """The text of a profile with setting rows replaced, by row number. Raises ValueError for a missing row."""
     found = re.search(rf"^  {setting}:[^\n]*\n((?:    .*\n|\n)+)", f"{text}\n", re.MULTILINE)
     if found is None:
         raise ValueError(f"no setting {setting}")

@@ -1,7 +1,7 @@
-"""Deployments published by others against what the command line answers: `python -m sizing.calibration --published FILE`.
+"""Published deployments against the answers of the command line: `python -m sizing.calibration --published FILE`.
 
-Each row has a command, the published figure, and where its counterpart stands in the command's JSON: a path of keys, after `1/` where
-it is inverted, times a number.
+Each row has a command, the published figure, and the place of the matching figure in the command's JSON. The place is a path of
+keys; a leading `1/` inverts the value, and a number multiplies it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PublishedFigure(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A question with its answer; None, and why, where there is none."""
+    """A question with its answer; None and the reason if there is no answer."""
 
     question: PublishedFigure
     found: float | None
@@ -45,12 +45,12 @@ class Answered(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The answer over the published figure; 0 where there is none."""
+        """The answer over the published figure; 0 without an answer."""
         return (self.found or 0.0) / self.question.published
 
 
 def questions(path: Path) -> tuple[PublishedFigure, ...]:
-    """The questions of a file. Raises InputError where it lacks a column, and for a figure that is no number."""
+    """The questions of a file. Raises InputError for a missing column, and for a figure that is not a number."""
     lines = list(csv.DictReader(read_text(path).splitlines()))
     missing = [name for name in NEEDED if not lines or name not in lines[0]]
     if missing:
@@ -80,9 +80,9 @@ def answered(asked: Iterable[PublishedFigure]) -> Iterator[Answered]:
 
 
 def figure_of(document: object, figure: str) -> float:
-    """The number that a figure names in a document: `1/total_s*1024` is 1,024 over `total_s`.
+    """The number in a document that `figure` names: `1/total_s*1024` is 1,024 over `total_s`.
 
-    Raises LookupError for a path without a value, TypeError for one that is no number.
+    Raises LookupError for a path without a value, TypeError for a value that is not a number.
     """
     path, _, factor = figure.partition("*")
     value = document
@@ -93,7 +93,7 @@ def figure_of(document: object, figure: str) -> float:
 
 
 def tables(found: Iterable[Answered]) -> tuple[Table, Table]:
-    """Every answer with its ratio, and median error and farthest ratio by class."""
+    """Two tables: every answer with its ratio, and by class the median error and the most extreme ratio."""
     every = Table("id", "published", "answered", "ratio", title="published deployments")
     classes = Table("class", "figures", "unanswered", "median error, %", "farthest ratio", title="by class")
     by_class: dict[str, list[Answered]] = defaultdict(list)

@@ -1,3 +1,3 @@
-"""Predictions against published measurements: what a row means, its prediction by mode, and how far off it is."""
+"""Predictions against published measurements: the meaning of a row, its prediction, and the error of the prediction."""
 
 from __future__ import annotations

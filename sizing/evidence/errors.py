@@ -1,4 +1,4 @@
-"""How far predictions are off: one comparison a metric and row, and their statistics by group."""
+"""Errors of predictions: one comparison for each metric and row, and statistics by group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sizing.specs.bands import Band, BandMetric, find, region
 from sizing.specs.errors import Fault, InputError, unknown
 
 DERIVED = ("load", "kind", "metric")
-# The metric of error bands that a column of measured rows is of.
+# The metric of error bands for each column of measured rows.
 BAND_METRICS: dict[str, BandMetric] = {
     "ttft_ms": "ttft",
     "itl_ms": "itl",
@@ -24,10 +24,10 @@ BAND_METRICS: dict[str, BandMetric] = {
 
 
 class Comparison(NamedTuple):
-    """One measured number and its prediction: as predicted, and as corrected by published runs, where they say anything.
+    """One measured number and its prediction, both plain and corrected by published runs (if a correction exists).
 
-    `low` and `high` bound the band of the corrected one where there is one.
-    `row` counts the rows of a run, for the ids of several files may be the same.
+    `low` and `high` are the error band of the corrected prediction, if there is one. `row` numbers the rows, because ids of
+    several files may be equal.
     """
 
     row: int
@@ -52,9 +52,9 @@ class Comparison(NamedTuple):
 
 
 class ErrorFigures(NamedTuple):
-    """Errors of one metric: medians of |error| and error (bias), 90th percentile, share of measurements inside the band.
+    """Errors of one metric: median of |error|, median error (bias), 90th percentile, share of measurements inside the band.
 
-    The last two are the medians of corrected predictions.
+    The last two fields are the medians for corrected predictions.
     """
 
     n: int
@@ -67,7 +67,7 @@ class ErrorFigures(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The statistics of the rows with one value of every grouping column."""
+    """The statistics of the rows that agree in every grouping column."""
 
     by: dict[str, str]
     rows: int
@@ -75,7 +75,7 @@ class Group(NamedTuple):
 
 
 def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
-    """The columns to group by. Raises InputError for no column, and for a column that no row has."""
+    """Return the columns to group by. Raises InputError if there are none, or if no row has one of them."""
     allowed = tuple(dict.fromkeys((*DERIVED, *COLUMNS, *known)))
     faults = [unknown(name, "column", allowed, field="--by") for name in names if name not in allowed]
     if not names:
@@ -86,7 +86,7 @@ def check_columns(names: Sequence[str], known: Iterable[str] = ()) -> tuple[str,
 
 
 def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
-    """The value of each grouping column for `metric` of a predicted row. Names are those of the catalogue."""
+    """The value of each grouping column for `metric` of a predicted row, with the catalogue's names."""
     assert result.resolution is not None and result.prediction is not None
     resolved = {
         "engine": result.resolution.engine,
@@ -100,14 +100,14 @@ def key_of(result: Result, metric: str, by: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_driven(row: MeasuredRow, metric: str) -> bool:
-    """Whether `metric` was set by the run itself: throughput under a rate."""
+    """Whether the run itself set `metric`: throughput at a given arrival rate."""
     return row.mode == "open_loop" and BAND_METRICS[metric] == "throughput"
 
 
 def compare(results: Iterable[Result], by: Sequence[str], bands: Sequence[Band] = ()) -> tuple[Comparison, ...]:
     """A comparison for each metric of each predicted row, in the order of rows and metrics.
 
-    A metric that is predicted as 0 gets no band, nor does a throughput that the run itself sets.
+    A metric with prediction 0 has no band, and neither has a throughput that the run itself sets.
     """
     found = []
     for number, result in enumerate(results):

@@ -1,6 +1,6 @@
-"""What the words of a measured row say: engine version, formats, and the facts that only its notes hold.
+"""Reading the texts of a measured row: engine version, formats, and facts that only its notes state.
 
-A row that no run can have given is refused with the reason: its prediction would say nothing.
+A row that no run can have produced is refused with the reason.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)+")
 
 
 class NoteFacts(NamedTuple):
-    """Facts read from notes; None where they say nothing. An infinite rate is all at once.
+    """Facts read from notes; None if the notes do not state them. An infinite rate sends all requests at once.
 
-    `attention_dp` is a number or `ranks`; `lengths` are the least and the most of the stated ones.
+    `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
     """
 
     rate_per_s: float | None = None
@@ -51,7 +51,7 @@ NUMBERS = {
 def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
     """The facts in `notes`. The first matching rule decides each fact.
 
-    Raises InputError for text that is not a number, or for a number that the column of the same meaning would refuse.
+    Raises InputError for text that is not a number, and for a number that the column with the same meaning would refuse.
     """
     found: dict[str, Any] = {}
     for rule in rules:
@@ -62,7 +62,7 @@ def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
 
 
 def _numeric(name: str, text: str) -> float | str:
-    """The number in `text` where the fact `name` is a number, else `text`."""
+    """The number in `text` if the fact `name` is a number, otherwise `text`."""
     if name not in NUMBERS:
         return text
     if name == "rate_per_s" and text.lower() == "inf":
@@ -74,10 +74,10 @@ def _numeric(name: str, text: str) -> float | str:
 
 
 def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:
-    """(version to resolve, how it was chosen where the profile does not know `stated`).
+    """(version to resolve, a note if the profile does not know `stated`).
 
-    The table of spellings comes first. Next comes the number in the text, clamped to the known range, then the newest
-    version.
+    The table of spellings is tried first, then the number in the text, clamped to the known range. Otherwise the newest version
+    is used.
     """
     for entry in conventions.versions:
         of_source = entry.rows_of is None or entry.rows_of in source
@@ -120,7 +120,7 @@ def holds(entry: OfEngine, engine: Engine, version: str, model: str, tp: int, is
 def formats_of(
     row: MeasuredRow, engine: Engine, found: FoundModel, known: Iterable[str], conventions: Conventions
 ) -> tuple[str | None, str, str | None]:
-    """(weight precision, cache format or `auto`, note where a convention chose the cache format).
+    """(weight precision, cache format or `auto`, note if a convention chose the cache format).
 
     Raises InputError for a spelling that is neither a format nor in the table.
     """
@@ -140,7 +140,7 @@ def formats_of(
 
 
 def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], column: str) -> str | None:
-    """The format that `text` means, None for an empty text. Raises InputError for an unknown spelling."""
+    """The format for a spelling, or None for an empty text. Raises InputError for an unknown spelling."""
     name = text.strip().lower()
     if name in spellings:
         return spellings[name]
@@ -149,11 +149,11 @@ def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], colu
     raise InputError(f"{text!r} is no known format", field=column, nearest=nearest(name, known))
 
 
-SHORTEST_DECODE = 2  # tokens of an output that has time between them
+SHORTEST_DECODE = 2  # fewest output tokens for which an ITL exists
 
 
 def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
-    """Raise InputError for a row that states no result, or too little of its run."""
+    """Raise InputError for a row that states no result, or too little about its run."""
     if facts.refused:
         raise InputError(facts.refused)
     if not row.measured():
@@ -169,7 +169,7 @@ def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
 
 
 def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) -> None:
-    """Raise InputError unless a layout has the GPUs, the experts' parts and the attention ranks that a row states."""
+    """Raise InputError unless a layout matches the GPUs, the expert parallelism and the attention ranks of a row."""
     if row.n_gpus not in (None, layout.gpus * replicas):
         tp, pp = row.tp or 1, row.pp or 1
         message = f"{row.n_gpus} GPUs are no whole number of replicas of tp {tp} x pp {pp}"
@@ -181,7 +181,7 @@ def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) ->
 
 
 def longest_of(row: MeasuredRow) -> int:
-    """Tokens of the longest request, prompt and output: of nominal lengths, or of the workload of a benchmark of systems."""
+    """Tokens of the longest request, prompt and output: from nominal lengths, or from the workload of a system benchmark."""
     of = benchmark_of(row.source, row.model)
     if of is not None and of.workload is not None:
         return load_workload(of.workload).spec.longest
@@ -189,9 +189,9 @@ def longest_of(row: MeasuredRow) -> int:
 
 
 def stretched(model: Model, row: MeasuredRow, factor: float) -> tuple[Model, str | None]:
-    """A model that holds the row's requests, and a note where its config states fewer positions.
+    """A model long enough for the row's requests, and a note if its config states fewer positions.
 
-    Raises InputError for requests longer than `factor` times these positions.
+    Raises InputError for requests longer than `factor` times the stated positions.
     """
     longest, held = longest_of(row), model.max_position
     if longest <= held:

@@ -1,6 +1,6 @@
-"""Predictions of measured rows: simulate what a row states, and read off what its source measured.
+"""Predictions of measured rows: simulate the run that a row states, and read off the metrics that its source measured.
 
-Rows are spread over several processes. Neighbours share a GPU and a model, which each process reads once.
+Rows are spread over several processes. Rows with the same GPU and model are neighbours, so a process reads these files once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from sizing.specs.units import MILLI
 
 
 class Prediction(NamedTuple):
-    """Predicted metrics by their column, 0 where the model can't run the row (`missed` says why).
+    """Predicted metrics by column; 0 if the model can't run the row (`missed` says why).
 
-    `corrected` are the same with step times as published runs centre them, None where these change nothing. `in_flight` is the mean number of requests in flight on one replica.
+    `corrected` holds the metrics with step times corrected by published runs; None if the correction changes nothing.
+    `in_flight` is the mean number of requests in flight on one replica.
     """
 
     values: dict[str, float]
@@ -50,14 +51,14 @@ def predict(case: Case) -> Prediction:
 
 
 def _served(case: Case) -> Run | None:
-    """The run of a row: as stated, or the one of one replica with the most requests/s that keeps a server's limits."""
+    """Simulate the run of a row as stated. For a system benchmark: the run with the most requests/s within the limits."""
     if case.row.mode == "server_slo":
         return systems.most_within(case.deployed, case.traffic, systems.limits_of(case.row))
     return simulate(case.deployed, case.traffic, routing="round-robin")
 
 
 def batch_metrics(served: Run) -> dict[str, float]:
-    """The metrics of one batch as sources time it: its whole prefill, the steps after it, its end."""
+    """The metrics of one static batch, as sources time it: the whole prefill, the steps after it, the end."""
     requests = served.requests
     first_s = float(np.nanmax(requests.first_token)) if requests.first_token else 0.0
     end_s = float(np.nanmax(requests.finished))
@@ -78,7 +79,7 @@ def load_metrics(case: Case, served: Run) -> dict[str, float]:
     }
     if case.first_token_in_itl:
         latencies["itl"] = _per_output_token_s(served) / MILLI
-    replicas = case.deployed.count if case.row.mode == "server_slo" else 1  # that one was run of
+    replicas = case.deployed.count if case.row.mode == "server_slo" else 1  # server_slo simulates one replica
     return {
         **{f"{name}_ms": value for name, value in latencies.items()},
         "req_per_s": served.requests_per_s * replicas,
@@ -87,7 +88,7 @@ def load_metrics(case: Case, served: Run) -> dict[str, float]:
 
 
 def _per_output_token_s(served: Run) -> float:
-    """Mean of E2E over output tokens, the first included, as LLMPerf counts it."""
+    """Mean of E2E divided by output tokens, including the first token, as LLMPerf counts it."""
     requests = served.requests
     return float(
         np.nanmean(
@@ -97,7 +98,7 @@ def _per_output_token_s(served: Run) -> float:
 
 
 def in_flight(case: Case, served: Run) -> float:
-    """Mean requests in flight on one replica: as stated, else from the simulated run by Little's law."""
+    """Mean requests in flight on one replica: as stated, otherwise from the simulated run by Little's law."""
     if case.row.mode in ("closed_loop", "static_batch"):
         return _stated_in_flight(case)
     replicas = 1 if case.row.mode == "server_slo" else case.deployed.count
@@ -109,11 +110,11 @@ def _stated_in_flight(case: Case) -> float:
     return (row.concurrency or row.batch or case.traffic.count) / case.deployed.count
 
 
-ROWS_PER_CHUNK = 24  # few enough that processes end together, enough that a chunk's files are read for many rows
+ROWS_PER_CHUNK = 24  # small enough that processes end together, large enough that many rows share the files read
 
 
 class Resolution(NamedTuple):
-    """What a row was taken to be: names of the catalogue, dense or mixture of experts, and notes."""
+    """How a row was understood: the catalogue's names, dense or mixture of experts, and notes."""
 
     engine: str
     gpu: str
@@ -148,10 +149,10 @@ def predict_rows(
     progress: Callable[[int], None] | None = None,
     gpu: Found[Gpu] | None = None,
 ) -> tuple[Result, ...]:
-    """Predict rows in up to `jobs` processes; results come in the order of the rows and do not depend on `jobs`.
+    """Predict rows in up to `jobs` processes. Results are in the order of the rows and do not depend on `jobs`.
 
-    Of a benchmark of whole systems the best submission of each is predicted. `progress` is told how many rows are done.
-    With a profile `gpu` the rows of its GPU are predicted by it, and no others.
+    In a benchmark of whole systems only the best submission of each system is predicted. `progress` is called with the number of
+    rows done. With a profile `gpu`, only rows of its GPU are predicted, with that profile.
     """
     predicted = partial(_chunk, corrections=corrections, gpu=gpu)
     by_row = {
@@ -164,7 +165,7 @@ def predict_rows(
         [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
     ]
     if jobs > 1 and len(chunks) > 1:
-        # Ctrl-C reaches every process; only this one answers it.
+        # Ctrl-C reaches every process. Only this one handles it.
         with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=ignore_interrupts) as pool:
             done = _told(pool.map(predicted, chunks), len(by_row), progress)
     else:
@@ -192,9 +193,9 @@ def _chunk(rows: Sequence[MeasuredRow], corrections: Corrections | None, gpu: Fo
 
 
 def predict_row(row: MeasuredRow, corrections: Corrections | None = None, gpu: Found[Gpu] | None = None) -> Result:
-    """Predict one row, by `corrections` too; what can't be predicted is a result with its reason.
+    """Predict one row, also with `corrections`. A row that can't be predicted gives a result with the reason.
 
-    Where its submitter chose a layout that it does not state, the one that serves most is predicted.
+    If the row does not state the layout that its submitter chose, the layout with the highest throughput is predicted.
     """
     best: Result | None = None
     for run in systems.submissions(row):
@@ -202,13 +203,13 @@ def predict_row(row: MeasuredRow, corrections: Corrections | None = None, gpu: F
         if best is None or _serves(found) > _serves(best):
             best = found
         elif _serves(best):
-            break  # wider splits only lose
+            break  # wider splits are only slower
     assert best is not None
     return best
 
 
 def _serves(result: Result) -> float:
-    """What a result serves; nothing where the model can't run it."""
+    """The predicted throughput of a result; 0 if there is no prediction."""
     return 0.0 if result.prediction is None else systems.served(result.prediction.values)
 
 
@@ -232,6 +233,6 @@ def _predicted(row: MeasuredRow, corrections: Corrections | None, gpu: Found[Gpu
 
 
 def situation_of(result: Result) -> Situation:
-    """The situation of a predicted row, for its error bands and corrections."""
+    """The situation of a predicted row, which selects its error bands and corrections."""
     assert result.resolution is not None and result.prediction is not None
     return result.resolution.situation._replace(load=region(result.prediction.in_flight))

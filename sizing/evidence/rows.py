@@ -1,6 +1,6 @@
 """A measured row as a case to simulate: its deployment on the catalogue's GPU, model and engine, and the traffic of its run.
 
-Where a row leaves its slots, its token budget or its number of requests unsaid, conventions of its source fill the gap.
+If a row does not state its slots, token budget or number of requests, conventions of its source supply them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from sizing.specs.workload import Formats, Serving
 
 
 class BatchLimits(NamedTuple):
-    """Most sequences and tokens of a step; None leaves the engine's default."""
+    """The most sequences and tokens in a step; None keeps the engine's default."""
 
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
 
 
 class Setup(NamedTuple):
-    """What the conventions know a row's run by: engine, version, model, layout and shape."""
+    """The properties of a row's run that select conventions: engine, version, model, layout and shape."""
 
     engine: Engine
     version: str
@@ -70,10 +70,10 @@ class Setup(NamedTuple):
 def sizes_of(
     row: MeasuredRow, facts: NoteFacts, setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions
 ) -> tuple[BatchLimits, str | None]:
-    """The batch limits of a row's engine, and a note where a convention decides them.
+    """The batch limits of a row's engine, and a note if a convention decides them.
 
-    Stated values of the row or its notes come first. A saturated run takes the limits of its source's tables, else
-    those that the benchmark tool would choose. An offline call of equal prompts takes the offline budget.
+    Values in the row or its notes come first. A saturated run takes the limits from its source's tables, otherwise those that the
+    benchmark tool would choose. An offline call with equal prompts takes the offline budget.
     """
     sequences = row.max_num_seqs or facts.max_num_seqs
     tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
@@ -102,8 +102,8 @@ def _of_saturated(setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions
 def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> BatchLimits:
     """The batch limits that a benchmark tool chooses for equal lengths on the GPUs of one instance.
 
-    Sequences are those that the cache holds, at most the limit of `rule`, divided by the pipeline stages. Tokens are
-    sequences times (1 + ISL/OSL). Source: tensorrt_llm/bench/build/tuning.py.
+    Sequences: as many as the cache holds, at most the limit of `rule`, divided by the pipeline stages. Tokens: sequences times
+    (1 + ISL/OSL). Source: tensorrt_llm/bench/build/tuning.py.
     """
     layout, one_gpu = shard.layout, replace(shard, layout=Layout())
     whole = architecture.whole(shard.model)
@@ -121,13 +121,13 @@ def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> B
 
 
 def rounded_up(size: float, steps: Iterable[RoundingStep]) -> int:
-    """Round a size up to a multiple of the step that its magnitude has."""
+    """Round `size` up to a multiple of the step for its magnitude."""
     step = next(entry.step for entry in steps if entry.below is None or size < entry.below)
     return -int(-size // step) * step
 
 
 def requests_of(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int:
-    """Number of requests of a run: as stated, else by the table of its source, else the usual number.
+    """Number of requests of a run: as stated, otherwise from the table of its source, otherwise the usual number.
 
     A closed loop sends at least `least_rounds` for each request in flight.
     """
@@ -143,7 +143,7 @@ def requests_of(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int
     return next(fitting, conventions.unstated_requests)
 
 
-WHOLE_POOL = 1.0  # a static session allocates what its batch needs, not a share of memory
+WHOLE_POOL = 1.0  # a static session allocates all the memory that its batch needs, not a share
 
 _gpu = cache(profiles.load_gpu)
 _model = cache(models.load_model)
@@ -152,10 +152,10 @@ _engine = cache(profiles.load_engine)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A row with what is simulated for it.
+    """A row with the deployment and traffic to simulate for it.
 
-    `missed` says why the model can't run it at all (then it predicts nothing and counts as wrong by all); `statistic`
-    and `first_token_in_itl` are the source's definitions; `notes` what was chosen where the row leaves it unsaid.
+    `missed` says why the model can't run it at all; then all predictions are 0. `statistic` and `first_token_in_itl` are the
+    source's definitions. `notes` lists choices for what the row does not state.
     """
 
     row: MeasuredRow
@@ -171,9 +171,9 @@ class Case:
 
 
 def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
-    """Look a row's names up and resolve its setup, `on` a profile of its GPU where one is given.
+    """Look up a row's names and resolve its setup. `on` is a profile of its GPU to use instead of the catalogue's.
 
-    Raises InputError with the reason why it can't be predicted.
+    Raises InputError with the reason if the row can't be predicted.
     """
     conventions = shelf.only(Conventions)
     facts = facts_of(row.notes, conventions.notes)
@@ -221,7 +221,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
 
 
 def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: bool) -> None:
-    """Raise InputError for a profile that is of another GPU, or of own runs of another engine."""
+    """Raise InputError for a profile of another GPU, or with own runs of another engine."""
     own = gpu.spec.own_runs
     if own is not None and own.engine != engine.name:
         raise InputError(Fault(f"a run of {engine.name}, and {gpu.spec.name} is of runs of {own.engine}"))
@@ -230,11 +230,11 @@ def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: 
 
 
 def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
-    """(layout, number of its replicas) of a row.
+    """(layout, number of replicas) of a row.
 
-    Sources with attention data parallelism state as tp either the ranks of a stage or the GPUs of one rank. The reading
-    that fits the number of GPUs counts. Experts over more GPUs than tp imply attention data parallelism over the rest.
-    Raises InputError where no layout fits the row.
+    With attention data parallelism, sources state as tp either the ranks of a stage or the GPUs of one rank. The reading that
+    fits the number of GPUs is used. Experts over more GPUs than tp imply attention data parallelism over the rest. Raises
+    InputError if no layout fits the row.
     """
     tp, pp = row.tp or 1, row.pp or 1
     gpus_ = max(row.n_gpus or tp * pp, tp * pp)
@@ -261,7 +261,7 @@ def _ranks(stated: int | str | None, tp: int) -> int:
 def as_run(
     resolved: EngineSettings, row: MeasuredRow, setup: Setup, gpu: Gpu, conventions: Conventions
 ) -> EngineSettings:
-    """`resolved` as the source ran the engine: in a server or not, with the settings of its scripts."""
+    """`resolved` as the source ran the engine: with or without a server, with the settings of its scripts."""
     for entry in conventions.scripts:
         of_gpu = entry.architecture in (None, gpu.architecture)
         if setup.is_of(entry) and of_gpu and entry.rows_of in row.source:
@@ -270,7 +270,7 @@ def as_run(
 
 
 def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) -> Model:
-    """`model` with the experts that a row's tokens choose among: all, or as many as one token takes."""
+    """`model` with the experts that a row's tokens choose from: all experts, or only as many as one token uses."""
     if not any(entry.rows_of in row.source for entry in conventions.same_experts):
         return model
 
@@ -283,12 +283,12 @@ def with_experts_of(row: MeasuredRow, model: Model, conventions: Conventions) ->
 
 
 def is_served(row: MeasuredRow) -> bool:
-    """Whether clients wait for tokens from a server under a load. A batch and an offline setup have none."""
+    """Whether clients wait for tokens from a server under load. Static batches and offline runs have no server."""
     return row.mode in ("closed_loop", "open_loop") or (row.mode == "max_throughput" and row.ttft_ms is not None)
 
 
 def sized(resolved: EngineSettings, sizes: BatchLimits, model: Model, *, whole_batch: bool) -> EngineSettings:
-    """`resolved` with the batch limits of a row. The cache of a static session takes all memory that is left."""
+    """`resolved` with the batch limits of a row. The cache of a static session takes all remaining memory."""
     tokens = sizes.max_num_batched_tokens or resolved.max_num_batched_tokens
     if resolved.budget_covers_context and not sizes.max_num_batched_tokens:
         tokens = max(tokens, model.max_position)
@@ -303,7 +303,7 @@ def sized(resolved: EngineSettings, sizes: BatchLimits, model: Model, *, whole_b
 def rules_of(
     row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, *, whole_batch: bool
 ) -> tuple[SchedulerRules, str | None]:
-    """The scheduling rules of a row, and a note where they differ from the engine's defaults."""
+    """The scheduling rules of a row, and a note if they differ from the engine's defaults."""
     rules = scheduling.of_engine(resolved)
     note = None
     if whole_batch:
@@ -322,7 +322,7 @@ def rules_of(
 
 
 def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:
-    """The traffic of a row's run: its lengths, and a rate, a number in flight, or all requests at once."""
+    """The traffic of a row's run: lengths, and either a rate, a number in flight, or all requests at once."""
     lengths, most = spread_of(row) or _lengths(row, facts), longest
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))
@@ -337,7 +337,7 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
 
 
 def spread_of(row: MeasuredRow) -> tuple[Lengths, Lengths] | None:
-    """The lengths of the ready workload that a benchmark's requests are of, around those that the row states; None for other rows."""
+    """Lengths spread as in the workload of a system benchmark, around the lengths of the row; None for other rows."""
     of = benchmark_of(row.source, row.model)
     if of is None or of.workload is None:
         return None
@@ -349,9 +349,9 @@ def spread_of(row: MeasuredRow) -> tuple[Lengths, Lengths] | None:
 
 
 def _lengths(row: MeasuredRow, facts: NoteFacts) -> tuple[Lengths, Lengths]:
-    """Uniform between shares of the lengths that the notes tell, or from the stated share of the nominal one; else equal.
+    """Lengths of the row's requests: spread between the shares in its notes, else uniform from `length_ratio_min`, else equal.
 
-    Notes tell means of what was drawn, which the few requests of a run have to keep.
+    Notes state the mean of the drawn lengths, so the few requests of a run must keep that mean.
     """
     if facts.lengths is not None:
         low, high = facts.lengths

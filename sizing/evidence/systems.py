@@ -1,6 +1,6 @@
-"""Benchmarks of whole systems: what a submitter chooses, the best submission of a system, the most requests/s within limits.
+"""Benchmarks of whole systems: the submitter's choices, the best submission of a system, the most requests/s within limits.
 
-Rows of such a benchmark state what a system of so many GPUs reached, neither lengths nor layout.
+Rows of such a benchmark state the number of GPUs and the throughput, but neither lengths nor layout.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sizing.specs.measurements import SystemBenchmark
 from sizing.specs.workload import Limits
 
 SPLITS = (1, 2, 4, 8)  # GPUs of a replica
-SENT = 6000  # requests of one replica in a try, several times those in flight: a ramp alone would keep any limit
-TRIES = 7  # each halves the range of rates
-RANGE = (0.4, 1.2)  # of the rate of all requests at once, ramp and drain included: where the search begins and ends
+SENT = 6000  # requests in a try, several times the number in flight, because a ramp alone would keep any limit
+TRIES = 7  # each try halves the range of rates
+RANGE = (0.4, 1.2)  # the range of the search, as shares of the rate with all requests at once (ramp and drain included)
 
 
 def submissions(row: MeasuredRow) -> Iterator[MeasuredRow]:
-    """The row as each run that its submitter chooses among; itself where it is of no benchmark of systems."""
+    """Yield the row with each layout that its submitter could choose; the row itself if it is of no system benchmark."""
     of = benchmark_of(row.source, row.model)
     if of is None:
         yield row
@@ -38,7 +38,7 @@ def submissions(row: MeasuredRow) -> Iterator[MeasuredRow]:
 
 
 def _weights(of: SystemBenchmark, row: MeasuredRow) -> str:
-    """The first of the benchmark's formats that the GPU multiplies in, else what the row states."""
+    """The first of the benchmark's formats that the GPU can multiply in, otherwise the format in the row."""
     try:
         tflops = profiles.load_gpu(row.gpu).spec.datasheet.dense_tflops
     except InputError:
@@ -48,7 +48,7 @@ def _weights(of: SystemBenchmark, row: MeasuredRow) -> str:
 
 
 def outdone(rows: Sequence[MeasuredRow]) -> dict[int, str]:
-    """The rows, by number, that a better submission of the same system outdoes, with the name of the best."""
+    """The rows that are not the best submission of their system: row number to the id of the best."""
     best: dict[tuple[object, ...], int] = {}
     found: list[tuple[int, tuple[object, ...]]] = []
     for number, row in enumerate(rows):
@@ -62,14 +62,14 @@ def outdone(rows: Sequence[MeasuredRow]) -> dict[int, str]:
 
 
 def reached(row: MeasuredRow) -> float:
-    """Tokens/s of a row of a benchmark of systems, or its requests/s in tokens."""
+    """Tokens/s of a row of a system benchmark. If absent, requests/s times OSL."""
     return row.output_tok_per_s or (row.req_per_s or 0.0) * row.osl
 
 
 def most_within(deployed: Deployment, traffic: Traffic, limits: Limits) -> Run | None:
-    """The run with the most requests/s that keeps limits under Poisson arrivals, of one replica; None where none does.
+    """The run of one replica with the most requests/s that keeps `limits` under Poisson arrivals; None if no run does.
 
-    Found between shares of the rate of all requests at once, to within a hundredth of it.
+    The search is a bisection between shares of the rate with all requests at once, to about a hundredth of that rate.
     """
     one = replace(deployed, count=1)
     offline = simulate(one, replace(traffic, count=SENT, rate_per_s=None))
@@ -93,11 +93,11 @@ def _keeps(run: Run, limits: Limits) -> bool:
 
 
 def served(values: Mapping[str, float]) -> float:
-    """Tokens/s of a prediction, or requests/s where it has none."""
+    """Tokens/s of a prediction; requests/s if it has no tokens/s."""
     return values.get("output_tok_per_s") or values.get("req_per_s", 0.0)
 
 
 def limits_of(row: MeasuredRow) -> Limits:
-    """The limits of the ready workload that a row's requests are of."""
+    """The latency limits of a row's system benchmark; no limits for other rows."""
     of = benchmark_of(row.source, row.model)
     return Limits() if of is None or of.workload is None else workloads.load_workload(of.workload).spec.limits

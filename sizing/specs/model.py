@@ -267,7 +267,8 @@ class Mtp:
 class Model:
     """A model's architecture. `layers` holds an index into `kinds` for each layer, first to last.
 
-    `extra_parameters` are held in 16 bit and take no part in a text step (learned positions, a vision tower). The part
+    `extra_parameters` are held in 16 bit on the first pipeline stage and take no part in a text step (learned positions, a
+    vision tower). The part
     `vision_parameters` of them belongs to the vision tower. `checkpoint_bytes` is the exact size of the weights from the index
     file `checkpoint_index`, if there is one. It may differ from the size that the config gives by a factor of up to
     `checkpoint_ratio`. `mtp` is None if the config does not mention it. `rotary_values` counts the values of the rotary tables.
