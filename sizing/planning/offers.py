@@ -20,7 +20,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
 
 NO_UNITS = float("inf")  # an API holds any load
-FOLLOWING = "whole instances by the hour, {}; their start is not counted"
+FOLLOWING = "whole instances by the hour, {}; starts not counted"
 
 
 class ApiPrices(NamedTuple):

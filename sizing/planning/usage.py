@@ -117,8 +117,8 @@ def _hours_said(found: Demanded) -> str:
     if found.shape is not None:
         return f"by the profile {found.shape.name}"
     active = math.ceil(found.habits.active_hours)
-    idle = f", one replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
-    return f"assumed: one of {active} active hours at the peak, the rest of the load in the others{idle}"
+    idle = f", 1 replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
+    return f"assumed: 1 of {active} active hours at the peak, the rest even{idle}"
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:

@@ -259,9 +259,12 @@ def sections(record: CostReport) -> Iterator[Section]:
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield _years(record)
+    replica = (line._replace(spare=2) for line in replica_lines(record.inputs))
+    # What finance asks first stays on the screen.
+    known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
     facts = [*few("Pays", tuple(_paying(record)), "way"), Line(_load(record), "Load")]
     facts += few("Left out", record.problems, "GPU type")
-    yield Facts((*facts, *replica_lines(record.inputs), *rests_on(record.assumptions), following()))
+    yield Facts((*facts, *replica, *known, following()))
 
 
 def _at(record: CostReport) -> str:

@@ -313,3 +313,26 @@ def test_what_follows_the_load_takes_the_gpu_hours_that_a_plan_does(capsys: pyte
     assert following["mean_gpus"] == pytest.approx(planned["mean_gpus"])
     assert following["usd_per_month"] == pytest.approx(planned["mixes"][0]["usd_per_month_all_on_demand"])
     assert "profile office" in following["note"]
+
+
+def test_what_finance_asks_first_stands_on_the_screen(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    assert run(["cost", *CALLS, "--own", "hgx-h100", "--cloud", "aws", "--api", "1.0,3.0"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    of_a_server = "$285,000 a server, written off over 4 years, 0 % interest, licence $0 a GPU and year"
+    assert f"{of_a_server}, 5 % of a person for a server, 100 % uptime" in said
+    assert run(["cost", *CALLS, "--own", server]) == 0  # what its file states is not assumed
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0 % interest, 100 % uptime" in said and "written off" not in said and "$320,000 a server" not in said
+
+
+def test_what_pays_holds_at_every_load(capsys: pytest.CaptureFixture[str]) -> None:
+    """A way that is dearer at scale is cheaper at some loads alone, below one that is named: the one above it is no exception."""
+    options = ("--own", "hgx-h100", "--cloud", "aws")
+    question = ("-m", "llama-3.3-70b", "-g", "h100-sxm", "chat", "--requests-per-user", "1", "--no-verify", *options)
+    for users, cheaper in (("1.8m", "own"), ("3m", "own"), ("10m", "AWS"), ("30m", "AWS")):
+        found = asked(capsys, *question, "--dau", users)
+        own, _, following = found["options"]
+        pair = next(pair for pair in found["break_even"] if pair["other"] == "AWS, following the load")
+        assert (own["usd_per_year"] < following["usd_per_year"]) == (cheaper == "own")
+        assert pair["cheaper_at_this_load"].startswith(cheaper) and pair["requests_per_day"] is None
+        assert (float(users[:-1]) * 1e6 > pair["last_requests_per_day"]) == (cheaper == "AWS")

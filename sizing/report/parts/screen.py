@@ -28,16 +28,24 @@ THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SER
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
 MOST_LINES = 3  # for each of: helpful changes, alternatives, refusals
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
-PRICE = "price"
+PRICE, SERVER_PRICE, SERVER_LICENCE = "price", "server, price", "server, licence"
 ASKABLE = {  # assumptions that a user could have stated, by the names of options
     "think time": "think time {} s",
     "requests per user per day": "{} requests/user/day",
     "active hours": "{} h/day",
     "peak to mean": "peak {} x mean",
     PRICE: "{} per GPU-hour",
+    SERVER_PRICE: "{} a server",
+    "server, depreciation years": "written off over {} years",
+    "server, interest rate": "{} interest",
+    SERVER_LICENCE: "licence {} a GPU and year",
+    "server, staff share": "{} of a person for a server",
+    "server, uptime": "{} uptime",
 }
+MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
+SHARES = ("server, interest rate", "server, staff share", "server, uptime")
 AMONG = re.compile("median of [0-9]+ providers|the only provider known")
-BORROWED = "borrowed"
+BORROWED, STATED = "borrowed", "as stated in"
 LIKELY = 0.8  # the chance that the expected count suffices is shown if it is below this
 NEXT = "--verbose shows the rest"
 DERIVED = f"{NEXT}, --explain derives it"
@@ -238,7 +246,7 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iter
 
     The assumptions are `counted` if the list has all assumptions of an answer.
     """
-    askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0]]
+    askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
     said = {a.what: ASKABLE[a.what].format(_value(a)) + of_providers(a.source * (a.what == PRICE)) for a in askable}
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
     texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
@@ -257,7 +265,11 @@ def of_providers(source: str) -> str:
 
 
 def _value(a: Assumption) -> str:
-    return money(a.value) if a.what == PRICE and not isinstance(a.value, str) else stated(a.value)
+    if isinstance(a.value, str):
+        return a.value
+    if a.what in SHARES:
+        return percent(a.value)
+    return money(a.value) if a.what == PRICE else rounded_usd(a.value) if a.what in MONEY else stated(a.value)
 
 
 def following(text: str = NEXT) -> Line:
