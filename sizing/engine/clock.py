@@ -39,7 +39,7 @@ from sizing.specs.units import MICRO, MILLI
 LENGTH_POINTS_PER_OCTAVE = 4
 SHARE_POINTS_PER_OCTAVE = 2
 NO_TABLE = [0.0, 0.0]
-SMALLEST_SHARE_OCTAVES = 14  # a chunk of one in 16,384 of what it sees; smaller ones cost as much
+SMALLEST_SHARE_OCTAVES = 14  # a chunk of 1/16,384 of the tokens that it sees; smaller chunks cost as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def prefill_table(kernels: Kernels) -> Prefill:
     shares = np.exp2(-np.arange(SMALLEST_SHARE_OCTAVES * SHARE_POINTS_PER_OCTAVE + 1) / SHARE_POINTS_PER_OCTAVE)
     seen, share = np.meshgrid(lengths, shares, indexing="ij")
     new = seen * share
-    prompts = float(kernels.shard.layout.dp)  # one a rank
+    prompts = float(kernels.shard.layout.dp)  # one per rank
     seconds = np.asarray(prefill_attention_s(kernels, prompts, new, seen - new))
     floor_s = prefill_floor_s(kernels)
     return Prefill(floor_s, np.log(np.maximum(seconds - floor_s, 1e-12)).tolist(), octaves)
@@ -166,7 +166,7 @@ class StepClock:
         found = self.sizes.get(size)
         if found is None:
             micro, microbatches = max(size / self.pp, 1.0), min(size, self.pp)
-            own = max(micro / self.dp, 1.0)  # of a microbatch of at least one sequence
+            own = max(micro / self.dp, 1.0)  # a microbatch has at least one sequence
             verified = own * self.verified
             floor_s, per_token_s, *in_windows_s = _row_at(self.decode_s, own)
             body_s, head_s = _at(self.body_s, verified), _at(self.head_s, verified)

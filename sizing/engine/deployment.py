@@ -18,10 +18,10 @@ from sizing.replica.timing import Timed
 from sizing.specs.engine import FrontEnd
 from sizing.specs.units import GIB
 
-if TYPE_CHECKING:  # loaded where pools are asked for
+if TYPE_CHECKING:  # imported at run time only if pools are used
     from sizing.engine.transfer import Transfer
 
-MOST_TABLED = 2**17  # tokens of a step that a table is made for; longer ones extend its last slope
+MOST_TABLED = 2**17  # most tokens of a step in a table; larger steps extend its last slope
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sizing.engine.batch import Piece
 from sizing.engine.requests import Requests, Watch
 from sizing.engine.scheduler import Scheduler
 
-MOST_SAMPLES = 1024  # at which every second sample is dropped; still more than a picture's columns
+MOST_SAMPLES = 1024  # number at which every second sample is dropped; more than a picture's columns
 STEPS_BETWEEN_NEWS = 256
 
 
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Meter:
-    """Counts ended requests: those sent less those in flight."""
+    """Counts ended requests: the number sent less the number in flight."""
 
     replicas: Sequence[Scheduler]
     progress: Callable[[int], None]

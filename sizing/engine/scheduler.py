@@ -155,7 +155,7 @@ class Scheduler:
             return math.inf
         return self.requests.arrival[self.queue[0]] + self.rules.batch_window
 
-    # --- letting requests in -------------------------------------------------------------------------------------
+    # --- admitting requests --------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
         rules = self.rules
@@ -276,9 +276,9 @@ class Scheduler:
             steps = max(1, rules.hold_steps - self.held_steps)
         if rules.poll_steps:
             steps = min(steps, self._steps_to_look() or rules.poll_steps)
-        if rules.reserve == "estimate" and self.running < rules.slots:  # which falls with each step
+        if rules.reserve == "estimate" and self.running < rules.slots:  # the estimate falls with each step
             _, lacks = self._bytes_to_let_in(self.queue[0], math.inf)
-            falls = RATIO_FALL * batch.to_come + self.ratio * batch.size  # tokens a step, at most
+            falls = RATIO_FALL * batch.to_come + self.ratio * batch.size  # at most, in tokens per step
             if 0 < lacks < math.inf:
                 steps = min(steps, max(1, int(lacks * pool.block_tokens / pool.block_bytes / falls)))
         return steps

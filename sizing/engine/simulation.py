@@ -68,8 +68,8 @@ class Run:
     when the queue kept growing: latencies then depend on the length of the run.
 
     `busy` is the share of time in which a step ran. `wasted` is the share of slot time that was empty while requests
-    waited; the number of slots is the most that were used at once. Queues count all replicas, except `queue_max`. Batches
-    are the average of one replica, and `samples` are those of the first. For a steady load, `measured_s` has the latencies
+    waited; the number of slots is the most that were used at once. Queues count all replicas, but `queue_max` is of one.
+    Batches are the average of one replica, and `samples` are those of the first. For a steady load, `measured_s` has the latencies
     of each measured request in the order of arrival, and the `gap` since the previous arrival. With prefill and decode
     pools, `parts` has what each pool served by itself, and `transfer_s` is the mean time of a cache transfer.
     """
@@ -280,7 +280,7 @@ def measure(
     arrival, end, first = map(np.asarray, (requests.arrival, requests.finished, requests.first_token))
     osl = np.asarray(requests.osl)
     refused = finished.refused if refused is None else refused
-    taken: slice | NDArray[np.bool_] = slice(None)  # which copies nothing
+    taken: slice | NDArray[np.bool_] = slice(None)  # a slice copies nothing
     if refused:
         taken = np.ones(arrival.size, dtype=bool)
         taken[list(refused)] = False

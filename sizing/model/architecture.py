@@ -81,7 +81,7 @@ class Layout:
         return " ".join([f"TP{self.tp}", *parts])
 
 
-SIZES = tuple(Layout.__dataclass_fields__)  # of a layout, as serving names them
+SIZES = tuple(Layout.__dataclass_fields__)  # sizes of a layout, as `serving` names them
 
 
 @dataclass(frozen=True, slots=True)

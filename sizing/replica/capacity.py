@@ -21,13 +21,13 @@ from sizing.specs.workload import LATENCIES, Limit, Limits, Target
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried between the last that meets the limits and the next one
-SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold a round; the last is interpolated
+SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold per round; the last is interpolated
 AT_ONCE = 64  # layouts evaluated together, so that the arrays fit a core's cache
 ROUNDING = 1e-6  # relative tolerance of a rate for which a load is solved
-LIGHTEST_LOAD = 1e-3  # of a layout's slots: practically one request at a time
+LIGHTEST_LOAD = 1e-3  # share of a layout's slots: practically one request at a time
 
 Solved = TypeVar("Solved")
-Measure = Callable[[Curves, Batching, Array], Array]  # of ascending loads
+Measure = Callable[[Curves, Batching, Array], Array]  # values at ascending loads
 
 
 @dataclass(frozen=True, slots=True)

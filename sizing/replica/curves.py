@@ -33,7 +33,7 @@ from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8
-NEXT_TO_NONE = 1e-6  # of a token
+NEXT_TO_NONE = 1e-6  # tokens, almost none
 GRID_OCTAVES = 17  # 1 .. 131,072 tokens in a step
 
 

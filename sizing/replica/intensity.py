@@ -18,7 +18,7 @@ from sizing.replica.step import Batch
 
 MOST_SEQUENCES = 2**20  # in a step; work that is not compute-bound here never is
 ALIKE = 1.01  # ratio of two intensities that count as one
-PRODUCTS = ("gemm", "moe")  # whose weights all sequences of a step share
+PRODUCTS = ("gemm", "moe")  # rules of operations whose weights all sequences of a step share
 
 
 def ridge_flops_per_byte(peak_flops_per_s: float, bandwidth_bytes_per_s: float) -> float:

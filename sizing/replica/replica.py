@@ -237,9 +237,9 @@ def _doublings(most: int) -> Iterator[int]:
 def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterable[int]:
     """The pipeline depths to try for a split.
 
-    A given depth is the only one. Where only tp is given the depth is 1. Otherwise depths are limited by `reach` and
-    by the defaults: they are powers of two within a node, or every depth where a stage fills whole nodes.
-    `reach="all"` tries every depth.
+    A given depth is the only one. If only tp is given, or if `reach` is `usual`, the depth is 1. Otherwise the defaults
+    limit the depth: powers of two within a node, or every depth where a stage fills whole nodes. `reach="all"` tries every
+    depth.
     """
     serving = service.serving
     if serving.pp or serving.tp:

@@ -23,7 +23,7 @@ from sizing.specs.engine import FrontEnd, HostTime
 from sizing.specs.units import MICRO, MILLI
 
 MOST_TAKEN = 0.5  # largest share of a step that own runs remove; a larger one was fitted to other kinds of steps
-NEXT_TO_NONE = 1e-6  # of a token
+NEXT_TO_NONE = 1e-6  # tokens, almost none
 
 
 def of_rank(sequences: Numeric, dp: Numeric) -> Numeric:

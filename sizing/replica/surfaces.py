@@ -24,7 +24,7 @@ FEWEST_ROWS = 16  # least rows that the tensor cores compute
 SHORT_US, LONG_US = 30.0, 300.0  # up to SHORT_US a product keeps its full clock; from LONG_US on it has the lowest
 QUANTISE_BYTES = 3  # a quantise kernel reads 16 bits and writes 8 for each value
 SIXTEEN_BIT_BYTES = 2
-READ = {2: "...i,...j,ij->...", 3: "...i,...j,...k,ijk->..."}  # a table by its axes
+READ = {2: "...i,...j,ij->...", 3: "...i,...j,...k,ijk->..."}  # how to read a table, by its number of axes
 LEAST = 1e-3  # least argument of a logarithm
 
 
@@ -207,7 +207,7 @@ def prefill_us(of: Surface, chip: Chip, work: Work, cached_bytes: float) -> Nume
     flops = in_tile * tiles
     share = c["ec"] * size ** (c["xh"] if work.head_dim <= TILE else -c["xh"] / 2) * _kept_clock(of, flops, chip)
     compute_us = flops / (chip.flops_per_us * share)
-    longest = in_tile if windowed else 4 * work.head_dim * TILE * (prior + new + TILE)  # of the last, of all keys
+    longest = in_tile if windowed else 4 * work.head_dim * TILE * (prior + new + TILE)  # the last tile sees all keys
     longest_us = c["al"] * longest / (chip.flops_per_us / chip.multiprocessors * share)
     compute_us = sustained_us(softly_largest(c["p2"], compute_us, longest_us), chip.sustained)
     memory_us = batch * new * work.head_dim * (4 * heads + 2 * kv_heads * cached_bytes) / (chip.bytes_per_us * c["em"])

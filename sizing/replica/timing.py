@@ -40,12 +40,12 @@ class Timed:
 
     @property
     def solo_ttft_s(self) -> float:
-        """Seconds to the first token of a request that is alone."""
+        """Seconds to the first token of a request that runs alone."""
         return float(curves_of.solo_ttft_s(self.curves, self.batching))
 
     @property
     def solo_itl_s(self) -> float:
-        """Seconds between tokens of a request that is alone; 0 where there is no second token."""
+        """Seconds between tokens of a request that runs alone; 0 if there is no second token."""
         return float(curves_of.solo_itl_s(self.curves, self.batching))
 
     def phases_s(self, decoding: float) -> tuple[float, float]:

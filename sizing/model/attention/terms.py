@@ -35,7 +35,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class WindowBlocks:
-    """Blocks that hold a window of a sequence beside its growing cache: bytes and tokens of a block, tokens of the window."""
+    """Blocks that hold a window of a sequence, in addition to its growing cache."""
 
     block_bytes: float
     block_tokens: int

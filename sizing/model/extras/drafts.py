@@ -1,7 +1,7 @@
 """Speculative decoding: the draft (a small model, heads, or modules of the checkpoint) and the tokens that a step gives.
 
 The method asked for (`specs.optimisations`) and published facts become a `Speculation`. If no draft is named, it is built
-from the target's own parts. Only its operations and sizes on GPUs depend on a layout.
+from the target's own parts. This does not depend on a GPU or a layout; only the draft's operations and sizes do.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
-SPREAD = (math.sqrt(5) - 1) / 2  # golden ratio: any number of its multiples modulo 1 fills 0 to 1 evenly
+SPREAD = (math.sqrt(5) - 1) / 2  # inverse golden ratio: any number of its multiples modulo 1 fills 0 to 1 evenly
 
 
 @dataclass(frozen=True, slots=True)
