@@ -335,10 +335,10 @@ def _table(grid: NDArray[np.float64], seconds: NDArray[np.float64] | None, most:
 
 
 def _decode_rows(kernels: Kernels, most_rows: int) -> list[list[float]]:
-    """Seconds of a rank's decode attention for 0 .. most + 1 sequences: without context, per token of mean context, and per
-    token within each window.
+    """Seconds of a rank's decode attention for 0 .. most + 1 sequences.
 
-    It is piecewise linear in context with corners at the windows, so the slopes follow from its values there.
+    Each row has the seconds without context, per token of mean context, and per token within each window. The time is
+    piecewise linear in context with corners at the windows, so the slopes follow from its values there.
     """
     grid = token_grid()
     some = np.concatenate([grid[grid < most_rows], [most_rows + 1.0]])

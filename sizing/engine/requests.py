@@ -144,7 +144,7 @@ def arrival_times(
 
 
 def enough_within(span: float, rate: float, kind: Arrivals, *, burstiness: float = 1.0) -> float:
-    """Number of requests to draw so that the last one arrives after `span` seconds in every likely draw.
+    """Number of requests to draw so that the last one practically always arrives after `span` seconds.
 
     With gamma inter-arrivals the count within a span has the variance of a Poisson count, divided by the shape.
     """

@@ -86,9 +86,9 @@ def with_policy(
 ) -> SchedulerRules:
     """`rules` under a teaching policy. Raises InputError for an unknown `policy`.
 
-    static: a batch runs until its last request ends, its cache reserved when it starts. dynamic: a batch forms on size
-    or after a time window, then runs as static. inflight: free slots refill at each step. one-prefill: the same with at
-    most one request in prefill. chunked: decodes first, then prefill chunks within a budget (one chunk a step in
+    static: a batch runs until its last request ends; its cache is reserved when it starts. dynamic: a batch forms by size
+    or after a time window, then runs as static. inflight: free slots are refilled at each step. one-prefill: the same, with
+    at most one request in prefill. chunked: decodes first, then prefill chunks within a budget (one chunk per step in
     ticks).
     """
     if policy == "static":

@@ -86,8 +86,9 @@ class Record:
             self.stride *= 2
 
     def wasted(self, ended: float) -> float:
-        """Share of slot time that was empty while requests waited. The number of slots is the most that were in use at
-        once.
+        """Share of slot time that was empty while requests waited.
+
+        The number of slots is the most that were in use at once.
         """
         slots = self.replica.watch.batch_max
         if not slots or ended <= 0:

@@ -150,7 +150,7 @@ class Scheduler:
 
     @property
     def wakes_at(self) -> float:
-        """When an idle replica has something to do without a new arrival: the end of a batching window, or never."""
+        """Time at which an idle replica has work without a new arrival: the end of a batching window, or infinity."""
         if not self.queue or self.running or not self.rules.whole_batches:
             return math.inf
         return self.requests.arrival[self.queue[0]] + self.rules.batch_window

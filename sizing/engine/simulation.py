@@ -69,9 +69,9 @@ class Run:
 
     `busy` is the share of time in which a step ran. `wasted` is the share of slot time that was empty while requests
     waited; the number of slots is the most that were used at once. Queues count all replicas, but `queue_max` is of one.
-    Batches are the average of one replica, and `samples` are those of the first. For a steady load, `measured_s` has the latencies
-    of each measured request in the order of arrival, and the `gap` since the previous arrival. With prefill and decode
-    pools, `parts` has what each pool served by itself, and `transfer_s` is the mean time of a cache transfer.
+    Batches are the average of one replica, and `samples` are those of the first. For a steady load, `measured_s` has the
+    latencies of each measured request in the order of arrival, and the `gap` since the previous arrival. With prefill and
+    decode pools, `parts` has what each pool served by itself, and `transfer_s` is the mean time of a cache transfer.
     """
 
     arrived: int
@@ -167,9 +167,7 @@ def _joined(whole: Run, prefill: Run, decode: Run, taken_s: list[float]) -> Run:
 
 
 def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: float) -> tuple[Requests, int]:
-    """(requests that arrive before the limit and are not too long, number of those that are too long); none for a closed
-    loop.
-    """
+    """(requests that arrive before the limit and are not too long, number of too long ones); none for a closed loop."""
     if traffic.in_flight is not None:
         return Requests(), 0
     rows = _drawn_rows(traffic, longest, rng) if traffic.trace is None else traffic.trace
@@ -330,9 +328,7 @@ def measure(
 
 
 class _MeasuredRequests(NamedTuple):
-    """Times by request, and which requests are measured (`done`). Latencies are long arrays, so they are computed on
-    demand.
-    """
+    """Times by request, and which requests are measured (`done`). Latencies are computed on demand to save memory."""
 
     arrival: NDArray[np.float64]
     first: NDArray[np.float64]

@@ -137,11 +137,11 @@ def simulate(
     rate: float | None = None,
     keep_timeline: bool = True,
 ) -> TickResult:
-    """Run the course's simulator under one load, to a limit of ticks: a batch of `requests`, a concurrency, or a rate per
-    tick.
+    """Run the course's simulator to a limit of ticks under one load: a batch of `requests`, a concurrency, or a rate.
 
-    At the end of each step, finished requests leave, the load arrives, and the batcher admits requests, all at the same
-    instant. The run ends with the first step that ends at or after the limit; the results of this step are not counted.
+    The rate is per tick. At the end of each step, finished requests leave, the load arrives, and the batcher admits
+    requests, all at the same instant. The run ends with the first step that ends at or after the limit; the results of this
+    step are not counted.
     """
     store = Requests()
     lengths = course_lengths(osl_mean, osl_std, seed)

@@ -415,8 +415,9 @@ class Shard:
 
     @property
     def held(self) -> Layout:
-        """The layout of the weights in memory. If the engine keeps attention whole on each GPU, tp counts as attention-data
-        ranks.
+        """The layout of the weights in memory.
+
+        If the engine keeps attention whole on each GPU, tp counts as attention-data ranks.
         """
         whole = self.settings.compressed.whole and sparse_class(self.model) == "compressed"
         return replace(self.layout, tp=1, dp=self.layout.dp * self.layout.tp) if whole else self.layout

@@ -213,9 +213,7 @@ def growing_bytes(shard: Shard, stage: Stage) -> float:
 
 
 def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:
-    """(bytes per token before any window is full, fixed bytes per sequence) of the model on one GPU of a stage, without
-    extras.
-    """
+    """(bytes per token before any window is full, fixed bytes per sequence) on one GPU of a stage, without extras."""
     return sum(count * held.bytes_per_token for held, count in caches(shard, stage)), state_bytes(shard, stage)
 
 
@@ -341,9 +339,7 @@ def offload_why_not(shard: Shard, gib: float) -> str | None:
 
 
 class Room(NamedTuple):
-    """Bytes of a pool for tokens, bytes for states, and the number of sequences to which states limit the engine (None: no
-    limit).
-    """
+    """Bytes of a pool for tokens and for states, and the number of sequences that states allow (None: no limit)."""
 
     tokens: float
     states: float

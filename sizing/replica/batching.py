@@ -242,12 +242,11 @@ def _queue_s(wait: _Waits, q: float) -> Array:
 def _seen_step_s(
     curves: Curves, flow: Batching, rates: Rates, decoding: Array, feedback: Array, delay_s: Array
 ) -> Array:
-    """Mean step that a request sees. It exceeds the mean over time, because the request and its companions add to the
-    batch.
+    """Mean step that a request sees, which exceeds the mean over time.
 
-    An arrival finds b others (Poisson arrivals see time averages) and adds one. A group of arrivals slows the steps, so
-    more prompts come in; the batch grows by v instead of 1 (v is `feedback` squared). Half of the prefill that this brings
-    is over before the request decodes.
+    The request and its companions add to the batch. An arrival finds b others (Poisson arrivals see time averages) and adds
+    one. A group of arrivals slows the steps, so more prompts come in; the batch grows by v instead of 1 (v is `feedback`
+    squared). Half of the prefill that this brings is over before the request decodes.
     """
     if flow.osl <= 1:
         return rates.step_s

@@ -120,8 +120,9 @@ def _most_in_flight(timed: Timed, limits: Limits) -> Capacity | None:
 
 
 class _Around(NamedTuple):
-    """Ascending loads of one layout with their operating points; `last` is the last load before the first refused one, or
-    -1.
+    """Ascending loads of one layout with their operating points.
+
+    `last` is the last load before the first refused one, or -1.
     """
 
     decoding: Array
@@ -193,10 +194,9 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
 
 
 def loads_of(timed: Timed, target: Target) -> tuple[Array, Points]:
-    """Ascending loads of one replica up to its maximum, ignoring latency limits: the amount served, and the operating
-    points.
+    """Ascending loads of one replica up to its maximum: the amount served, and the operating points.
 
-    The amount is in requests/s, or in requests in flight under a concurrency demand.
+    Latency limits are ignored. The amount is in requests/s, or in requests in flight under a concurrency demand.
     """
     wanted = quantiles(target.limits)
     if target.concurrency is not None:

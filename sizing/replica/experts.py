@@ -33,10 +33,10 @@ LEAST = 1e-3  # least value of any count
 
 
 class ExpertLoad(NamedTuple):
-    """Work of the busiest rank: experts `hit`, pairs of the `busiest` expert, and by class of popularity the experts hit
-    and the pairs of each.
+    """Work of the busiest rank: experts `hit`, and pairs of the `busiest` expert.
 
-    The first axis of the last two is the class.
+    `experts_hit` and `pairs_each` are the experts hit and the pairs of each by class of popularity, which is the first
+    axis.
     """
 
     hit: Array

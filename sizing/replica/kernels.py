@@ -356,8 +356,9 @@ class Kernels:
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _vector_attention_s(self, operation: Operation, work: Work, vector: VectorAttention) -> Numeric:
-        """Seconds of decode attention on the general cores without start-up: the whole batch, plus the last block's own
-        time.
+        """Seconds of decode attention on the general cores without start-up.
+
+        It is the time of the whole batch plus the last block's own time.
         """
         memory_s = operation.bytes / (self._bytes_per_s * vector.memory)
         compute_s = operation.flops / (vector.tflops * TERA)

@@ -66,9 +66,7 @@ class Batching:
 
     @property
     def flat(self) -> bool:
-        """Whether steps with prompts differ in kind from decode steps: they are prefill-only, or prompts are on several
-        ranks.
-        """
+        """Whether steps with prompts differ in kind from decode steps: prefill-only steps, or prompts on several ranks."""
         return self.prefill_only or bool(np.any(np.asarray(self.dp) > 1))
 
     @property

@@ -1,8 +1,6 @@
-"""One engine instance: a service on one layout of one GPU type, with its memory and settings; or why this is
-impossible.
+"""One engine instance: a service on one layout of one GPU type, with its memory and settings; or why it is refused.
 
-`of` builds one layout. `candidates` builds every layout that a service may have on a GPU type at one weight
-precision.
+`of` builds one layout. `candidates` builds the layouts that a service may have on a GPU type at one weight precision.
 """
 
 from __future__ import annotations
@@ -104,8 +102,8 @@ class Replica:
 class Refusal:
     """A layout that is not possible: a short reason, a detail in words, and how much is missing.
 
-    `shortfall` is relative: 0.1 means 10 % over the limit. `sized` is the layout with its memory if the engine
-    accepts it and only its size is the problem.
+    `shortfall` is relative: 0.1 means 10 % over the limit. `sized` is the layout with its memory, if the engine accepts it
+    and only its size is the problem.
     """
 
     gpu_type: GpuType
@@ -120,9 +118,7 @@ class Refusal:
 def of(
     service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
 ) -> Replica | Refusal:
-    """The replica of a service on one layout, or the refusal: the hardware or the engine rejects it, or memory is too
-    small.
-    """
+    """The replica of a service on one layout, or its refusal by the hardware, by the engine or for lack of memory."""
     laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
     refused = next(_refusals(laid, gpu_type.gpu, layout, resolved, plan), None) or _unchunked(laid, resolved)
     if refused is not None:
@@ -133,8 +129,9 @@ def of(
 def unchecked(
     service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
 ) -> tuple[Replica, tuple[tuple[str, str], ...]]:
-    """The replica of a service on one layout even if it is refused, and the refusals of hardware and engine as
-    (reason, detail).
+    """(replica, refusals) of a service on one layout; the replica is built even if it is refused.
+
+    A refusal by hardware or engine is (reason, detail).
     """
     laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
     refused = tuple(_refusals(laid, gpu_type.gpu, layout, resolved, plan))
@@ -176,11 +173,10 @@ def unstarted(replica: Replica) -> str:
 def candidates(
     service: Service, gpu_type: GpuType, precision_name: str | None, data: Data, reach: Reach = "all"
 ) -> Iterator[Replica | Refusal]:
-    """Yield every layout of one GPU type and precision within a reach: as a replica, or as a refusal.
+    """Yield the layouts of one GPU type and precision within a reach: as a replica, or as a refusal.
 
-    If the engine refuses a split, it refuses it at every pipeline depth, so the split is yielded once. Depths are
-    tried from shallow to deep. Once a depth fits, only depths up to twice as deep follow, because deeper ones only
-    add bubbles.
+    If the engine refuses a split, it refuses it at every pipeline depth, so the split is yielded once. Depths are tried
+    from shallow to deep. Once a depth fits, only depths up to twice as deep follow, because deeper ones only add bubbles.
     """
     for split in splits(service, gpu_type.gpu, data.defaults, reach):
         deepest = max(data.defaults.max_pp, service.serving.pp or 1)
@@ -196,12 +192,11 @@ def candidates(
 
 
 def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all") -> Iterator[Layout]:
-    """Yield the ways to split a layer (at pp 1): tp within an island, and for MoE models with and without expert
-    parallelism.
+    """Yield the ways to split a layer (at pp 1): tp within an island, MoE models with and without expert parallelism.
 
-    Sizes are powers of two, which fill a node; `reach="all"` tries every size. Experts are also spread over
-    attention-data ranks. Values given in `serving` are used unchanged. Context parallelism, and tensor parallelism
-    across nodes, are used only if asked for.
+    Sizes are powers of two, which fill a node; `reach="all"` tries every size. Experts are also spread over attention-data
+    ranks. Values given in `serving` are used unchanged. Context parallelism, and tensor parallelism across nodes, are used
+    only if asked for.
     """
     serving = service.serving
     given = Layout(dp=serving.dp or 1, cp=serving.cp or 1, dcp=serving.dcp or 1)
@@ -220,9 +215,7 @@ def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all")
 
 
 def _attention_ranks(node: int, most: int) -> Iterator[Layout]:
-    """Yield groups of attention-data ranks with experts spread over all GPUs: first within a node, then over whole
-    nodes.
-    """
+    """Yield groups of attention-data ranks with experts spread over all GPUs: within a node, then over whole nodes."""
     for group in _doublings(node):
         yield from (Layout(tp=group // dp, dp=dp, ep=group) for dp in _doublings(group) if dp > 1)
     if node > 1:
@@ -254,8 +247,9 @@ def depths(service: Service, split: Layout, gpu: Gpu, defaults: Defaults, reach:
 
 
 def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.SettingsConditions:
-    """The conditions on which an engine's settings depend. Engines compare with the total memory that nvidia-smi
-    reports.
+    """The conditions on which an engine's settings depend.
+
+    Engines compare with the total memory that nvidia-smi reports.
     """
     mem = gpu.datasheet.memory
     return settings.SettingsConditions(
@@ -414,9 +408,7 @@ def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:
 
 
 def _unchunked(service: Service, resolved: EngineSettings) -> tuple[str, str] | None:
-    """(reason, detail) if a prompt exceeds the token budget of a step and the engine does not chunk prefill; else
-    None.
-    """
+    """(reason, detail) if a prompt exceeds a step's token budget and the engine does not chunk prefill; else None."""
     budget = resolved.max_num_batched_tokens
     if resolved.chunked_prefill or service.phase == "decode" or service.isl <= budget:
         return None

@@ -43,9 +43,7 @@ def hops(operation: str, nodes: int) -> int:
 
 
 def reached(places: int, experts: int) -> float:
-    """Expected number of different places (ranks or nodes) of a token's experts under random routing:
-    n*(1-(1-1/n)^k).
-    """
+    """Expected number of ranks or nodes with a token's experts under random routing: n*(1-(1-1/n)^k)."""
     return places * (1 - (1 - 1 / places) ** experts)
 
 

@@ -170,7 +170,7 @@ class KernelRows:
         return 0 if engine == self.engine else (1 if engine == "any" else 2)
 
     def experts(self, wanted: tuple[str, ...], routed: Routed) -> ExpertKernel | None:
-        """The measured kernel of experts: on this GPU, or else on others of its architecture; the engine's own before
+        """The measured kernel of experts, on this GPU or else on another of its architecture; the engine's own before
         others.
         """
         key = ("experts", wanted, routed.gated, routed.ranks > 1, routed.dispatch)

@@ -34,12 +34,11 @@ def of_rank(sequences: Numeric, dp: Numeric) -> Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The work of one step of a replica: decoding sequences at a mean context, and prompts with new and cached
-    tokens.
+    """The work of one step of a replica: decoding sequences at a mean context, prompts with new and cached tokens.
 
-    `prefill_tokens` are the new tokens of each of `prefill_sequences`. `finishing` prompts end in this step and so
-    get logits. All fields may be arrays of one shape. Attention-data ranks step together, so the fullest rank sets
-    the time of a step; each prompt is on one rank.
+    `prefill_tokens` are the new tokens of each of `prefill_sequences`. `finishing` prompts end in this step and so get
+    logits. All fields may be arrays of one shape. Attention-data ranks step together, so the fullest rank sets the time of
+    a step; each prompt is on one rank.
     """
 
     decode_sequences: Numeric = 0.0
@@ -149,8 +148,7 @@ def corrected_s(correction: Correction, step_s: Numeric, decoding_s: Numeric = 0
 
 
 def launch_s(kernels: Kernels) -> float:
-    """Seconds to launch every kernel of a prefill step that no CUDA graph covers; 0 if the engine states no launch
-    time.
+    """Seconds to launch all kernels of a prefill step outside CUDA graphs; 0 if the engine states no launch time.
 
     An operation is one launch, unless the general assumptions state more. A product whose inputs are quantised by a
     separate kernel has one more launch.
@@ -184,9 +182,7 @@ def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
 
 
 def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
-    """Every operation of the model in a step of a replica: first those of the four builders, then adapters and
-    images.
-    """
+    """Every operation of the model in a step of a replica: those of the four builders, then adapters and images."""
     extras, dp = shard.extras, shard.layout.dp
     rank, tokens = batch.fullest(dp), batch.tokens(extras.verified)
     on_rank = rank.tokens(extras.verified)
@@ -206,9 +202,7 @@ def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
 
 
 def every_operation(shard: Shard) -> tuple[Operation, ...]:
-    """One operation of every kind that a step of a shard may have, in the order of `curves`, without those of a
-    draft.
-    """
+    """One operation of every kind that a step of a shard may have, in the order of `curves`, without a draft's."""
     ranks = float(shard.layout.dp)
     found = list(operations.split_body(shard, ranks))
     if shard.extras.adapters is not None:
@@ -288,8 +282,7 @@ def _timed(operation: Operation, kernels: Kernels) -> TimedOperation:
 
 
 def bound(compute_s: float, memory_s: float, seconds: float) -> str:
-    """The peak that bounds work of `seconds`: `compute` or `memory`, or `latency` where neither explains a third of
-    the time.
+    """The peak that bounds work of `seconds`: `compute`, `memory`, or `latency` where neither explains a third of it.
 
     Latency-bound work is dominated by the launch and tail of its kernels.
     """

@@ -29,9 +29,7 @@ LEAST = 1e-3  # least argument of a logarithm
 
 
 class Chip(NamedTuple):
-    """GPU constants: FLOP and bytes per microsecond at the peaks, multiprocessors, relative rate of long products in
-    service.
-    """
+    """GPU constants: FLOP and bytes per microsecond at the peaks, multiprocessors, relative rate of long products."""
 
     flops_per_us: float
     bytes_per_us: float

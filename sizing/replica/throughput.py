@@ -39,9 +39,7 @@ class Rates:
 
 
 class Pace(NamedTuple):
-    """Speed of an open loop: seconds of steps, prompts that share a step (`together`), what prefill adds to a step,
-    throughput.
-    """
+    """Speed of an open loop: seconds of steps, prompts that share a step, what prefill adds to a step, throughput."""
 
     step_s: Array
     decode_s: Array
@@ -159,7 +157,7 @@ def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
 
 
 def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
-    """Requests/s that keep `decoding` sequences decoding on average; see `open_loop`."""
+    """Requests/s that keep `decoding` sequences decoding on average; see `batching.open_loop`."""
     return (pace_of if flow.osl > 1 else prefill_rates)(curves, flow, decoding).requests_per_s
 
 

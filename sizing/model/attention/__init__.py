@@ -48,6 +48,6 @@ class Kind(Protocol):
 
 @cache
 def pick(kind: str) -> Kind:
-    """Import the module of attention kind `kind`, and no other."""
+    """Import only the module of attention kind `kind`."""
     name = "gqa" if kind in ("sliding_window", "bidirectional") else kind
     return cast(Kind, importlib.import_module(f"sizing.model.attention.{name}"))

@@ -37,8 +37,9 @@ RINGS = {4: 8 / 128, 128: 1}  # compressor states that SGLang keeps per token of
 
 
 def matrices(mixer: CompressedAttention, hidden_size: int, tp: int) -> tuple[Matrix, ...]:
-    """The weight matrices of one layer on one GPU: down-projections and compressors whole, the others split by heads or
-    groups.
+    """The weight matrices of one layer on one GPU.
+
+    Down-projections and compressors are whole, the others are split by heads or groups.
     """
     width, groups = mixer.q_heads / tp * mixer.head_dim, mixer.o_groups / tp
     found = [

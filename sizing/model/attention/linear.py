@@ -106,7 +106,7 @@ def small_kernels(mixer: LinearAttention, tp: int) -> tuple[tuple[str, float], .
 
 
 def exchanged(mixer: LinearAttention) -> tuple[int, int, int]:
-    """Raise ValueError: a recurrent state has no parts by tokens."""
+    """Raise ValueError: a recurrent state cannot be split by tokens."""
     raise ValueError("a recurrent state is of a whole sequence")
 
 

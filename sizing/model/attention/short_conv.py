@@ -1,4 +1,4 @@
-"""Gated short convolutions (LFM2): three input projections, a convolution over a few inputs per channel, an output
+"""Gated short convolutions (LFM2): three input projections, a convolution per channel over a few inputs, one output
 projection.
 """
 
@@ -54,7 +54,7 @@ def small_kernels(mixer: ShortConv, tp: int) -> tuple[tuple[str, float], ...]:
 
 
 def exchanged(mixer: ShortConv) -> tuple[int, int, int]:
-    """Raise ValueError: a state has no parts by tokens."""
+    """Raise ValueError: a recurrent state cannot be split by tokens."""
     raise ValueError("a recurrent state is of a whole sequence")
 
 

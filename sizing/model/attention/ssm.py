@@ -78,7 +78,7 @@ def small_kernels(mixer: SsmAttention, tp: int) -> tuple[tuple[str, float], ...]
 
 
 def exchanged(mixer: SsmAttention) -> tuple[int, int, int]:
-    """Raise ValueError: a recurrent state has no parts by tokens."""
+    """Raise ValueError: a recurrent state cannot be split by tokens."""
     raise ValueError("a recurrent state is of a whole sequence")
 
 

@@ -91,8 +91,9 @@ class Work:
 
 
 def kv_heads_per_gpu(kv_heads: int, tp: int) -> int:
-    """Key/value heads on one GPU: split over GPUs, or replicated if there are fewer heads than GPUs (vLLM, SGLang,
-    TensorRT-LLM alike).
+    """Key/value heads on one GPU (vLLM, SGLang, TensorRT-LLM alike).
+
+    They are split over GPUs, or replicated if there are fewer heads than GPUs.
     """
     return max(1, kv_heads // tp)
 
