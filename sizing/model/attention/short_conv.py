@@ -1,6 +1,4 @@
-"""Gated short convolutions (LFM2): three input projections, a convolution per channel over a few inputs, one output
-projection.
-"""
+"""Gated short convolutions (LFM2): three input projections, a short convolution per channel, one output projection."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Work:
     """Attention work of one layer in one step on one GPU.
 
     `flops` and `bytes` are of the whole batch. `rule` names how it is timed; `head_dim` and `q_heads` select the measured
-    row, and `kv_heads` share the query heads. `prompt_tokens` is the length on which prefill efficiency depends,
+    row, and query heads share the `kv_heads`. `prompt_tokens` is the length on which prefill efficiency depends,
     `context_tokens` the cached tokens that a decoding sequence reads. The batch has `sequences`, each with `new_tokens` in
     prefill; a decoding sequence has `queries` tokens. `window` is set if it limits the context. `causal` means that a token
     attends only to itself and earlier tokens.
