@@ -1,4 +1,5 @@
-"""How a deployment is started: commands and manifests of an answer, and those of a deployment that exists, read.
+"""Starting deployments: write the commands and manifests of an answer, and read those of an existing deployment.
 
-One table of flags by engine and version (hardware_profiles/launch) serves both ways, so what is written reads back to the same.
+Writing and reading use the same table of flags by engine and version (hardware_profiles/launch). Written files therefore read
+back to the same deployment.
 """

@@ -1,4 +1,4 @@
-"""An answer as what is to be started: for each pool the replicas with every setting that the estimate reckons with."""
+"""An answer as the deployment to start: the replicas of each pool, with every setting that the estimate uses."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, LaunchFacts
 from sizing.specs.workload import Serving
 
-AS_ASKED = (  # of a workload's serving: written where they are stated
+AS_ASKED = (  # serving fields of a workload that are written only if stated
     "kv_cache_bytes", "max_total_tokens", "enforce_eager", "cpu_offload_gb", "pp_layers", "language_model_only", "limit_mm_per_prompt", "redundant_experts",
     "mamba_full_memory_ratio", "max_mamba_cache_size",
 )  # fmt: skip
 
 
-MOST_NAME = 50  # of the 63 characters that a label may have
+MOST_NAME = 50  # characters of a name; a label may have 63
 
 
 class Checkpoints(NamedTuple):
-    """Checkpoints that the question does not name: of the model in its precision, and of what drafts."""
+    """Checkpoints that the question does not name: that of the model in its precision, and that of the draft model."""
 
     model: str | None = None
     draft: str | None = None
 
 
 class Started(NamedTuple):
-    """What is started: replicas of one pool, the nodes and GPUs that each takes, and the engine's arguments.
+    """The replicas of one pool to start, with the nodes and GPUs of each replica, and the engine's arguments.
 
-    The nodes beside the first, which serves, are started with arguments `further`; None where a cluster makes them known to it.
+    The first node serves. The other nodes start with the arguments `further`, which is None if a cluster finds them itself.
     """
 
     launched: Launched
@@ -55,12 +55,12 @@ class Started(NamedTuple):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The words that begin the engine's command, the model among them."""
+        """The first words of the engine's command, including the model."""
         return tuple(word.replace("{model}", self.launched.model) for word in self.dialect.engine.command)
 
     @property
     def launcher(self) -> tuple[str, ...]:
-        """The words that start the engine's processes on all nodes at once; none where each node has a command of its own."""
+        """The words that start the engine's processes on all nodes at once; empty if each node has its own command."""
         sizes = {"nodes": self.nodes, "node_gpus": self.node_gpus, "gpus": self.gpus}
         return tuple(word.format(**sizes) for word in self.dialect.engine.launcher) if self.nodes > 1 else ()
 
@@ -70,7 +70,7 @@ class Started(NamedTuple):
         return self.gpus // self.nodes
 
     def commands(self, *, first: bool = True) -> tuple[tuple[str, ...], ...]:
-        """The commands of the first node, or of a further one, in their order; places of nodes are still open in their words."""
+        """The commands of the first node, or of a further one, in order. Their words still have the placeholders of nodes."""
         engine, args = self.dialect.engine, self.args if first else self.further
         own = () if args is None else ((*self.launcher, *self.command, *args.words, *(engine.host if first else ())),)
         joined = self.nodes > 1 and self.further is None and engine.cluster
@@ -78,31 +78,31 @@ class Started(NamedTuple):
 
     @property
     def image(self) -> str:
-        """The engine's own container image of this version for these GPUs."""
+        """The engine's own container image in this version for these GPUs."""
         engine = self.dialect.engine
         image = engine.vendor_images.get(self.gpu_type.gpu.vendor, engine.image)
         return image.replace("{version}", self.dialect.version)
 
     @property
     def card(self) -> str:
-        """The profile of the card of which its GPUs are slices, or are."""
+        """The profile of the card, also if its GPUs are slices of the card."""
         return self.gpu_type.id.partition(":")[0]
 
     @property
     def resource(self) -> str:
-        """The resource of Kubernetes that its GPUs are."""
+        """The Kubernetes resource name of its GPUs."""
         facts, sliced = only(LaunchFacts), self.gpu_type.id.partition(":")[2]
         return f"{facts.slice_resource}{sliced}" if sliced else facts.resources[self.gpu_type.gpu.vendor]
 
     @property
     def name(self) -> str:
-        """Its name; of one of two pools with its role."""
+        """Its name, with the role for one of two pools."""
         role = self.launched.role
         return self.launched.name if role == "whole" else f"{self.launched.name}-{role}"
 
 
 def started(answer: Answer, question: Question, checkpoints: Checkpoints = Checkpoints()) -> tuple[Started, ...]:  # noqa: B008 - a constant
-    """What an answer starts, a part for each pool. Raises InputError for what its engine version has no flags for."""
+    """The parts to start for an answer, one for each pool. Raises InputError if the engine version lacks a flag."""
     engine = question.service.engine
     dialect = dialect_of(engine.name, engine.title, question.service.engine_version)
     return tuple(_pool(pool, question, dialect, checkpoints, separate=answer.separate) for pool in answer.pools)
@@ -142,7 +142,7 @@ OPTION_OF = {"model": "--checkpoint", "draft_checkpoint": "--draft-model"}
 
 
 def _launched(data: dict[str, object]) -> Launched:
-    """What is launched. Raises InputError for more replicas than are counted, and for a checkpoint without a name."""
+    """The validated deployment. Raises InputError for more replicas than allowed, and for a checkpoint without a name."""
     try:
         return Launched.model_validate(data)
     except ValidationError as error:
@@ -152,7 +152,7 @@ def _launched(data: dict[str, object]) -> Launched:
 
 
 def _nodes(replica: Replica) -> int:
-    """The usual servers that a replica takes. Raises InputError where they would have different numbers of its GPUs."""
+    """The usual servers that a replica needs. Raises InputError if its GPUs can't be divided equally among them."""
     gpus, node = replica.layout.gpus, replica.gpu_type.gpu.datasheet.node.gpus
     nodes = -(-gpus // node)
     if gpus % nodes:
@@ -162,13 +162,13 @@ def _nodes(replica: Replica) -> int:
 
 
 def as_label(text: str) -> str:
-    """A name as Kubernetes and Compose take it: lower case letters, digits and hyphens, and room for a role after it."""
+    """A name that Kubernetes and Compose accept: lower case letters, digits and hyphens, with room for a role at the end."""
     found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MOST_NAME].strip("-")
     return found or "llm"
 
 
 def _serving(pool: Pool, question: Question, dialect: Dialect) -> Serving:
-    """The engine settings as the answer has them: those asked for, and the defaults that its prediction rests on."""
+    """The engine settings of the answer: the stated settings, and the defaults that its prediction uses."""
     replica, asked = pool.replica, question.service.serving
     settings, layout = replica.settings, replica.layout
     chosen = dialect.engine.states("all2all_backend") and layout.dp > 1 and layout.ep > 1
@@ -187,9 +187,9 @@ def _serving(pool: Pool, question: Question, dialect: Dialect) -> Serving:
 
 
 def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | None) -> tuple[str, str | None]:
-    """The checkpoint to load, and the precision that the engine makes of it; None where it is the checkpoint's own.
+    """The checkpoint to load, and the precision that the engine converts it to; None for the checkpoint's own precision.
 
-    Raises InputError where the precision takes a checkpoint that nothing names.
+    Raises InputError if the precision needs a checkpoint without a known name.
     """
     asked, service, wanted = question.origin.workload.model, question.service, pool.replica.precision
     if stated is not None:
@@ -205,7 +205,7 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
     if own and sparse is None:
         return name, None
     row = dialect.writes("precision")
-    if row is not None and wanted in row.values and sparse is None:  # which the engine makes of it while it loads
+    if row is not None and wanted in row.values and sparse is None:  # the engine converts while it loads
         return name, wanted
     kind = f"in {wanted}" if sparse is None else f"with {sparse} sparsity"
     what = f"a checkpoint of {service.model.name} {kind} is needed, whose name the question does not say"

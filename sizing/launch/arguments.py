@@ -1,4 +1,4 @@
-"""The words after an engine's command, its variables and its file of settings, read to the terms that they state."""
+"""Reads the words after an engine's command, its variables and its settings file into terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIZED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])\Z")
 
 
 class StatedTerm(NamedTuple):
-    """A term as it was read: its value, and the line and the flag that state it."""
+    """A term that was read: its value, and the line and flag that state it."""
 
     value: Value
     line: int | None
@@ -33,10 +33,11 @@ class StatedTerm(NamedTuple):
 
 @dataclass(slots=True)
 class ReadArgs:
-    """What the arguments of an engine state, and the faults of those that are not known.
+    """The terms that an engine's arguments state, and the faults of unknown arguments.
 
-    `open` are terms that are stated, and left to the engine: a length that is `auto`. Of what is stated `again` with another
-    value the last statement holds, as for the engines. Flags that are `passed` over were read as changing nothing, as the user says.
+    `open` are terms that the arguments leave to the engine, such as a length of `auto`. `again` are terms stated again with
+    another value; the last value counts, as in the engines. `passed` are flags that were skipped, as the user says that they
+    change nothing.
     """
 
     model: StatedTerm | None = None
@@ -47,7 +48,7 @@ class ReadArgs:
     passed: set[str] = field(default_factory=set)
 
     def under(self, file: ReadArgs) -> None:
-        """Take what a file of flags states beside; the command's own flags win."""
+        """Add the terms of a settings file; the command's own flags take precedence."""
         self.model = self.model or file.model
         self.open |= file.open - self.terms.keys()
         self.terms = {**{term: each for term, each in file.terms.items() if term not in self.open}, **self.terms}
@@ -57,9 +58,9 @@ class ReadArgs:
 
 
 class Source(NamedTuple):
-    """Where arguments stand: the file, its variables, its other files by name, and flags that the user says change nothing.
+    """The source of arguments: its file, variables, embedded files by name, and flags that the user says change nothing.
 
-    Files that it does not hold are looked for in the `folder` in which a command runs; None where that is another machine's.
+    Other files are looked for in `folder`, where the command runs; None if it runs on another machine.
     """
 
     file: str
@@ -70,7 +71,7 @@ class Source(NamedTuple):
 
 
 def read(dialect: Dialect, words: Sequence[Word], source: Source) -> ReadArgs:
-    """The terms that the words after an engine's command state. Unknown flags are faults, each with its line."""
+    """Read the terms in the words after an engine's command. Unknown flags are faults, each with its line."""
     reader = _Reader(dialect, source, tuple(_substituted(words, source.variables)))
     reader.read()
     return reader.found
@@ -81,7 +82,7 @@ def _is_number(text: str) -> bool:
 
 
 def _plain(flag: str) -> str:
-    """A flag as engines compare it: hyphens and underscores alike."""
+    """A flag in the form that engines compare, with hyphens for underscores."""
     return flag.replace("_", "-")
 
 
@@ -94,7 +95,7 @@ def _is_number_within(value: object, most: float) -> bool:
 
 
 def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
-    """What the value of a flag must be, in words and as a test; None where any will do."""
+    """The requirement on a flag's value, in words and as a test; None if any value is valid."""
     if row.switch:
         return "true or false", lambda value: isinstance(value, bool)
     if row.term in COUNTS:
@@ -104,7 +105,7 @@ def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
     return None
 
 
-# Kinds of flags that state no term, by what follows them.
+# Kinds of flags that state no term. The kind says what follows the flag.
 SWITCH, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = (
     "switch",
     "value",
@@ -117,7 +118,7 @@ SWITCH, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = (
 
 
 class _Place(NamedTuple):
-    """Where a value is stated: its line, and the flag, key or variable."""
+    """The place of a value: its line, and its flag, key or variable."""
 
     line: int | None
     name: str
@@ -125,7 +126,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Reader:
-    """The words of a command, read from the first on; `at` is the next."""
+    """Reads the words of a command in order; `at` is the index of the next word."""
 
     dialect: Dialect
     source: Source
@@ -133,7 +134,7 @@ class _Reader:
     at: int = 0
     found: ReadArgs = field(default_factory=ReadArgs)
     passed: dict[str, str] = field(default_factory=dict)
-    beside: list[ReadArgs] = field(default_factory=list)  # files of flags
+    beside: list[ReadArgs] = field(default_factory=list)  # settings files
 
     def read(self) -> None:
         engine, file = self.dialect.engine, self.dialect.engine.file
@@ -142,7 +143,7 @@ class _Reader:
             OVERRIDE: engine.ignored.of_model, MODEL: engine.model_flags, FILE: () if file is None else file.flags, UNREAD: self.source.ignored,
         }  # fmt: skip
         self.passed = {_plain(flag): kind for kind, flags in kinds.items() for flag in flags}
-        open_ended = False  # after a flag that may have several values
+        open_ended = False  # whether the last flag may have several values
         while self.at < len(self.words):
             word = self.words[self.at]
             self.at += 1
@@ -163,14 +164,14 @@ class _Reader:
         self.found.faults.append(Fault(message, self.source.file, place.line, place.name, allowed, near))
 
     def _take(self, term: Term, value: Value, place: _Place) -> None:
-        """Note a term; the last statement of it holds."""
+        """Record a term; its last value counts."""
         stated, before = StatedTerm(value, place.line, place.name), self.found.terms.get(term)
         if before is not None and before.value != value:
             self.found.again.append(stated)
         self.found.terms[term] = stated
 
     def _value(self) -> Word | None:
-        """The next word where it is a value."""
+        """The next word if it is a value, else None."""
         if self.at >= len(self.words):
             return None
         word = self.words[self.at]
@@ -180,7 +181,7 @@ class _Reader:
         return word
 
     def _flag(self, word: Word) -> bool:
-        """Read one flag with its value; True where more values may follow."""
+        """Read one flag with its value. Returns True if more values may follow."""
         name, marked, text = word.text.partition("=")
         base, _, path = name.partition(".")
         kind, place = self.passed.get(_plain(base)), _Place(word.line, name)
@@ -190,11 +191,11 @@ class _Reader:
             self._pass(base, place)
         if switch:
             self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
-        if switch or kind == SWITCH or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal()):  # -O3 is -O 3
+        if switch or kind == SWITCH or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal()):  # -O3 means -O 3
             return False
         following = Word(text, word.line) if marked else self._value() if rows or kind else None
         if not rows and kind is None:
-            self._unknown(place)  # whether a value follows is not known
+            self._unknown(place)  # it is unknown whether a value follows
         elif following is None and kind != UNREAD:
             self._fault("has no value", place)
         elif following is not None and kind == MODEL:
@@ -210,13 +211,13 @@ class _Reader:
         return not rows and not (marked and kind is None)
 
     def _pass(self, flag: str, place: _Place) -> None:
-        """Pass a flag over as the user says; one that states what is predicted is a fault."""
+        """Skip a flag, as the user says; a flag that states a term of the prediction is a fault."""
         self.found.passed.add(_plain(flag))
         if any(_among(flag, (*row.flags, *row.off)) for row in self.dialect.engine.flags):
             self._fault("changes what is predicted", place, "--ignore-flags without it")
 
     def _limited(self, name: str, text: object, place: _Place) -> None:
-        """Note a value beside those for which a flag, or a key, changes nothing."""
+        """Record a fault for a value outside those with which a flag, or a key, changes nothing."""
         limited = self.dialect.engine.ignored.limited
         known = next((limited[each] for each in limited if _plain(each) == _plain(name)), None)
         if known is not None and str(text) not in known:
@@ -224,7 +225,7 @@ class _Reader:
             self._fault(f"{printable(str(text))} changes what is predicted, and is not read", place, allowed)
 
     def _note(self, row: EngineFlag, text: object, place: _Place) -> None:
-        """Note the value of a flag, a key or a variable in our words."""
+        """Record the value of a flag, key or variable, translated to our terms."""
         written = str(text)
         if written in row.unknown:
             self.found.open.add(row.term)
@@ -250,7 +251,7 @@ class _Reader:
             self._fault(f"{written!r} is no value", place)
 
     def _unknown(self, place: _Place) -> None:
-        """Note a flag that the version does not have, or that is not known at all."""
+        """Record a fault for a flag that this version does not have, or that is unknown."""
         engine, what = self.dialect.engine, f"{self.dialect.title} {self.dialect.version}"
         others = [row for row in engine.flags if _among(place.name.partition(".")[0], (*row.flags, *row.off))]
         if others:
@@ -275,7 +276,7 @@ class _Reader:
             self._fault(f"must be a JSON object, not {printable(text)!r}", place)
 
     def _keys(self, rows: Sequence[EngineFlag], content: Mapping[str, object], place: _Place) -> None:
-        """Read the keys of an object; those that change nothing are passed over, unknown ones are faults."""
+        """Read the keys of an object. Keys that change nothing are skipped; unknown keys are faults."""
         known = {key: row for row in rows if row.key is not None for key in (row.key, *row.also_keys)}
         ignored = self.dialect.engine.ignored
         passed = ignored.keys if rows else ignored.model_keys
@@ -303,7 +304,7 @@ class _Reader:
                 )
 
     def _settings(self, name: str, place: _Place) -> None:
-        """Read the engine's file of settings, where it stands beside the command."""
+        """Read the engine's settings file, from the same file as the command or from its folder."""
         held = self.source.files.get(name.replace("\\", "/").rpartition("/")[2])
         beside = None if held is not None or self.source.folder is None else self.source.folder / expanded(name)
         if beside is not None and is_file(beside):
@@ -317,12 +318,12 @@ class _Reader:
             self.dialect, Source(self.source.file if beside is None else str(beside), ignored=self.source.ignored), ()
         )
         reader.of_file(text, first, name)
-        if beside is not None:  # what the file states is found at the flag that names it
+        if beside is not None:  # its terms get the line of the flag that names it
             reader.found.terms = {term: each._replace(line=place.line) for term, each in reader.found.terms.items()}
         self.beside.append(reader.found)
 
     def of_file(self, text: str, first: int, name: str) -> None:
-        """Read the text of a file of settings, whose first line is the line `first`."""
+        """Read the text of a settings file that begins at line `first`."""
         try:
             held = documents(text, self.source.file)
         except InputError as error:
@@ -340,7 +341,7 @@ class _Reader:
 
 
 def _as_flags(content: Mapping[str, object], spots: Mapping[tuple[str | int, ...], Spot], first: int) -> Iterator[Word]:
-    """Yield the flags that the keys of a file stand for, as engines read one."""
+    """Yield the keys of a settings file as flags, in the way the engines read them."""
     for key, value in content.items():
         line, written = (spots[(key,)].line + first - 1, spots[(key,)].text) if (key,) in spots else (None, None)
         if value is None or value is False:
@@ -360,11 +361,11 @@ def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
             yield f"{prefix}{key}", value
 
 
-_PRODUCT = re.compile(r"\$\{=([\w*]+)\}")  # as shell words have it
+_PRODUCT = re.compile(r"\$\{=([\w*]+)\}")  # the form in shell words
 
 
 def _substituted(words: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
-    """Yield words with the variables that are known; others stay as they are."""
+    """Yield words with known variables replaced; unknown ones stay."""
 
     def product(found: re.Match[str]) -> str:
         factors = [variables.get(factor, factor) for factor in found[1].split("*")]

@@ -1,4 +1,4 @@
-"""The benchmark that confirms an estimate at its own point: lengths and load of the answer, its results ready for import."""
+"""The benchmark that confirms an estimate: it drives the answer's lengths and load, and imports the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sizing.specs.errors import InputError
 from sizing.specs.launch import BenchmarkTool, LaunchFacts
 from sizing.specs.units import MILLI
 
-URL = "http://localhost:8000"  # of the router or the replica; the user's own
+URL = "http://localhost:8000"  # placeholder for the router or the replica of the user
 
 
 class LoadPoint(NamedTuple):
@@ -29,7 +29,7 @@ class LoadPoint(NamedTuple):
 
 
 def point_of(answer: Answer, question: Question) -> LoadPoint:
-    """The load of an answer over all its replicas, for as long as percentiles take."""
+    """The load of an answer over all its replicas, long enough for percentiles."""
     facts, service, target = only(LaunchFacts), question.service, question.target
     rate, in_flight = answer.requests_per_s, target.concurrency
     if in_flight is None and target.offline and target.amount is None:
@@ -41,7 +41,7 @@ def point_of(answer: Answer, question: Question) -> LoadPoint:
 
 
 def command(tool: str, answer: Answer, question: Question, part: Started) -> str:
-    """The benchmark of a tool, and the import of its results."""
+    """The command that runs the benchmark tool, and the command that imports its results."""
     known = only(LaunchFacts).benchmarks[tool]
     if question.service.model.pooled:
         raise InputError("drives what generates tokens", field="--benchmark", allowed="--task generate")
@@ -51,7 +51,7 @@ def command(tool: str, answer: Answer, question: Question, part: Started) -> str
 
 
 def _words(tool: BenchmarkTool, point: LoadPoint, question: Question, part: Started) -> tuple[str, ...]:
-    """The words of the tool's command, with the load, the lengths and the limits in their places."""
+    """The words of the tool's command, filled with the load, the lengths and the limits."""
     limits = question.target.limits
     named = {"ttft": limits.ttft, "tpot": limits.itl, "e2el": limits.e2e}
     goals = " ".join(f"{name}:{limit.seconds / MILLI:g}" for name, limit in named.items() if limit is not None)
@@ -65,7 +65,7 @@ def _words(tool: BenchmarkTool, point: LoadPoint, question: Question, part: Star
 
 
 def _import(tool: BenchmarkTool, answer: Answer, question: Question, part: Started) -> tuple[str, ...]:
-    """The import of the results, with what they do not record."""
+    """The command that imports the results, with options for settings that they do not record."""
     replica, service = answer.decode.replica, question.service
     engine = f"{service.engine.name}:{service.engine_version}"
     sizes = {name: size for name in ("tp", "pp", "ep", "dp") if (size := getattr(replica.layout, name)) > 1}

@@ -1,4 +1,4 @@
-"""A deployment that exists against demand, limits and policy: what it must keep, and what it keeps."""
+"""Checks existing deployments against demand, limits and policy. Each rule gives a finding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MILLION = 1e6
 
 
 class CheckFinding(NamedTuple):
-    """One thing that a deployment must keep: the rule, whether it does, in words, and where that was written."""
+    """The finding for one rule that a deployment must keep: the rule, its level, a message, and its file and line."""
 
     rule: str
     level: Level
@@ -48,7 +48,7 @@ class CheckFinding(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A deployment with what was found of it; `held` is None where it was not held against the demand."""
+    """A deployment with its findings; `held` is None if it was not compared with the demand."""
 
     name: str
     parts: tuple[Existing, ...]
@@ -58,7 +58,7 @@ class Checked(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether it keeps all."""
+        """Whether no finding is an error."""
         return all(finding.level != "error" for finding in self.findings)
 
     @property
@@ -68,12 +68,12 @@ class Checked(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """The GPUs that its replicas take."""
+        """The GPUs of all its replicas."""
         return sum(_gpus(part.launched) for part in self.parts)
 
     @property
     def usd_per_hour(self) -> float | None:
-        """What its GPUs cost an hour; None without a price of each."""
+        """The cost of its GPUs an hour; None unless every price is known."""
         types = () if self.question is None else tuple(_types(self.question))
         prices = {each.id: each.usd_per_gpu_hour for each in types}
         costs = [(prices.get(part.launched.gpu or ""), _gpus(part.launched)) for part in self.parts]
@@ -82,7 +82,10 @@ class Checked(NamedTuple):
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """What a million output tokens cost at the demand, of a task without any a million prompt tokens; None without price or rate."""
+        """The cost of a million output tokens at the demand (prompt tokens for a task without output).
+
+        None without a price or a rate.
+        """
         if self.question is None or self.usd_per_hour is None:
             return None
         found = None if self.held is None else self.held.answer
@@ -109,9 +112,9 @@ def check(
     options: Options | None = None,
     simulated: bool = True,
 ) -> tuple[Checked, ...]:
-    """The deployments in files, or in command lines, each against a demand (a workload's file or name), its limits and a policy.
+    """Check the deployments in files or command lines against a demand (a workload's file or name), its limits and a policy.
 
-    `filled` says what the files do not. Raises InputError with all that is wrong in them, and with what nothing says.
+    `filled` has facts that the files do not state. Raises InputError with all faults, and for facts that nothing states.
 
     >>> from sizing.launch.existing import Filled
     >>> line = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192 --quantization fp8"
@@ -133,7 +136,7 @@ def check(
 
 
 def _check_ignored(filled: Filled, found: Sequence[Existing]) -> None:
-    """Raise InputError for flags that the user says change nothing, and that no command has."""
+    """Raise InputError for ignored flags that no command has."""
     unused = filled.ignored.difference(*(each.passed for each in found))
     if unused:
         what = "is in no command, under this name"
@@ -141,7 +144,7 @@ def _check_ignored(filled: Filled, found: Sequence[Existing]) -> None:
 
 
 def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
-    """Yield deployments: one by one, and a prefill and a decode pool together."""
+    """Yield the deployments one by one, but a prefill and a decode pool together."""
     pools = {role: [each for each in found if each.launched.role == role] for role in ("prefill", "decode")}
     yield from ((each,) for each in found if each.launched.role == "whole")
     if not any(pools.values()):
@@ -163,18 +166,18 @@ def _differ(one: Existing, other: Existing, name: str) -> bool:
 
 
 def _over(stated: Policy, own: Policy) -> Policy:
-    """A policy as stated, over that of the file."""
+    """The stated policy, with the file's policy for everything else."""
     return own.model_copy(update=stated.model_dump(exclude_none=True))
 
 
-# Fields of a workload that a deployment states itself.
+# Workload fields that a deployment states itself.
 DEPLOYED = ("gpu", "precision", "kv_precision", "serving", "optimisations.speculative", "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
 
 
 def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -> Found[Workload]:
-    """The workload whose demand a deployment is to serve, with the fields that options set.
+    """The workload whose demand a deployment must serve, with the fields that options set.
 
-    Raises InputError where nothing names one, and for fields that the deployment states.
+    Raises InputError if nothing names a workload, and for fields that the deployment states.
     """
     name = demand or group[0].demand
     if name is None:
@@ -212,9 +215,9 @@ def _checked(
 
 
 def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
-    """The question of the demand on this very layout, with its settings."""
+    """The question of the demand with exactly this layout and these settings."""
     parts = [part.launched for part in group]
-    served = parts[-1]  # of two pools the one that decodes: both have the same settings but for their layouts
+    served = parts[-1]  # the decode pool of two; pools differ only in their layouts
     if len(parts) > 1:
         _check_alike(group)
         budget = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens}
@@ -238,7 +241,7 @@ def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: O
 
 
 def _placed(fault: Fault, part: Existing) -> Fault:
-    """A fault of what the deployment states at its own line, and not at one of the demand."""
+    """The fault; a fault of the deployment gets the deployment's line, not that of the demand."""
     field = fault.field or ""
     if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
         return fault
@@ -246,7 +249,7 @@ def _placed(fault: Fault, part: Existing) -> Fault:
 
 
 def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
-    """The deployment's settings with every size of its layout; what the demand's own states is measured, and no flag."""
+    """The deployment's settings with all sizes of its layout. Measured values, which are no flags, come from the demand."""
     layout = layout_of(launched)
     sizes = {name: getattr(layout, name) for name in ("tp", "pp", *(("dp", "ep") if experts else ()))}
     ranks = {} if experts else {"dp": None, "ep": None}
@@ -256,7 +259,7 @@ def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
 
 
 def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
-    """Drafts as the engine makes them, accepted as the demand says where it speaks of the same ones."""
+    """Speculative decoding as the engine runs it, with the acceptance of the demand if that states the same method."""
     if launched is None or asked is None:
         return launched
     if (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens):
@@ -270,12 +273,12 @@ def _pool(launched: Launched) -> PoolLayout:
 
 
 POOL_SIZES = ("tp", "pp", "ep", "dp")
-OF_ONE_POOL = {"max_num_seqs": "decode", "max_num_batched_tokens": "prefill"}  # which of them such a setting bounds
+OF_ONE_POOL = {"max_num_seqs": "decode", "max_num_batched_tokens": "prefill"}  # the pool that each setting bounds
 SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend", *OF_ONE_POOL}
 
 
 def _check_alike(group: Sequence[Existing]) -> None:
-    """Raise InputError where two pools differ in more than their layouts."""
+    """Raise InputError if two pools differ in more than their layouts."""
     first, second = (part.launched for part in group)
     one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))
     unlike = [name for name in one if one[name] != other[name]]
@@ -295,12 +298,12 @@ def _check_alike(group: Sequence[Existing]) -> None:
 def _finding(
     part: Existing, rule: str, kept: bool, words: str, *fields: str, level: Literal["warning", "error"] = "error"
 ) -> CheckFinding:
-    """What a part must keep, at the line of the first of some fields that has one, else of its command."""
+    """The finding for a rule on a part. Its line is that of the first of `fields` with a line, else of the command."""
     return CheckFinding(rule, "ok" if kept else level, words, part.file, part.line(*fields, "command"))
 
 
 def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
-    """Yield what can be said without a prediction: the model, the lengths, the GPUs and nodes, flags that stand twice."""
+    """Yield the findings that need no prediction: the model, lengths, GPUs and nodes, and repeated flags."""
     launched = part.launched
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
@@ -311,7 +314,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         enough, positions = longest <= most, served.spec.max_position
         says = "hold the longest request" if enough else "are fewer than the longest request has"
         words = f"{most:,} tokens {says}, {longest:,}"
-        if most > positions:  # engines do not start with it
+        if most > positions:  # engines refuse to start
             words = f"{most:,} tokens are more than the {positions:,} positions of {served.spec.name}"
         yield _finding(part, "max_model_len", enough and most <= positions, words, "max_model_len")
     gpus, reserved = layout_of(launched).gpus, launched.reserved_gpus
@@ -334,7 +337,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
 
 
 def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
-    """Yield what the demand counts on, and the engine is started without."""
+    """Yield findings for features that the demand needs and the engine is started without."""
     has, asked = part.launched.lora, demanded.optimisations
     if asked.lora is not None:
         enough = has is not None and has.slots >= asked.lora.slots and has.rank >= asked.lora.rank
@@ -345,12 +348,12 @@ def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         yield _finding(part, "prefix_caching", False, words, "prefix_caching", "no_prefix_caching")
 
 
-# What a reason why nothing is served is a finding of, and the fields that cause it.
+# The rule and the causing fields for each reason why nothing is served.
 REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
 
 
 def _of_load(checked: Checked) -> Iterator[CheckFinding]:
-    """Yield whether it starts, serves the demand, and keeps each limit."""
+    """Yield the findings whether it starts, serves the demand, and keeps each limit."""
     found, question, part = checked.held, checked.question, checked.parts[0]
     assert found is not None and question is not None
     if found.why is not None:
@@ -376,7 +379,7 @@ def _of_load(checked: Checked) -> Iterator[CheckFinding]:
 
 
 def _served(checked: Checked) -> str:
-    """The demand against the most within the limits, in its own unit."""
+    """Write the demand and the most within the limits, in the unit of the demand."""
     found, question = checked.held, checked.question
     assert found is not None and question is not None
     target, most, used = question.target, found.most_requests_per_s, found.utilisation
@@ -394,7 +397,7 @@ def _needs(needed: Answer) -> str:
 
 
 def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
-    """Yield what the policy says. Raises InputError where nothing is known of what it bounds."""
+    """Yield the findings of the policy. Raises InputError if a quantity that it bounds is unknown."""
     found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
     assert found is not None
     if policy.max_usd_per_million_tokens is not None and usd is None:
@@ -422,7 +425,7 @@ def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
 
 
 def _surely_needs(answer: Answer, question: Question, share: float) -> str:
-    """Write how many replicas of the layout keep the limits in a share of the published runs like it, where any number does."""
+    """Write the number of replicas that keep the limits in a share of similar published runs, if any number does."""
     runs = load_data().runs
     if runs is None or answer.separate:
         return ""
@@ -433,7 +436,7 @@ def _surely_needs(answer: Answer, question: Question, share: float) -> str:
 
 
 def _chance(found: Held) -> float:
-    """The share of published runs like it that keep the limits. Raises InputError where none are like it."""
+    """The share of similar published runs that keep the limits. Raises InputError if no runs are similar."""
     chance = None if found.sure is None else found.sure.chance
     if chance is None:
         why = (found.sure and found.sure.why_not) or "no published runs are like it"

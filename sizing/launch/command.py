@@ -1,4 +1,4 @@
-"""The command line of an engine, as a shell script: one instance, to be started on each group of GPUs."""
+"""The command line of an engine as a shell script. It starts one instance, on one group of GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLD = " \\\n    "
 
 
 def script(parts: Sequence[Started]) -> str:
-    """The commands of all parts, each with its file of settings and its variables before it."""
+    """The commands of all parts, each after its settings file and its variables."""
     return "\n\n".join("\n".join(_lines(part)) for part in parts)
 
 
@@ -54,7 +54,7 @@ def _lines(part: Started) -> Iterator[str]:
 
 
 def folded(words: Sequence[str], env: Sequence[tuple[str, str]] = ()) -> str:
-    """A command with a flag and its values on each line, and variables before it."""
+    """A command after its variables, with one flag and its values on each line."""
     lines = [[f"{name}={shlex.quote(value)}" for name, value in env]]
     for word in words:
         if word.startswith("--") or not lines[-1]:
@@ -64,7 +64,7 @@ def folded(words: Sequence[str], env: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def quoted(word: str, head: str = "HEAD", rank: str = "RANK") -> str:
-    """A word as a shell reads it: places of nodes are variables of their names."""
+    """A word quoted for a shell; the placeholders of nodes become shell variables named `head` and `rank`."""
 
     def variable(found: re.Match[str]) -> str:
         return f"$(({rank} * {found[2]}))" if found[2] else f"${head if found[1] == 'head' else rank}"

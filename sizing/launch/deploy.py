@@ -1,4 +1,4 @@
-"""What starts an answer: the command, the manifest, or the benchmark that confirms it."""
+"""The text that starts an answer: a command, a manifest, or the benchmark that confirms it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING = Checkpoints()
 
 
 class Written(NamedTuple):
-    """What starts an answer: its text for a target, and what it is of."""
+    """The text that starts an answer on a target, and the deployment that it describes."""
 
     target: str
     text: str
@@ -51,13 +51,13 @@ class Written(NamedTuple):
 
 
 def check_target(target: str) -> None:
-    """Raise InputError for a target that is not known."""
+    """Raise InputError for an unknown target."""
     if target not in WRITERS:
         raise InputError(unknown(target, "target", WRITERS, field="--for"))
 
 
 def check_tool(tool: str | None) -> None:
-    """Raise InputError for a benchmark tool that is not known."""
+    """Raise InputError for an unknown benchmark tool."""
     known = list(only(LaunchFacts).benchmarks)
     if tool is not None and tool not in known:
         raise InputError(unknown(tool, "benchmark tool", known, field="--benchmark"))
@@ -66,10 +66,10 @@ def check_tool(tool: str | None) -> None:
 def deploy(
     outcome: Outcome, target: str = "kubernetes", *, checkpoints: Checkpoints = NOTHING, tool: str | None = None
 ) -> Written:
-    """What starts the answer of an estimate: a command or manifests for a `target`, and the benchmark of a `tool`.
+    """Write what starts the answer of an estimate: a command or manifests for a `target`, and the benchmark of a `tool`.
 
-    Separate pools are started where they were asked for. Raises InputError where there is no answer, for an unknown target, for
-    another engine than the target's, and for what the engine version has no flag for.
+    Separate pools are started if they were asked for. Raises InputError without an answer, for an unknown target, for an engine
+    other than the target's, and for a setting without a flag in the engine version.
 
     >>> from sizing import ask, estimate
     >>> written = deploy(estimate(ask("chat", gpu="h100-sxm"), simulated=False), "vllm")
@@ -110,7 +110,7 @@ def deploy(
 
 
 def _routed(answer: Answer, question: Question, target: str) -> Iterator[str]:
-    """Yield what stands in front of several instances, which no target states."""
+    """Yield notes on the router in front of several instances, which no target writes."""
     prefix = question.service.optimisations.prefix
     if answer.separate:
         yield NO_ROUTER
@@ -121,7 +121,7 @@ def _routed(answer: Answer, question: Question, target: str) -> Iterator[str]:
 
 
 def _joined(part: Started) -> Iterator[str]:
-    """Yield what the estimate counts on between the nodes of a replica."""
+    """Yield a note on the network that the estimate assumes between the nodes of a replica."""
     sheet = part.gpu_type.gpu.datasheet
     rate, link = sheet.node.inter_node_gbit_per_s_per_gpu, sheet.link
     if part.nodes > 1 and link is not None and part.gpus <= sheet.island_gpus:
@@ -131,7 +131,7 @@ def _joined(part: Started) -> Iterator[str]:
 
 
 def chosen(outcome: Outcome) -> tuple[Answer, Question]:
-    """The answer to start with its question: of separate pools where they were asked for. Raises InputError without one."""
+    """The answer to start, with its question; that of separate pools if asked for. Raises InputError without an answer."""
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:
         raise InputError("there is no answer to start: nothing meets demand and limits", field="deploy")
@@ -139,7 +139,7 @@ def chosen(outcome: Outcome) -> tuple[Answer, Question]:
 
 
 def _head(answer: Answer, question: Question, parts: Sequence[Started]) -> tuple[str, ...]:
-    """What is started, for which load, and what it costs."""
+    """The head lines: the deployment, its load, and its cost."""
     service = question.service
     pools = ", ".join(
         f"{part.launched.replicas} x {pool.replica.layout}{f' ({pool.name})' if pool.name else ''}"

@@ -1,4 +1,4 @@
-"""A deployment that exists, read from what it is written in: a command, a manifest, or a file of this project's own."""
+"""Reads an existing deployment from a command, a manifest, or a file in this project's own form."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
-MOST_COMMANDS = 256  # of a file
-ALL_DEVICES = ("all", "none", "void")  # of a variable that else lists devices
-COMMAND = "the command line"  # the file of a command that is an argument itself
+MOST_COMMANDS = 256  # commands in a file
+ALL_DEVICES = ("all", "none", "void")  # values of a device variable that list no devices
+COMMAND = "the command line"  # stands for the file if the argument itself is a command
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
 _NAME = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
 
 class Filled(NamedTuple):
-    """What a user says of deployments that their files do not say; and flags of which they say that they change nothing.
+    """Facts from the user that the files do not state, and `ignored` flags, which the user says change nothing.
 
-    Those of `settings` were not said now: they give way where a file says another.
+    Fields named in `settings` come from settings files. For these, a different value in the deployment's file takes precedence.
     """
 
     model: str | None = None
@@ -54,11 +54,11 @@ class Filled(NamedTuple):
 
 
 class Existing(NamedTuple):
-    """One deployment as it was read: its settings, the file and the lines of its fields, and what was assumed.
+    """One deployment that was read: its settings, its file, the lines of its fields, and the assumptions made.
 
-    Of flags that are stated `again` with other values the last holds. A replica is started on so many `nodes`; None where the
-    engine, or what starts it, spreads it by itself. Flags that the user says change nothing were `passed` over. A `doubt` is
-    why its containers may not get the GPUs that they need.
+    `again` has flags that are stated again with another value; the last value counts. `nodes` is the number of nodes of a
+    replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
+    says that they change nothing. `doubt` says why its containers may not get the GPUs that they need.
     """
 
     launched: Launched
@@ -73,12 +73,12 @@ class Existing(NamedTuple):
     doubt: str | None = None
 
     def line(self, *fields: str) -> int | None:
-        """The line of the first of the fields that has one."""
+        """The line of the first field that has a line."""
         return next((line for name in fields if (line := self.lines.get(name)) is not None), None)
 
 
 class _Asked(NamedTuple):
-    """What is read, and what helps to read it; commands run in the `folder`, those of manifests on other machines."""
+    """The file to read, and the facts needed to read it. Commands run in `folder`, which is None for manifests."""
 
     file: str
     filled: Filled
@@ -86,7 +86,7 @@ class _Asked(NamedTuple):
     folder: Path | None = None
 
     def settled(self, name: str, stated: T | None, line: int | None, said: T | None) -> T | None:
-        """What the file states, else what the user says. Raises InputError where the two contradict each other."""
+        """The value that the file states, else the user's value. Raises InputError if the two contradict each other."""
         if stated is None or said is None or said == stated or name in self.filled.settings:
             return said if stated is None else stated
         raise InputError(
@@ -95,9 +95,9 @@ class _Asked(NamedTuple):
 
 
 def existing(path: str, filled: Filled) -> list[Existing]:
-    """The deployments of a file, or of a command line that is given itself.
+    """The deployments in a file, or in a command line that is itself the argument.
 
-    Raises InputError with what is wrong in it, and with what it does not say: each by the option that says it.
+    Raises InputError for all faults, and for missing facts, with the option that states each fact.
     """
     facts = only(LaunchFacts)
     if not path.strip():
@@ -112,7 +112,7 @@ def existing(path: str, filled: Filled) -> list[Existing]:
 
 
 def _is_script(text: str, file: str) -> bool:
-    """Whether a text names what starts an engine, and is no YAML: neither whole, nor by its first line."""
+    """Whether a text has a command that starts an engine and is no YAML, neither as a whole nor by its first line."""
     lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
     if _KEYED.match(next(lines, "")) or not names_engine(text):
         return False
@@ -123,7 +123,7 @@ def _is_script(text: str, file: str) -> bool:
 
 
 def _own(text: str, asked: _Asked) -> list[Existing] | None:
-    """The deployments of this project's own form; None for another."""
+    """The deployments in this project's own form; None for a text in another form."""
     try:
         found = documents(text, asked.file)
     except InputError:
@@ -169,7 +169,7 @@ def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
 
 
 def _closed(found: Container, asked: _Asked) -> Iterator[Fault]:
-    """Yield the fault of an image that picks engine and layout by itself."""
+    """Yield the fault of an image that chooses engine and layout itself."""
     for part, variable in asked.facts.closed_images.items():
         if part in found.image:
             by = f"{variable} ({found.variables[variable]})" if variable in found.variables else variable
@@ -179,7 +179,7 @@ def _closed(found: Container, asked: _Asked) -> Iterator[Fault]:
 
 
 def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> list[Existing]:
-    """The deployments of some containers. Raises InputError with the faults of all, and where there is none."""
+    """The deployments of containers. Raises InputError with the faults of all, and if there are no deployments."""
     if not found:
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
         what = "holds no command of an engine that is known"
@@ -193,7 +193,7 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
         read_ = _as_replicas(read_)
     if {"prefill", "decode"} <= {each.launched.role for each in read_}:
         return read_
-    # One that only its name puts into a pool, without a partner, does all of a request.
+    # A deployment that is a pool only by its name, and has no partner, serves whole requests.
     whole = {"role": "whole"}
     return [
         each if "role" in each.lines else each._replace(launched=each.launched.model_copy(update=whole))
@@ -202,7 +202,7 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
 
 
 def _as_replicas(found: Sequence[Existing]) -> list[Existing]:
-    """Services of Compose, of which those that start the same are replicas of one deployment."""
+    """Compose services as deployments; services that start the same command are replicas of one deployment."""
     alike: dict[str, list[Existing]] = {}
     for each in found:
         key = each.launched.model_copy(update={"name": "", "replicas": None})
@@ -211,7 +211,7 @@ def _as_replicas(found: Sequence[Existing]) -> list[Existing]:
 
 
 def _together(group: Sequence[Existing]) -> Existing:
-    """Services that start the same as one deployment, with the name that theirs begin with."""
+    """Services that start the same command as one deployment, named by their common prefix."""
     first, names = group[0], [each.launched.name for each in group]
     shared = os.path.commonprefix(names)  # noqa: RUF071 - of names, no paths
     name = shared.rstrip("-_.0123456789") or first.launched.name
@@ -224,12 +224,12 @@ def _together(group: Sequence[Existing]) -> Existing:
 
 
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
-    """The flags of the engine in its version: as the user says, of the image's tag, else the newest; and what was assumed."""
+    """The flags of the engine version, and the assumption made. The version is the user's, the image tag's, or the newest."""
     spec, assumed = profiles.load_engine(name)[0].spec, None
     engine, _, version = (container.engine or "").partition(":")
     tag, line = (version if engine == name and version else _tag(name, container)), container.lines.get("image")
     said = _said_version(name, spec.title, asked)
-    if said is not None and tag is not None and f"{tag}.".startswith(f"{said}."):  # 0.19 is 0.19.0 too
+    if said is not None and tag is not None and f"{tag}.".startswith(f"{said}."):  # 0.19 also means 0.19.0
         said = tag
     stated = asked.settled("engine", tag, line, said)
     try:
@@ -247,7 +247,7 @@ def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, s
 
 
 def _existing(container: Container, asked: _Asked) -> Existing:
-    """The deployment of a container. Raises InputError with all that is wrong in it, and all that nothing says."""
+    """The deployment of a container. Raises InputError with all its faults and all missing facts."""
     engine = engine_of(container)
     assert engine is not None
     dialect = Part(lambda: _dialect(engine[0], container, asked))
@@ -282,16 +282,16 @@ def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: 
 
 
 def _check_told(args: ReadArgs, container: Container, asked: _Asked) -> None:
-    """Raise InputError with the faults of flags, and of the container's numbers that the user does not say."""
+    """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
     of_numbers = [each for each in container.faults if each.allowed is None or asked.filled.replicas is None]
     if args.faults or of_numbers:
         raise InputError((*of_numbers, *args.faults))
 
 
 def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: _Asked) -> int | None:
-    """The replicas of a manifest, of which each is a node where their rank is a variable; or as the user says.
+    """The replicas of a manifest, or the user's number. If the node rank is a variable, each pod is a node of an instance.
 
-    Raises InputError for nodes that make no whole instances, and where file and user differ.
+    Raises InputError if the nodes make no whole instances, or if file and user differ.
     """
     stated, line = container.replicas, container.lines.get("replicas")
     nodes, rank = nodes_of(args, dialect) or 1, args.terms.get("node_rank")
@@ -304,7 +304,7 @@ def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: _As
 
 
 def _gpus_of_pod(container: Container, facts: LaunchFacts) -> int | None:
-    """The GPUs that a command sees: those of its container, of which variables may list fewer; None where nothing says it."""
+    """The GPUs that a command sees: those of its container, or fewer if variables list fewer; None if nothing states them."""
     lists = (container.variables.get(name, "") for name in facts.visible_devices)
     counts = [len(text.split(",")) for text in lists if text.lower() not in ("", *ALL_DEVICES) and "$" not in text]
     return min([*counts, *(() if container.gpus is None else (container.gpus,))], default=None)
@@ -313,7 +313,7 @@ def _gpus_of_pod(container: Container, facts: LaunchFacts) -> int | None:
 def _data(
     args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: _Asked
 ) -> dict[str, Any]:
-    """The settings of a deployment as plain data; its replicas are those of one command."""
+    """The settings of a deployment as plain data. Its `replicas` are those that one command starts."""
     experts = model is not None and architecture.is_moe(model.spec)
     data = data_of(args, dialect, experts=experts, file=asked.file)
     serving = data["serving"] = {**data["serving"], "engine": f"{dialect.engine.name}:{dialect.version}"}
@@ -331,20 +331,20 @@ def _data(
 
 
 def is_quantised(found: FoundModel) -> bool:
-    """Whether a checkpoint stores quantised weights, as its name or its config says."""
+    """Whether a checkpoint stores quantised weights, by its name or its config."""
     return found.precision is not None or found.spec.quantisation.precision not in SIXTEEN_BIT
 
 
 def _says(role: str, container: Container) -> bool:
-    """Whether names around a container, or a switch of Dynamo, say that it has a role."""
+    """Whether a container has a role, by the names around it or by a switch of Dynamo."""
     said = " ".join((container.name, *container.path)).lower()
     return role in said or any(word.text == f"--is-{role}-worker" for word in container.words)
 
 
 def _model_name(args: ReadArgs, container: Container, asked: _Asked) -> str | None:
-    """The model as the file names it; as the user does where the file's name says nothing: a folder, an alias.
+    """The model's name in the file, or the user's if the file's name is no known model, such as a folder or an alias.
 
-    Raises InputError where both are known and differ.
+    Raises InputError if both are known and differ.
     """
     stated = str(args.model.value) if args.model is not None else container.model
     said = asked.filled.model
@@ -360,7 +360,7 @@ def _model_name(args: ReadArgs, container: Container, asked: _Asked) -> str | No
 
 
 def _model(name: str | None, args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | None:
-    """The model of a name; None for none. Raises InputError for a name that is not known."""
+    """The model of a name; None without a name. Raises InputError for an unknown name."""
     line = args.model.line if args.model is not None else container.lines.get("command")
     try:
         return None if name is None else load_model(name)
@@ -372,13 +372,13 @@ def _model(name: str | None, args: ReadArgs, container: Container, asked: _Asked
 
 
 def _gpu(container: Container, asked: _Asked) -> str | None:
-    """The profile of the GPU type that nodes are selected by; as the user says where nothing does."""
+    """The profile of the GPU type in the node selector, or the user's GPU type if there is no selector."""
     named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
     rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
     stated, said = named or (rented[0] if len(rented) == 1 else None), _said_gpu(asked)
-    if container.slice_ is not None:  # a part of the card that is named
+    if container.slice_ is not None:  # a slice of the named card
         part = f":{container.slice_}"
-        if said is not None and ":" in said and stated is None:  # a slice too, which has to be the same one
+        if said is not None and ":" in said and stated is None:  # the user's slice must be the same one
             stated = said.partition(":")[0]
         stated, said = (gpu and (gpu if ":" in gpu else f"{gpu}{part}") for gpu in (stated, said))
     found = asked.settled("gpu", stated, container.lines.get("gpu"), said)
@@ -386,7 +386,7 @@ def _gpu(container: Container, asked: _Asked) -> str | None:
 
 
 def _said_gpu(asked: _Asked) -> str | None:
-    """The profile that the user names. Raises InputError for none."""
+    """The profile that the user names. Raises InputError if it does not exist."""
     named = asked.filled.gpu
     if named is None:
         return None
@@ -395,21 +395,21 @@ def _said_gpu(asked: _Asked) -> str | None:
 
 
 def _tag(name: str, container: Container) -> str | None:
-    """The engine version of an image's tag; None of an image that is not the engine's own, whose tags are others."""
+    """The engine version in an image's tag; None for an image that is not the engine's own, with other tags."""
     own, image = (image_of(text) for text in (flags_of(name).image, container.image))
     tag = _TAG.match(image.tag) if image.name in (own.name, name) else None
     if tag is None or image.name == own.name:
         return None if tag is None else tag[1]
-    try:  # an image of somebody's own, whose tags may be others
+    try:  # a custom image, which may have other tags
         return settings.check_version(profiles.load_engine(name)[0].spec, tag[1])
     except InputError:
         return None
 
 
 def _said_version(name: str, title: str, asked: _Asked) -> str | None:
-    """The engine's version that the user states; None for none, or a setting of another engine.
+    """The engine version that the user states; None without one, or if a settings file states another engine.
 
-    Raises InputError for another engine than the file starts.
+    Raises InputError if the user states another engine than the file starts.
     """
     if asked.filled.engine is None:
         return None
@@ -423,7 +423,7 @@ def _said_version(name: str, title: str, asked: _Asked) -> str | None:
 
 
 def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:
-    """The profile of the GPU type that a label of nodes names; None for one that is not known."""
+    """The profile of the GPU type in a node label; None if it is unknown."""
     written = next((gpu for gpu, known in facts.node_labels.items() if known == label), label)
     try:
         return profiles.load_gpu(written).id
@@ -436,7 +436,7 @@ def _rents(gpu: str, instances: Sequence[str]) -> bool:
 
 
 def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mapping[str, int | None]) -> Launched:
-    """The deployment of plain data. Raises InputError with each fault at the line of its flag."""
+    """The deployment from plain data. Raises InputError with each fault at the line of its flag."""
     places = {name: (line, name) for name, line in lines.items()}
     places |= {term: (stated.line, stated.flag) for term, stated in args.terms.items()}
 
@@ -452,7 +452,7 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mappi
 
 
 def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: _Asked, line: int | None) -> None:
-    """Raise InputError with what nothing says of a deployment (model, GPU type, replicas), by the options that say it."""
+    """Raise InputError for missing facts of a deployment (model, GPU type, replicas), with the options that state them."""
     known = (("the model", "-m"), ("the GPU type", "-g"), ("how many replicas run", "--replicas"))
     missing = [entry for entry, value in zip(known, said, strict=True) if value is None]
     if missing:

@@ -1,4 +1,4 @@
-"""The flags of one engine version, and what writes terms in them."""
+"""The flags of one engine version, and the function that writes terms as flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHELF = Shelf(EngineFlags, "engine with flags", "hardware_profiles", "launch", "
 
 
 class Word(NamedTuple):
-    """A word of a command, and the line on which it stands."""
+    """A word of a command, and its line."""
 
     text: str
     line: int | None = None
@@ -43,12 +43,12 @@ class Dialect(NamedTuple):
         return is_within(self.version, row.since, row.until)
 
     def writes(self, term: Term) -> EngineFlag | None:
-        """The flag of this version that states a term; None where it has none."""
+        """The flag of this version that states a term; None if there is none."""
         return next((row for row in self.rows if row.term == term and not row.read_only), None)
 
     @property
     def file_flag(self) -> str:
-        """The flag of this version that names the file of settings."""
+        """The flag of this version that names the settings file."""
         assert self.engine.file is not None
         file = self.engine.file
         old = [flag for flag, until in file.flag_until.items() if is_within(self.version, "0.1", until)]
@@ -56,7 +56,7 @@ class Dialect(NamedTuple):
 
 
 class Args(NamedTuple):
-    """What starts an engine: words after its command, environment variables, and the text of its file of settings."""
+    """The arguments of an engine: words after its command, environment variables, and the text of its settings file."""
 
     words: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
@@ -64,19 +64,19 @@ class Args(NamedTuple):
 
 
 def dialect_of(name: str, title: str, version: str) -> Dialect:
-    """The flags of an engine version. Raises InputError for an engine whose flags are not known."""
+    """The flags of an engine version. Raises InputError for an engine with unknown flags."""
     return Dialect(flags_of(name), title, version)
 
 
 @cache
 def flags_of(name: str) -> EngineFlags:
-    """The flags of an engine, read once. Raises InputError for an engine whose flags are not known."""
+    """The flags of an engine, read once. Raises InputError for an engine with unknown flags."""
     return load(SHELF, name).spec
 
 
 @cache
 def engine_names() -> tuple[str, ...]:
-    """The engines whose flags are known."""
+    """The engines with known flags."""
     return SHELF.ids
 
 
@@ -84,7 +84,7 @@ def engine_names() -> tuple[str, ...]:
 
 
 def write(dialect: Dialect, terms: Mapping[Term, Value]) -> Args:
-    """The arguments that state the terms. Raises InputError for each that this version has no flag, or no word, for."""
+    """The arguments that state `terms`. Raises InputError for each term without a flag, or a word, in this version."""
     words: list[str] = []
     env: list[tuple[str, str]] = []
     objects: dict[str, dict[str, Value]] = {}
@@ -119,7 +119,7 @@ def write(dialect: Dialect, terms: Mapping[Term, Value]) -> Args:
 
 
 def _said(row: EngineFlag, value: Value) -> Value | None:
-    """A value in the engine's words, None where it has none for it."""
+    """A value in the engine's words; None if the engine has no word for it."""
     return row.values.get(str(value)) if row.values else value
 
 

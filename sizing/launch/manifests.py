@@ -1,6 +1,6 @@
 """Containers in manifests of any kind: Kubernetes, KServe, Helm values, llm-d, Dynamo, Docker Compose.
 
-No kind has a reader of its own: a container is what holds a command, its replicas and nodes are said by what it stands in.
+All kinds have the same reader. A container is a mapping that holds a command; the mappings around it state replicas and nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
-KEYED, EXTRA = "vllmConfig", "extraArgs"  # of Helm values whose chart writes the flags
+KEYED, EXTRA = "vllmConfig", "extraArgs"  # keys of Helm values if the chart writes the flags
 MODELS = (("storageUri",), ("modelURL",), ("modelUri",), ("hfModel",), ("modelArtifacts", "uri"), ("model", "uri"))
 PARALLEL = {
     "tensor": "--tensor-parallel-size",
@@ -28,10 +28,10 @@ PARALLEL = {
     "tensorParallelSize": "--tensor-parallel-size",
     "pipelineParallelSize": "--pipeline-parallel-size",
 }
-# Of KServe for llm-d: its controller writes the command of the container `main`, and of the one of a pool for prefill.
+# KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",), ("parallelism",))
-# What scales others, with its fewest and most replicas.
+# Kinds that scale other manifests, with their keys for the fewest and the most replicas.
 SCALERS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
     "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
@@ -44,17 +44,17 @@ ONE = (
     "Job",
     "ReplicaSet",
     LLM_SERVICE,
-)  # kinds that run one replica where nothing more is said
+)  # kinds that run one replica by default
 ONE_REPLICA = "one replica: nothing says more"
-SERVICES = "services"  # of Compose
+SERVICES = "services"  # in Compose
 DEVICES = ("deploy", "resources", "reservations", "devices")
-WORKERS = "workerSpec"  # of KServe, which starts a node for each stage of the pipeline
-LEADER, WORKER = "leaderTemplate", "workerTemplate"  # of a LeaderWorkerSet
-GROUP_SIZE = "LWS_GROUP_SIZE"  # which it sets in each of its pods
+WORKERS = "workerSpec"  # in KServe, which starts a node for each stage of the pipeline
+LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
+GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
-SPECS = ("extraPodSpec", "extraConfig")  # of charts: what goes to the pod as it is
-MOST_NODES = 200_000  # of a file, aliases followed
+SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unchanged
+MOST_NODES = 200_000  # nodes in a file, with aliases followed
 GPU_LABEL = "llmsize/gpu"
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
@@ -62,11 +62,11 @@ _TEMPLATED, _VARIABLE = "{{", "$"
 
 @dataclass(slots=True)
 class Container:
-    """What a manifest says of one container: its command, and what surrounds it; `lines` are those of its fields.
+    """What a manifest states about one container: its command and its surroundings. `lines` are the lines of its fields.
 
-    `faults` are those of its numbers; those of `replicas` hold only where the user does not say how many there are. The
-    `engine` is one with its version, as a comment states it. A `slice_` is the part of a card that it
-    asks for, and a `doubt` why it may not get its GPUs. The `pods` of a replica are more than one where a group of them starts it.
+    `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
+    engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
+    its GPUs. `pods` is above one if a group of pods starts a replica.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Container:
 
 
 class _Node(NamedTuple):
-    """A mapping of a manifest, with all that it stands in: outermost first, itself last."""
+    """A mapping in a manifest, with the values around it: the outermost first, the mapping itself last."""
 
     above: tuple[object, ...]
     path: Path
@@ -104,15 +104,15 @@ class _Node(NamedTuple):
 
     @property
     def holders(self) -> list[Mapping[str, object]]:
-        """The mappings around it, itself first."""
+        """The mapping itself, then the mappings around it, nearest first."""
         return [each for each in reversed(self.above) if isinstance(each, dict)]
 
     def line(self, *steps: str | int) -> int | None:
-        """The line of what stands at some steps below it, or of the nearest around."""
+        """The line of the value at `steps` below it, or of the nearest value around that."""
         return _line(self.document, (*self.path, *steps))
 
     def nearest(self, *paths: Sequence[str]) -> Iterator[tuple[object, int | None, str]]:
-        """Yield plain values at paths of what surrounds it, nearest first, each with its line and its path in words."""
+        """Yield the plain values at `paths` of the mapping and those around it, nearest first, with line and path in words."""
         for depth in range(len(self.above), 0, -1):
             for steps in paths:
                 value = _at(self.above[depth - 1], *steps)
@@ -121,7 +121,7 @@ class _Node(NamedTuple):
 
 
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
-    """The containers of a file that run a command. Raises InputError for what is no YAML, or far too large."""
+    """The containers in a file that run a command. Raises InputError for text that is no YAML, or far too large."""
     try:
         found = documents(text, file)
     except InputError as error:
@@ -153,7 +153,7 @@ def _is_service(document: YamlDocument) -> bool:
 
 
 def _services(document: YamlDocument, file: str) -> Iterator[_Node]:
-    """Yield the container that serves of each pool of an LLMInferenceService, which may state none."""
+    """Yield the serving container of each pool of an LLMInferenceService, which may not state it."""
     spec = _mapping(_at(document.data, "spec"))
     around: tuple[object, ...] = (document.data, {"model": _at(spec, "model")})
     pools: list[tuple[tuple[object, ...], Path, dict[str, object]]] = [
@@ -171,7 +171,7 @@ def _services(document: YamlDocument, file: str) -> Iterator[_Node]:
 
 
 def _nodes(document: YamlDocument, file: str) -> Iterator[_Node]:
-    """Yield each mapping of a document. Raises InputError for far too many."""
+    """Yield each mapping in a document. Raises InputError for far too many."""
     left: list[tuple[tuple[object, ...], Path]] = [((document.data,), ())]
     seen = 0
     while left:
@@ -210,7 +210,7 @@ def _line(document: YamlDocument, path: Path) -> int | None:
 
 
 def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
-    """The files that ConfigMaps and configs of Compose hold, by their names, with their first lines."""
+    """The files in ConfigMaps and Compose configs by name, each with its first line."""
     held: dict[str, tuple[str, int]] = {}
     for document in found:
         for section, *steps in (("data",), ("configs", "content")):
@@ -227,7 +227,7 @@ def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
 
 
 def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, int | None]]:
-    """The fewest and the most replicas of what autoscalers scale, by its name, and the line that states them."""
+    """The fewest and the most replicas of each scaled manifest by its name, with the line that states them."""
     scaled = {}
     for document in found:
         keys = SCALERS.get(str(_at(document.data, "kind")))
@@ -280,7 +280,7 @@ def _container(
 
 
 def _words(node: _Node) -> Iterator[Word]:
-    """Yield the words of a container's command: of lists as they are, of text as a shell reads them."""
+    """Yield the words of a container's command: the items of lists, and text split as in a shell."""
     for name in COMMANDS:
         value = node.own.get(name)
         if isinstance(value, str):
@@ -297,7 +297,7 @@ def _words(node: _Node) -> Iterator[Word]:
 
 
 def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
-    """Yield the flag that a chart writes for a key: `tensorParallelSize: 2`; more stand in `extraArgs`."""
+    """Yield the flag that a chart writes for a key, such as `tensorParallelSize: 2`. `extraArgs` has further flags."""
     if key == EXTRA:
         yield from (Word(str(each), line) for each in _list(value))
         return
@@ -321,7 +321,7 @@ def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], l
 
 
 def _name(node: _Node, steps: tuple[str, ...]) -> str:
-    """The name of what a container belongs to: of the manifest, the service, or the key that it stands under."""
+    """The name of the owner of a container: the manifest, the service, or the key above it."""
     if SERVICES in steps[:-1]:
         return steps[steps.index(SERVICES) + 1]
     named = (_at(node.document.data, "metadata", "name"), node.own.get("name"))
@@ -329,7 +329,7 @@ def _name(node: _Node, steps: tuple[str, ...]) -> str:
 
 
 def _variables(own: Mapping[str, object]) -> dict[str, str]:
-    """Environment variables with plain values, as Kubernetes and Compose write them."""
+    """The environment variables with plain values, in the forms of Kubernetes and Compose."""
     found: dict[str, str] = {}
     for name in ("env", "environment", "envs"):
         value = own.get(name)
@@ -343,7 +343,7 @@ def _variables(own: Mapping[str, object]) -> dict[str, str]:
 
 
 def _image(own: Mapping[str, object]) -> str:
-    """The image of a container; of Helm values its repository and tag."""
+    """The image of a container; in Helm values, its repository and tag."""
     image = own.get("image")
     if isinstance(image, str):
         return image
@@ -352,7 +352,7 @@ def _image(own: Mapping[str, object]) -> str:
 
 
 def _count(found: Container, what: str, value: object, place: tuple[str, int | None, str], *, text: bool) -> int | None:
-    """A count as a manifest states it (as `text` too); None where a variable says it, or where it is none: a fault."""
+    """A count in a manifest, also as `text`. None if a variable states it, or if it is invalid, which is recorded as a fault."""
     file, line, field_ = place
     if isinstance(value, str) and _VARIABLE in value:
         return None
@@ -367,7 +367,7 @@ def _count(found: Container, what: str, value: object, place: tuple[str, int | N
 
 
 def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
-    """Note the replicas that an autoscaler, or the nearest of what surrounds a container, states; else the one of its kind."""
+    """Record the replicas from an autoscaler, or from the nearest mapping around a container; else one if the kind runs one."""
     kind, of_kubernetes = _at(node.document.data, "kind"), _at(node.document.data, "apiVersion") is not None
     named = _at(node.document.data, "metadata", "name")
     if isinstance(named, str) and named in scaled:
@@ -385,7 +385,7 @@ def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, 
 
 
 def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
-    """Note the GPUs that a container asks for: a resource, or devices of Compose."""
+    """Record the GPUs that a container requests: a resource, or Compose devices."""
     keys = (*facts.resources.values(), "gpu")
     paths = [("resources", name, key) for name in ("limits", "requests") for key in (*keys, *_slices(node, facts))]
     stated = next(node.nearest(*paths, ("requestGPU",)), None)
@@ -403,13 +403,13 @@ def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
 
 
 def _slices(node: _Node, facts: LaunchFacts) -> list[str]:
-    """The resources of a container that are slices of cards."""
+    """The resources of a container that are GPU slices."""
     asked = (key for name in ("limits", "requests") for key in _mapping(_at(node.own, "resources", name)))
     return [key for key in asked if str(key).startswith(facts.slice_resource)]
 
 
 def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:
-    """Note the GPU types and instances that nodes are selected by, nearest first; and the type that a label states."""
+    """Record the GPU types and instances in node selectors, nearest first, and the type in a label."""
     holders, metadata = node.holders, _at(node.document.data, "metadata")
     stated = [_mapping(_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
     labels = [str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each]
@@ -424,7 +424,7 @@ def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:
 
 
 def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield the key and value of node affinities that allow one value."""
+    """Yield the key and value of node affinities that allow a single value."""
     for term in (*_list(_at(holder, *AFFINITY, TERMS)), *_list(holder.get(TERMS))):
         for rule in map(_mapping, _list(_at(term, "matchExpressions"))):
             values = _list(rule.get("values"))

@@ -1,4 +1,4 @@
-"""Commands of a shell script: words with their lines, variables, and the files that heredocs write."""
+"""Commands in a shell script: words with their lines, variables, and the files that heredocs write."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sizing.specs.errors import InputError
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
 _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
-ABOUT = "llmsize/"  # with which a comment says something of the next command
+ABOUT = "llmsize/"  # prefix of a comment on the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
 _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)")
 _OF_PRODUCT = re.compile(r"[\s${}]")
-MOST_WORDS = 10_000  # of a command: far beyond any that a person writes
+MOST_WORDS = 10_000  # words in a command: far more than a person writes
 _VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
 
 class ShellCommand(NamedTuple):
-    """A command with the variables that are set for it, and what comments before it say (`llmsize/gpu=h100-sxm`)."""
+    """A command with the variables set for it, and the facts in comments before it (`llmsize/gpu=h100-sxm`)."""
 
     words: tuple[Word, ...]
     variables: Mapping[str, str]
@@ -34,7 +34,7 @@ class ShellCommand(NamedTuple):
 
 
 def with_variables(text: str, variables: Mapping[str, str]) -> str:
-    """A text with the variables that are known, or that state what they are by default; others stay as they are."""
+    """The text with variables replaced if they are known or have a default; others stay."""
 
     def value(found: re.Match[str]) -> str:
         return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
@@ -43,14 +43,14 @@ def with_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 class ShellScript(NamedTuple):
-    """A shell script: its commands, and the files that it writes, each with its first line."""
+    """A shell script: its commands, and the files that it writes, with their first lines."""
 
     commands: tuple[ShellCommand, ...]
     files: dict[str, tuple[str, int]]
 
 
 def script(text: str, file: str, first_line: int = 1) -> ShellScript:
-    """Read a script whose first line is `first_line` of a file. Raises InputError for a quote that nothing closes."""
+    """Read a script that begins at line `first_line` of a file. Raises InputError for an open quote."""
     files: dict[str, tuple[str, int]] = {}
     variables: dict[str, str] = {}
     said: dict[str, Word] = {}
@@ -69,7 +69,7 @@ def script(text: str, file: str, first_line: int = 1) -> ShellScript:
 
 
 def _parts(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
-    """Yield the commands of a line; one ends where its output is written to a file."""
+    """Yield the commands in a line. A command ends where its output is redirected to a file."""
     for ends, part in groupby(words, lambda word: word.text in _ENDS):
         if not ends:
             kept = takewhile(lambda word: not word.text.startswith((">", "2>")), part)
@@ -77,7 +77,7 @@ def _parts(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
 
 
 def _settings(command: tuple[Word, ...]) -> tuple[tuple[Word, ...], dict[str, str]]:
-    """The words of a command after the variables that are set before it, and these; `export` has no other words."""
+    """The words of a command, and the variables that are set before it. `export` has no words."""
     export = command[:1] and command[0].text == "export"
     words = command[1:] if export else command
     set_ = list(takewhile(bool, (_SET.fullmatch(word.text) for word in words)))
@@ -86,7 +86,7 @@ def _settings(command: tuple[Word, ...]) -> tuple[tuple[Word, ...], dict[str, st
 
 
 def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: int) -> Iterator[tuple[int, str]]:
-    """Yield commands, each of its lines joined by newlines, with the number of its first line; heredocs go to `files`."""
+    """Yield each command, its lines joined by newlines, with the number of its first line. Heredocs go to `files`."""
     at = 0
     while at < len(lines):
         start, held = at, [lines[at]]
@@ -106,7 +106,7 @@ def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: i
 
 
 def _reckoned(found: re.Match[str]) -> str:
-    """What a shell reckons, as one word (`${=A*8}`), or what another command prints, which is not known; of as many lines."""
+    """One word for shell arithmetic (`${=A*8}`) or for the unknown output of a command, with the same number of lines."""
     word = "_" if found[1] is None else f"={_OF_PRODUCT.sub('', found[1])}"
     return f"${{{word}}}" + "\n" * found[0].count("\n")
 
@@ -117,7 +117,7 @@ def _words(command: str, line: int, file: str) -> Iterator[Word]:
     text = io.StringIO(command)
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();|&")
     lexer.whitespace_split, lexer.commenters = True, "#"
-    before, at = 0, 0  # lines, and characters, that are read
+    before, at = 0, 0  # lines and characters read so far
     for count in range(MOST_WORDS + 1):
         try:
             word = lexer.get_token()
@@ -129,11 +129,11 @@ def _words(command: str, line: int, file: str) -> Iterator[Word]:
             break
         end = text.tell()
         before, at = before + command.count("\n", at, end), end
-        ended = word not in _ENDS and command[end - 1 : end] == "\n"  # the character after a word is read with it
+        ended = word not in _ENDS and command[end - 1 : end] == "\n"  # the parser also reads the character after a word
         yield Word(word, line + max(0, before - ended - word.count("\n")))
     raise InputError(f"a command has more than {MOST_WORDS:,} words", file=file, line=line)
 
 
 def words(text: str, file: str, line: int = 1) -> tuple[Word, ...]:
-    """The words of one command line. Raises InputError for a quote that nothing closes."""
+    """The words of one command line. Raises InputError for an open quote."""
     return tuple(_words(text, line, file))

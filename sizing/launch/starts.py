@@ -1,4 +1,4 @@
-"""What starts an engine: its command, alone, in a shell within a container, or by the image that a runner starts."""
+"""Recognises what starts an engine: its command alone, a shell command in a container, or the image that a runner starts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sizing.launch.manifests import Container
 from sizing.specs.errors import nearest
 
 RUNNERS = ("docker", "podman", "nerdctl")
-GPUS = "--gpus"  # of a runner
-MOST_TRIED = 64  # words of which the engine's command that was meant is guessed
+GPUS = "--gpus"  # a runner's flag
+MOST_TRIED = 64  # words used to guess the intended engine command
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
 
@@ -29,7 +29,7 @@ def _phrases() -> Iterator[str]:
 
 
 def _begins(words: Sequence[Word], phrase: str) -> int | None:
-    """The number of words up to the end of an engine's command; None where the words do not hold it."""
+    """The number of words up to the end of an engine's command; None if the words do not contain it."""
     wanted = phrase.split()
     for start in range(len(words) - len(wanted) + 1):
         names = [word.text.rpartition("/")[2] for word in words[start : start + len(wanted)]]
@@ -39,13 +39,13 @@ def _begins(words: Sequence[Word], phrase: str) -> int | None:
 
 
 def _named(words: Sequence[Word]) -> tuple[str, int] | None:
-    """The engine whose command words hold, and the number of words up to its end; None for none that is known."""
+    """The engine of the command in `words`, and the number of words up to its end; None for no known engine."""
     ends = ((name, _begins(words, phrase)) for name in engine_names() for phrase in flags_of(name).serves)
     return next(((name, end) for name, end in ends if end is not None), None)
 
 
 def engine_of(container: Container) -> tuple[str, int] | None:
-    """The engine that a container runs, and the words before its flags; None where it runs none that is known."""
+    """The engine that a container runs, and the number of words before its flags; None for no known engine."""
     inside = None if _named(container.words) else _within(container)
     if inside is not None:
         container.words = inside
@@ -58,7 +58,7 @@ def engine_of(container: Container) -> tuple[str, int] | None:
 
 
 class Image(NamedTuple):
-    """A container image: its repository without the registry's port, and its tag; empty without one."""
+    """A container image: its repository without the registry's port, and its tag, which may be empty."""
 
     repository: str
     tag: str
@@ -70,7 +70,7 @@ class Image(NamedTuple):
 
 
 def image_of(text: str) -> Image:
-    """The image that a text names: `registry:5000/vllm:v0.9.2@sha256:...`; a port is no tag, and a digest none either."""
+    """The image that a text names: `registry:5000/vllm:v0.9.2@sha256:...`. Neither a port nor a digest is a tag."""
     folders, slash, named = text.partition("@")[0].rpartition("/")
     name, _, tag = named.partition(":")
     return Image(f"{folders}{slash}{name}", tag)
@@ -84,7 +84,7 @@ def _runs(text: str) -> str | None:
 
 
 def _within(container: Container) -> tuple[Word, ...] | None:
-    """The words of the engine's command in a script that is one word, as of `bash -c`; None where there is none."""
+    """The words of the engine's command in a script that is a single word, as after `bash -c`; None without one."""
     for word in container.words:
         if not any(space in word.text for space in " \n"):
             continue
@@ -98,7 +98,7 @@ def _within(container: Container) -> tuple[Word, ...] | None:
 
 
 def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
-    """What a command starts where that is an engine: by itself, or in a container of its image."""
+    """The container that a command starts, if it starts an engine: directly, or by the engine's image. Else None."""
     words, said = command.words, command.said
     name = said["name"].text if "name" in said else "deployment"
     found = Container(name, (), words, variables=dict(command.variables), files=dict(files))
@@ -120,7 +120,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
 
 
 def _given(found: Container, words: Sequence[str]) -> None:
-    """Note the variables and the GPUs that a runner gives to a container."""
+    """Record the variables and the GPUs that a runner gives to a container."""
     for word, following in pairwise((*words, "")):
         flag, joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
         value = value if joined else following
@@ -141,7 +141,7 @@ def is_further_node(found: Container) -> bool:
 
 
 def meant(words: Sequence[str]) -> str | None:
-    """The engine's command that words are most like."""
+    """The engine command that is most similar to the words."""
     known = list(_phrases())
     tried = (" ".join(words[at : at + count]) for at in range(min(len(words), MOST_TRIED)) for count in (2, 1))
     return next((near for text in tried if (near := nearest(text, known))), None)

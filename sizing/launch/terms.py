@@ -1,4 +1,4 @@
-"""A deployment in the terms that engines count by, and back: attention ranks, stages, drafts."""
+"""Converts a deployment to the terms of engines and back: attention ranks, stages, drafts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sizing.specs.launch import Launched, Term
 from sizing.specs.optimisations import DRAFT_MODEL
 from sizing.specs.workload import ImageLimit
 
-# Terms that are fields of a workload's serving, as they are.
+# Terms that are the same as serving fields of a workload.
 SERVED: tuple[Term, ...] = (
     "memory_fraction", "max_model_len", "max_num_batched_tokens", "kv_cache_bytes", "max_total_tokens", "enforce_eager",
     "cpu_offload_gb", "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "redundant_experts",
 )  # fmt: skip
-SWITCHED = ("enforce_eager", "language_model_only")  # written where they are on
+SWITCHED = ("enforce_eager", "language_model_only")  # written only if they are on
 
 
 def layout_of(launched: Launched) -> Layout:
-    """The layout of a replica; sizes that are not stated are 1."""
+    """The layout of a replica; unstated sizes are 1."""
     return Layout(**{name: getattr(launched.serving, name) or 1 for name in SIZES})
 
 
@@ -34,7 +34,7 @@ def layout_of(launched: Launched) -> Layout:
 
 
 def terms_of(launched: Launched, dialect: Dialect) -> Terms:
-    """The terms of a deployment on an engine version. Raises InputError for a layout that the engine has no words for."""
+    """The terms of a deployment on an engine version. Raises InputError for a layout that the engine can't express."""
     terms: Terms = dict(_layout(layout_of(launched), dialect))
     serving = launched.serving
     terms |= _ways(serving.all2all_backend, dialect)
@@ -72,7 +72,7 @@ def _ranks(launched: Launched) -> int:
 
 
 def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
-    """Yield the sizes of a layout as the engine counts them."""
+    """Yield the sizes of a layout in the way the engine counts them."""
     title = f"{dialect.title} {dialect.version}"
     if dialect.engine.tp_counts == "attention":
         yield "tp", layout.tp
@@ -100,19 +100,22 @@ def _layout(layout: Layout, dialect: Dialect) -> Iterator[tuple[Term, Value]]:
         yield "attention_dp", True
 
 
-HEAD, RANK = "{head}", "{rank}"  # of the first node, and of a further one: who starts them says it
-PLACES = re.compile(r"\{(head|rank)(?:\*(\d+))?\}")  # of either in a word; {rank*8} is eight times the rank
+HEAD, RANK = "{head}", "{rank}"  # placeholders: the first node, and a further node's rank
+PLACES = re.compile(r"\{(head|rank)(?:\*(\d+))?\}")  # a placeholder in a word; {rank*8} is eight times the rank
 
 
 class OfNodes(NamedTuple):
-    """What the commands of several nodes state beside the layout: that of the first node, and of a further one; None without any."""
+    """The terms that the commands of several nodes state besides the layout: `first` for the first node, `further` for others.
+
+    `further` is None if no other node has a command.
+    """
 
     first: Terms
     further: Terms | None = None
 
 
 def of_nodes(layout: Layout, nodes: int, dialect: Dialect) -> OfNodes:
-    """What the nodes of a replica state. Raises InputError for a layout that the engine version starts on one node alone."""
+    """The terms for the nodes of a replica. Raises InputError for a layout that the engine version starts on one node only."""
     engine, ranks = dialect.engine, nodes * layout.dp // math.gcd(nodes, layout.dp)
     if nodes == 1 or engine.launcher:
         return OfNodes({})
@@ -179,9 +182,9 @@ def _roles(launched: Launched, dialect: Dialect) -> Terms:
 
 
 def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> dict[str, Any]:
-    """What arguments state as the plain data of a deployment; `experts` says whether the model has any.
+    """The arguments as plain data of a deployment; `experts` says whether the model has experts.
 
-    Ranks that share nothing are replicas of their own. Raises InputError for sizes that do not divide.
+    Ranks that share nothing count as replicas. Raises InputError for sizes that do not divide.
     """
     given = {term: stated.value for term, stated in read.terms.items()}
     sizes, replicas = _sizes(read.terms, dialect, experts=experts, file=file)
@@ -206,7 +209,7 @@ def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> di
 def _sizes(
     terms: Mapping[Term, StatedTerm], dialect: Dialect, *, experts: bool, file: str
 ) -> tuple[dict[str, int], int]:
-    """The sizes of a replica's layout, and how many replicas of it one command starts."""
+    """The sizes of a replica's layout, and the number of replicas that one command starts."""
     stated = {str(name): int(terms[name].value) for name in SIZE_TERMS if name in terms}
     sizes = {name: stated.get(name, 1) for name in SIZES}
     if dialect.engine.tp_counts == "attention":
@@ -233,7 +236,7 @@ def _sizes(
 
 
 def nodes_of(read: ReadArgs, dialect: Dialect) -> int | None:
-    """The nodes on which commands start a replica; None where the engine, or what starts it, spreads it by itself."""
+    """The number of nodes of a replica; None if the engine or its launcher distributes the replica."""
     given = {term: stated.value for term, stated in read.terms.items()}
     if {"executor", "dp_backend"} & given.keys() or not any(row.term in ("nodes", "dp_local") for row in dialect.rows):
         return None
@@ -261,7 +264,7 @@ def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:
 
 
 def _adapters(given: Mapping[Term, Value], dialect: Dialect) -> dict[str, Any]:
-    """Adapters as stated, of the engine's own slots and rank where only that there are some is said."""
+    """The stated adapters; with the engine's default slots and rank if only their presence is stated."""
     if not given.get("lora") and not {"lora_slots", "lora_rank"} <= given.keys():
         return {}
     own = dialect.engine.adapters

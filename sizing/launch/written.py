@@ -1,4 +1,4 @@
-"""Manifests of what is started, by the template of their target: Kubernetes, KServe, Docker Compose."""
+"""Writes the manifests of a deployment with the template of a target: Kubernetes, KServe, Docker Compose."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SETTINGS = "/etc/llmsize"
 PLACE_OF = {
     "head": "LWS_LEADER_ADDRESS",
     "rank": "LWS_WORKER_INDEX",
-}  # which a LeaderWorkerSet sets in each of its pods
+}  # a LeaderWorkerSet sets these in each of its pods
 
 
 class ComposeService(NamedTuple):
-    """A replica in a file of Compose: its name, its GPUs by their numbers, and the profile of its server where there are several."""
+    """A replica in a Compose file: its name, the numbers of its GPUs, and the Compose profile of its server if there are several."""
 
     part: Started
     name: str
@@ -34,7 +34,10 @@ class ComposeService(NamedTuple):
 
 
 def placed(parts: Sequence[Started]) -> list[ComposeService]:
-    """The replicas of all parts, each on GPUs of its own: Docker gives several containers that ask for a number the same first ones."""
+    """The replicas of all parts, each with its own GPUs by number.
+
+    Docker would give the same first GPUs to every container that requests only a count.
+    """
     found: list[tuple[Started, str, int, int]] = []
     server, at = 1, 0
     for part in parts:
@@ -51,12 +54,12 @@ def placed(parts: Sequence[Started]) -> list[ComposeService]:
 
 
 def manifest(parts: Sequence[Started], target: str) -> str:
-    """The documents of all parts as one file: keys in the order of the template, nothing folded."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # loaded where a manifest is written
+    """The documents of all parts as one file, with keys in the order of the template and without folded lines."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # loaded only to write a manifest
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=False,  # of YAML, whose texts are quoted as JSON
+        autoescape=False,  # the output is YAML, with texts quoted as JSON
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -70,7 +73,7 @@ def manifest(parts: Sequence[Started], target: str) -> str:
 
 
 def command_of(part: Started, first: bool) -> tuple[list[str], list[str]]:
-    """The command of a container, and its arguments: of several commands, or one that reckons with its rank, a shell's."""
+    """The command of a container and its arguments. Several commands, or one that computes with its rank, run in a shell."""
     *before, last = part.commands(first=first)
     if before or any((place := PLACES.search(word)) and place[2] for word in last):
         lines = (" ".join(quoted(word, *PLACE_OF.values()) for word in words) for words in (*before, ("exec", *last)))
@@ -83,7 +86,7 @@ def command_of(part: Started, first: bool) -> tuple[list[str], list[str]]:
 
 
 def compose_command(part: Started) -> tuple[list[str], list[str]]:
-    """The command and the arguments of a service of Compose; a shell's where the container has to state its own address."""
+    """The command and arguments of a Compose service. They run in a shell if the container must state its own address."""
     command, arguments = command_of(part, first=True)
     channel = part.dialect.engine.side_channel
     if part.launched.role == "whole" or channel is None:

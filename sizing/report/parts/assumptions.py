@@ -321,7 +321,7 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:
     """The user habits that may be assumed: none without users, and no active hours with a load profile.
 
-    Tasks for vectors or scores, and offline work, have users only if the demand states a rate of users or a mean rate.
+    Tasks for vectors or scores, and offline work, have users only if the demand states daily active users or a mean rate.
     """
     demand, planning = workload.demand, workload.planning
     by_demand = demand is not None and demand.kind in ("daily_active_users", "mean_requests_per_s")
