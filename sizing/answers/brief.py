@@ -1,4 +1,4 @@
-"""What a decision rests on: the answer to one question, what would change it, its latency by load, and other GPU types."""
+"""The basis of a decision: the answer to a question, the effect of changed inputs, latency by load, other GPU types."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sizing.answers.whatif import Effect, effects
 from sizing.question.question import Question
 from sizing.specs.data import Data
 
-MOST_LINES = 6  # of a chart, as many as there are colours and markers
+MOST_LINES = 6  # lines of a chart: as many as there are colours and markers
 LOADS = tuple(2**power for power in range(9))  # requests in flight on one replica
 SEED = 0
-Watch = Callable[[str], AbstractContextManager[Progress | None]]  # of the name of a part that takes long
+Watch = Callable[[str], AbstractContextManager[Progress | None]]  # takes the name of a long-running part
 
 
 class Loaded(NamedTuple):
-    """The curve of the best layouts under requests in flight, with the question and the grid that it answers."""
+    """The closed-loop curve of the best layouts, with its question and grid."""
 
     curve: Curve
     question: Question
@@ -31,10 +31,10 @@ class Loaded(NamedTuple):
 
 
 class Brief(NamedTuple):
-    """The answer to a question, each size in it `simulated` or not.
+    """The answer to a question and the basis of a decision on it; all sizes are `simulated`, or none.
 
-    `effects` are those of each input changed; `rates` lines by rate of arrivals, `loaded` the curve of a closed loop in their
-    place; `compared` each GPU type and precision at its best, empty where there is one, or no demand.
+    `effects` are those of changed inputs. `rates` are lines by arrival rate; for a closed loop, `loaded` replaces them.
+    `compared` has the best answer of each GPU type and precision; it is empty with one candidate or without a demand.
     """
 
     question: Question
@@ -53,7 +53,7 @@ def _unwatched(_: str) -> AbstractContextManager[Progress | None]:
 def brief(
     question: Question, data: Data, *, simulated: bool = True, each: Each = map, watch: Watch = _unwatched
 ) -> Brief:
-    """Answer a question and all that a decision rests on, sized and simulated alike."""
+    """Answer a question, and compute the effects, curves and comparison for a decision in the same way."""
     outcome = estimate(question, data, simulated=simulated)
     with watch("Changing inputs") as progress:
         changed = tuple(effects(question, data, simulated=simulated, progress=progress))
@@ -84,7 +84,7 @@ def _compared(question: Question, data: Data, simulated: bool, each: Each, watch
 
 
 def _rates(outcome: Outcome, question: Question, simulated: bool, watch: Watch) -> Iterator[LineByRate]:
-    """Yield latency by rate of the best layout of each GPU type and precision, the answer's with its own load."""
+    """Yield a line by rate for the best layout of each GPU type and precision; the answer's line includes its own load."""
     answers = outcome.best_of_each()[:MOST_LINES]
     with watch("Simulating") as progress:
         for done, answer in enumerate(answers, start=1):
@@ -96,7 +96,7 @@ def _rates(outcome: Outcome, question: Question, simulated: bool, watch: Watch) 
 def _loaded(
     outcome: Outcome, question: Question, data: Data, simulated: bool, each: Each, watch: Watch
 ) -> Loaded | None:
-    """The curve of the best layout of each GPU type and precision; None where none serves the demand."""
+    """The closed-loop curve of the best layout of each GPU type and precision; None without any layout."""
     asked = question.with_(requests_per_s=None, concurrency=None, gpu_budget=None, confidence=None)
     lines = (line_of(answer, asked, data) for answer in outcome.best_of_each()[:MOST_LINES])
     found = [line for line in lines if line is not None]

@@ -1,6 +1,6 @@
-"""Curves: lines of latency against throughput, judged by limits; the Pareto set, the knee of each line, the best point.
+"""Curves of latency against throughput: points within the limits, the Pareto set, the knee of each line, the best point.
 
-Latencies and throughputs are arrays of one length in any unit; NaN stands for a number that is not known.
+Latencies and throughputs are arrays of equal length in any unit; NaN means unknown.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sizing.specs.workload import Limits
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-LEAST_POINTS_OF_A_KNEE = 3  # two are their own chord
-LEAST_RISE = 1e-9  # above the chord, in the logarithm: less is rounding
+LEAST_POINTS_OF_A_KNEE = 3  # two points lie on their chord
+LEAST_RISE = 1e-9  # the smallest height above the chord, in logarithms: less is rounding
 
 
 class CurveAxis(NamedTuple):
-    """The latency that throughput is drawn against, in the statistic that its limit bounds where the points state it."""
+    """The latency axis; its statistic is the one that the limit bounds, where the points state it."""
 
     metric: Metric
     statistic: str
@@ -40,9 +40,9 @@ class CurveAxis(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Lines whose points are judged and marked: `chosen` is the best one within the limits, `pareto` a set for each origin.
+    """Lines whose points are judged by the limits; each origin (measured, predicted) has its own Pareto set.
 
-    Measured lines, where there are any, are what is chosen from: no prediction outdoes a measurement.
+    `chosen` is the best point within the limits. Where a measured point keeps them, it is chosen from the measured lines.
     """
 
     axis: CurveAxis
@@ -56,12 +56,12 @@ class Curve(NamedTuple):
 
     @property
     def chosen(self) -> tuple[CurveLine, CurvePoint] | None:
-        """The most throughput within the limits, with its line; None where no point keeps them."""
+        """The chosen point with its line: the highest throughput within the limits; None where no point keeps them."""
         return next(((line, point) for line, point in self.points if point.chosen), None)
 
     @property
     def nearest(self) -> Nearest | None:
-        """The point that comes nearest to keeping the limits; None where none states all that they bound."""
+        """The point that is nearest to the limits; None where no point states every latency that they bound."""
         found = [
             Nearest(*_excess(point, self.limits), line, point)
             for line, point in self.points
@@ -71,7 +71,7 @@ class Curve(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """A point that breaks `limit` by the largest factor: an `excess` of 0.1 is 10 % over."""
+    """A point, and the limit that it exceeds most: an `excess` of 0.1 is 10 % over."""
 
     limit: Metric
     excess: float
@@ -98,9 +98,9 @@ def curve(
     each: Each = map,
     progress: Progress | None = None,
 ) -> Curve:
-    """Draw latency against throughput of every deployment of a grid, beside lines that were `measured`.
+    """Latency against throughput for every deployment of a grid, together with `measured` lines.
 
-    `each` maps over the simulations in order, in other processes if it likes.
+    `each` maps over the simulations in order, possibly in other processes.
 
     >>> from sizing import Grid, Layouts, ask
     >>> question = ask("chat", model="llama-3.1-8b", gpu="h100-sxm")
@@ -120,7 +120,7 @@ def curve(
 
 
 def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
-    """The latency to draw against: E2E of whole answers; of streams TTFT, or ITL or E2E where that alone is limited."""
+    """The latency of the axis: E2E if not streaming; else the first limited one of TTFT, ITL and E2E, by default TTFT."""
     if mode.strip().lower() != "streaming":
         return "e2e"
     return next((name for name in METRICS if getattr(limits, name) is not None), "ttft")
@@ -129,7 +129,7 @@ def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
 def evaluated(
     found: Sequence[CurveLine], question: Question, grid: Grid, *, each: Each = map, progress: Progress | None = None
 ) -> list[CurveLine]:
-    """Put each line that has parts under the loads of the grid."""
+    """Evaluate each line that has parts under the loads of the grid."""
     drawn = [line for line in found if line.parts]
     samples = iter(
         _closed_form(drawn, question, grid) if not grid.simulated else _simulated(drawn, question, grid, each, progress)
@@ -153,7 +153,7 @@ def _simulated(
 ) -> Iterator[list[LoadSample]]:
     rows = [_jobs(line, question, grid) for line in drawn]
     jobs = [job for row in rows for job in row]
-    order = sorted(range(len(jobs)), key=lambda i: -jobs[i].requests)  # the longest first: processes end together
+    order = sorted(range(len(jobs)), key=lambda i: -jobs[i].requests)  # longest first, so that processes end together
     done: dict[int, LoadSample] = {}
     for i, sample in zip(order, each(replica_lines.run, [jobs[i] for i in order]), strict=True):
         done[i] = sample
@@ -172,7 +172,7 @@ def _jobs(line: CurveLine, question: Question, grid: Grid) -> Sequence[replica_l
 
 
 def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
-    """Judge the points by the limits, and mark those that matter."""
+    """Judge the points by the limits, and mark the Pareto set, the knees and the chosen point."""
     axis = _axis(lines, limits, metric)
     found = [
         [judged(point, limits)._replace(x_ms=point.latency(metric, axis.statistic)) for point in line.points]
@@ -186,7 +186,7 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
         best = best_within(latency, throughput, np.array([point.feasible for point in points], dtype=bool))
         for index, ((n, i), on) in enumerate(zip(places, pareto(latency, throughput), strict=True)):
             found[n][i] = found[n][i]._replace(pareto=bool(on), chosen=index == best and not has_chosen)
-        has_chosen = has_chosen or best is not None  # what was measured is not outdone by a prediction
+        has_chosen = has_chosen or best is not None  # a measured point takes precedence over predictions
     for row in found:
         if (at := knee(*_coordinates(row))) is not None:
             row[at] = row[at]._replace(knee=True)
@@ -194,9 +194,9 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
 
 
 def _axis(lines: Iterable[CurveLine], limits: Limits, metric: Metric) -> CurveAxis:
-    """The axis of a latency: in the statistic that its limit bounds where any point states it, else the mean.
+    """The axis of a latency, in the statistic that its limit bounds, else the mean, else the median.
 
-    Sources that state medians alone are shown by those.
+    The first of these that any point states is used.
     """
     limit = getattr(limits, metric)
     wanted = limit.statistic if limit is not None else "mean"
@@ -216,9 +216,9 @@ def _coordinates(points: Sequence[CurvePoint]) -> tuple[Array, Array]:
 
 
 def pareto(latency: Array, throughput: Array) -> Mask:
-    """Mark the points that no other dominates: none is as fast with more throughput, nor faster with as much.
+    """Mark the Pareto set: points that no other point beats in one of latency and throughput without losing in the other.
 
-    Equal points do not dominate each other. A point without latency or throughput is in no set.
+    Equal points do not dominate each other. A point without latency or throughput is not in the set.
     """
     marked = np.zeros(latency.shape, dtype=bool)
     known = np.flatnonzero(np.isfinite(latency) & np.isfinite(throughput))
@@ -231,10 +231,10 @@ def pareto(latency: Array, throughput: Array) -> Mask:
 
 
 def knee(latency: Array, throughput: Array) -> int | None:
-    """The index of a line's knee, or None. Beyond the knee latency grows much faster than throughput.
+    """The index of a line's knee, or None. Beyond the knee, latency grows much faster than throughput.
 
-    The knee lies furthest above the chord from the fastest to the slowest point on logarithmic axes. It does not depend
-    on the units or scales of the axes.
+    The knee is the point furthest above the chord from the fastest to the slowest point, on logarithmic axes. It does not
+    depend on units or scales.
     """
     known = np.flatnonzero((latency > 0) & (throughput > 0) & np.isfinite(latency) & np.isfinite(throughput))
     if known.size < LEAST_POINTS_OF_A_KNEE:

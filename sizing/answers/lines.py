@@ -1,9 +1,10 @@
-"""Lines of latency against throughput: a deployment under one load after another.
+"""Lines of latency against throughput: one deployment at increasing load.
 
-A deployment is one replica of a layout, or separate pools for prefill and decode (`pool_lines`). Its load is a number of requests
-in flight: held fixed in a closed loop, as benchmark tools do, or the mean of Poisson arrivals at a rate. A point is simulated
-through the engine's scheduler, or taken from the closed form, which knows nothing of what waits for a slot. `by_rate` has shares
-of the highest stable rate as loads instead, simulated as `verify` simulates an answer: an answer's own load is a point of its line.
+A deployment is one replica of a layout, or separate pools for prefill and decode (`pool_lines`). Its load is a number of
+requests in flight: fixed in a closed loop, as in benchmark tools, or the mean number of Poisson arrivals at a rate. A point
+is simulated with the engine's scheduler, or computed by the closed form, which does not model waiting for a slot. In
+`by_rate`, the loads are shares of the highest stable rate. They are simulated as in `verify`, so that an answer's own load
+is a point of its line.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ Arrivals = Literal["closed", "poisson"]
 
 ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
 BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
-# Shares of the highest stable rate; queues have no end at 1.
+# Shares of the highest stable rate; at 1 queues grow without end.
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-LOADS_TRIED, LIGHTEST = 400, 1e-4  # from which the rate is found that keeps a number in flight
+LOADS_TRIED, LIGHTEST = 400, 1e-4  # the loads from which the rate for a number in flight is interpolated
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two pools as they were asked for, and the requests in flight over both that they are put under."""
+    """Two pools as asked for, the pair that serves them, and the loads: requests in flight over both pools."""
 
     asked: SeparatePools
     pair: Answer
@@ -55,18 +56,18 @@ class Pair:
 
 
 class Unpaired(NamedTuple):
-    """Pools of which no pair of layouts can be drawn, and what a search said of them."""
+    """Pools without a usable pair of layouts, and the outcome of the search."""
 
     found: Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class CurveLine:
-    """A deployment with its points by load; one that cannot be drawn has a `reason` (or `pools` that say it) and no points.
+    """A deployment with its points by load; without points, `reason` or `pools` (`Unpaired`) say why.
 
-    `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are those of one
-    replica, or of both pools; `cache_holds` are the requests of mean length that a replica's cache holds at once. `source`
-    is where a measured line is from, whose weight precision may be empty: not stated.
+    `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are the GPUs of one
+    replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds. `source`
+    is the source of a measured line; its weight precision may be empty (not stated).
     """
 
     origin: Origin
@@ -86,12 +87,12 @@ class CurveLine:
 
     @property
     def load(self) -> Timed | None:
-        """What one replica serves, where the line is of one."""
+        """The timed replica of a line of one replica; None for pools."""
         return self.parts[0] if len(self.parts) == 1 else None
 
 
 class Layouts(NamedTuple):
-    """The sizes of tensor and pipeline parallelism to draw lines of; the question states any others."""
+    """The sizes of tensor and pipeline parallelism to draw; the question states all other sizes."""
 
     tp: tuple[int, ...]
     pp: tuple[int, ...]
@@ -99,10 +100,10 @@ class Layouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The layouts to draw a line of each, and the loads to put it under, simulated or in closed form.
+    """The layouts to draw, one line each, and their loads, simulated or in closed form.
 
-    `in_flight_of_pools` without numbers is from one to the most that both pools hold. `metric` is the latency to draw against;
-    without, the one that counts (`curve.metric_of`).
+    `in_flight_of_pools` defaults to doublings from 1 to the most that the pools hold in a stable state. `metric` is the
+    latency of the axis; its default is `curve.metric_of`.
     """
 
     layouts: Layouts
@@ -114,7 +115,7 @@ class Grid:
     metric: Metric | None = None
 
     def __post_init__(self) -> None:
-        """Raise InputError with every field that is none of its kind."""
+        """Raise InputError with every invalid field."""
         checks = Checks()
         checks.wholes("layouts.tp", self.layouts.tp)
         checks.wholes("layouts.pp", self.layouts.pp)
@@ -130,7 +131,7 @@ class Grid:
 
 
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
-    """Yield a line without points for each GPU type, precision and layout; what does not fit or can't be timed has its reason."""
+    """Yield a line without points for each GPU type, precision and layout; `reason` says why one cannot be drawn."""
     timing = Timing(data)
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
@@ -142,7 +143,7 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
 
 
 def line_of(answer: Answer, question: Question, data: Data) -> CurveLine | None:
-    """The line of an answer's layout, without points; None where it does not fit the question any more."""
+    """The line of an answer's layout, without points; None where the layout does not fit `question`."""
     replica = answer.pool.replica
     sizes = Layouts((replica.layout.tp,), (replica.layout.pp,))
     alone = question.with_(gpu_types=(replica.gpu_type,), precisions=(replica.precision,))
@@ -176,7 +177,7 @@ def predicted(
     cache_holds: float | None = None,
     pools: Pair | None = None,
 ) -> CurveLine:
-    """A line of these replicas without points."""
+    """A predicted line of the replicas `parts`, without points."""
     replicas = [part.replica for part in parts]
     return CurveLine(
         "predicted",
@@ -194,7 +195,7 @@ def predicted(
 
 
 def joined(names: Iterable[str]) -> str:
-    """Write names with a plus, each once."""
+    """Join the distinct names with a plus."""
     return " + ".join(dict.fromkeys(names))
 
 
@@ -202,10 +203,9 @@ def joined(names: Iterable[str]) -> str:
 
 
 def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -> list[LoadSample]:
-    """What the closed form says of equal lengths: of requests that start together, or of Poisson arrivals.
+    """The closed form for equal lengths: requests that start together (closed loop), or Poisson arrivals.
 
-    Beyond the slots, or where the queue would have no end, some wait, of which it knows nothing: such a number in flight has
-    no latencies and no rate.
+    It does not model waiting. A number in flight above the slots, or without a stable rate, has no latencies and no rate.
     """
     load, holds = line.load, line.cache_holds
     assert load is not None and holds is not None
@@ -237,7 +237,7 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
 
 
 def _decoding_of(load: Timed, in_flight: int) -> float | None:
-    """The mean number that decode where Poisson arrivals keep `in_flight` on average; None where no stable rate does."""
+    """The mean number of decoding requests at `in_flight` mean requests of Poisson arrivals; None without a stable rate."""
     ceiling = load.most_decoding
     tried = np.geomspace(LIGHTEST * min(1.0, ceiling), ceiling, LOADS_TRIED)
     point = batching.open_loop(load.curves, load.batching, tried, {})
@@ -249,7 +249,7 @@ def _decoding_of(load: Timed, in_flight: int) -> float | None:
 
 
 class Job(Protocol):
-    """A load to simulate, in another process if need be."""
+    """A load to simulate, possibly in another process."""
 
     @property
     def requests(self) -> float:
@@ -260,12 +260,12 @@ class Job(Protocol):
 
 
 def run(job: Job) -> LoadSample:
-    """Run a job, by a function that can be sent to another process."""
+    """Run a job; a module-level function, so that it can be sent to another process."""
     return job.run()
 
 
 class ReplicaJob(NamedTuple):
-    """One load of one replica to simulate; no traffic where none of its kind keeps `in_flight`."""
+    """One load of one replica to simulate; `traffic` is None where no stable rate keeps `in_flight`."""
 
     deployed: Deployment
     in_flight: int
@@ -277,7 +277,7 @@ class ReplicaJob(NamedTuple):
         return self.traffic.count if self.traffic is not None else 0
 
     def run(self) -> LoadSample:
-        """Simulate the load; nothing is known of one under which a queue keeps growing."""
+        """Simulate the load; a load under which the queue keeps growing has no figures."""
         if self.traffic is None:
             return LoadSample.unknown(self.in_flight)
         served = simulate(self.deployed, self.traffic, routing="round-robin")
@@ -297,9 +297,9 @@ class ReplicaJob(NamedTuple):
 def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
     """The simulations of a replica's line.
 
-    Each place of a closed loop is filled `ROUNDS` times, as benchmark tools do; lengths that spread take some hundred requests
-    at least, so that a few drawn ones do not decide. Poisson arrivals come at the rate that keeps a number in flight by the
-    closed form, and are measured in the steady state; where no stable rate does, nothing is known.
+    In a closed loop each place in flight is filled `ROUNDS` times, as in benchmark tools. Random lengths need at least
+    `RULES.fewest_requests`, so that a few draws do not decide. Poisson arrivals come at the rate that keeps the number in
+    flight by the closed form, and are measured in the steady state. Without a stable rate there are no figures.
     """
     (load,) = line.parts
     traffic = Traffic(
@@ -320,17 +320,17 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
 
 
 class LineByRate(NamedTuple):
-    """A line of one replica by rate, and of each of its points the share of the highest stable rate."""
+    """A line of one replica by rate, and each point's share of the highest stable rate."""
 
     line: CurveLine
     shares: tuple[float, ...]
 
 
 def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: bool) -> LineByRate:
-    """Put one replica of a layout under shares of its highest stable rate, each simulated where `simulates`, in closed form without.
+    """Evaluate one replica of a layout at shares of its highest stable rate, simulated where `simulates`, else in closed form.
 
-    Rates at which the queue keeps growing are left out: their latencies depend on how long one looks. The load of `best`
-    itself is one of the points, and chosen, where it `is_answer`. Limits are kept at the band's edge that `best` is sized on.
+    Rates at which the queue keeps growing are left out, because their latencies depend on the length of the run. Where
+    `is_answer`, the load of `best` is one of the points and is marked as chosen.
     """
     most, limits = highest_stable(best.pool.load), applying(question)
     own = best.requests_per_s / best.pool.count / most.requests_per_s
@@ -342,7 +342,7 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
             continue
         size = Answer((pool,))
         if simulates:
-            # Of people and requests in flight the rate would follow from the demand.
+            # For users and requests in flight, the rate would otherwise follow from the demand.
             size = simulated(size, question.with_(population=None, requests_per_s=rate))
         if size.run is None or size.run.stable:
             found.append((share, size))
@@ -386,14 +386,14 @@ def _point(line: CurveLine, sample: LoadSample, question: Question, bands: Seque
 
 
 def _is_full(line: CurveLine, sample: LoadSample) -> bool | None:
-    """Whether a cache was so full that no further request of mean length had room, or that some were thrown out."""
+    """Whether the cache had no room for another request of mean length, or requests were preempted."""
     if sample.cache_used is None or line.cache_holds is None:
         return None
     return sample.preemptions > 0 or sample.cache_used + 1 / line.cache_holds > 1
 
 
 def _memory_used_gib(line: CurveLine, sample: LoadSample) -> float | None:
-    """GiB of one GPU: all but the cache, and of the cache what was in use at most."""
+    """GiB in use on one GPU, with the cache at its highest use."""
     if sample.cache_used is None:
         return None
     used = line.parts[0].replica.memory
@@ -402,7 +402,7 @@ def _memory_used_gib(line: CurveLine, sample: LoadSample) -> float | None:
 
 
 def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tuple[float | None, float | None]:
-    """MBU and MFU of a step in which the sequences that decode on a replica do so at their mean context."""
+    """MBU and MFU of a decode step with the mean number of sequences at their mean context."""
     if sample.decoding is None or question.service.osl <= 1:
         return None, None
     load = line.parts[-1]
@@ -414,7 +414,7 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
 
 
 def _bands(found: CurvePoint, line: CurveLine, question: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
-    """The error bands of a point; none of what published runs were not: they had no optimisations, and generated."""
+    """The error bands of a point; none with optimisations or for pooled models, which published runs do not cover."""
     if question.service.extras != NOTHING or question.service.model.pooled:
         return {}
     situation = situation_of(question, line.parts[0].replica.gpu_type.gpu, region(found.concurrency))

@@ -1,12 +1,12 @@
-"""What a measured load curve serves: requests/s and latencies of one replica by the number of requests in flight.
+"""Measured load curves: requests/s and latencies of one replica by requests in flight, applied to other loads.
 
-A benchmark that keeps `n` requests in flight measures the rate X(n) at which a replica then completes them. Requests that arrive
-at random see a varying number in flight. The replica is a queue whose service rate is X(n): with arrivals at rate r, the
-probability of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)) (a birth-death chain), the mean E2E follows from Little's law, and an
-arrival that finds n in flight has the TTFT and ITL of n + 1. Percentiles are those of all arrivals: of what each n + 1 has, mixed by p(n).
+A benchmark that keeps n requests in flight measures the rate X(n) at which a replica completes them. Random arrivals see a
+varying number in flight. The replica is modelled as a queue with service rate X(n). With arrivals at rate r, the probability
+of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)), a birth-death chain. The mean E2E follows from Little's law. An arrival
+that finds n in flight has the TTFT and ITL measured at n + 1. Percentiles are those of the mixture over all arrivals.
 
-Between two measured loads, figures are interpolated; measured scatter is removed first, so that rate and latencies never fall
-with load. Below the lightest load the rate falls in proportion and latencies stay; beyond the heaviest nothing is known.
+Figures are interpolated between measured loads. Scatter is removed first, so that rate and latencies never fall with load.
+Below the lightest load, the rate falls in proportion and latencies stay. Above the heaviest load nothing is known.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from sizing.answers.points import METRICS, CurvePoint
 from sizing.specs.units import MILLI
 
 Array = NDArray[np.float64]
-Statistic = tuple[str, str]  # of a latency: ("ttft", "p95")
-# A state beyond the heaviest measured load that is met more often than this makes its latencies unknown.
+Statistic = tuple[str, str]  # metric and statistic of a latency: ("ttft", "p95")
+# Latencies are unknown where states above the heaviest measured load occur more often than this.
 UNKNOWN_SHARE = 0.01
-# Arrivals of one state are spread evenly between its percentiles; those below the median, or its mean, count as that.
+# Arrivals of one state are spread evenly between its percentiles; those below the median count as the median (or mean).
 MEDIAN = 0.5
 SHARES = np.array([MEDIAN / 2, *np.linspace(MEDIAN, 1.0, 51)])
 WIDTHS = np.array([MEDIAN - 0.005, *[0.01] * 50, 0.005])
-TRIES = 60  # of a bisection: far below the last digit shown
+TRIES = 60  # bisections: more precise than any digit shown
 
 
 @dataclass(frozen=True)
 class LoadCurve:
-    """One replica's rate in requests/s and its latencies in s, by `in_flight` (ascending); latencies that were measured alone."""
+    """One replica's rate in requests/s and measured latencies in s, by `in_flight` in ascending order."""
 
     in_flight: Array
     requests_per_s: Array
@@ -53,12 +53,12 @@ class LoadCurve:
 
     @cached_property
     def states(self) -> Array:
-        """The whole numbers of requests in flight that were measured or lie between, shape (n,)."""
+        """The numbers of requests in flight from 1 to the heaviest measured load, shape (n,)."""
         return np.arange(1, int(np.ceil(self.most_in_flight)) + 1, dtype=float)
 
     @cached_property
     def spreads(self) -> Mapping[str, tuple[Array, NDArray[np.intp], Array]]:
-        """Of each metric with percentiles the latencies in s of all states, ascending, with their state and share of arrivals there."""
+        """For each metric with percentiles: latencies in s of all states in ascending order, their state, and their share of it."""
         found: dict[str, tuple[Array, NDArray[np.intp], Array]] = {}
         for metric in METRICS:
             known = {
@@ -77,14 +77,14 @@ class LoadCurve:
         return found
 
     def percentile(self, metric: str, percent: float, met: Array) -> float:
-        """The latency in s that a percentage of all arrivals keeps, where a share `met`, shape (n,), of them makes each state."""
+        """A percentile of latency in s over all arrivals; `met`, shape (n,), is the share of arrivals in each state."""
         seconds, state, share = self.spreads[metric]
         weights = met[state] * share
         return float(np.interp(percent / 100, np.cumsum(weights) - weights / 2, seconds))
 
 
 class ReplicaLoad(NamedTuple):
-    """One load of a replica: mean requests in flight, requests/s, latencies in s by metric and statistic."""
+    """One load of a replica: mean requests in flight, requests/s, and latencies in s by metric and statistic."""
 
     in_flight: float
     requests_per_s: float
@@ -92,9 +92,9 @@ class ReplicaLoad(NamedTuple):
 
 
 def load_curve(points: Sequence[CurvePoint]) -> LoadCurve | None:
-    """The curve through measured points; None where none of them states a rate.
+    """The curve through measured points; None where no point states a rate.
 
-    A latency is taken where every point that states a rate states it too.
+    A latency statistic is used only where every point with a rate states it.
     """
     stated = sorted(
         (point for point in points if point.requests_per_s is not None), key=lambda point: point.concurrency
@@ -115,7 +115,7 @@ def load_curve(points: Sequence[CurvePoint]) -> LoadCurve | None:
 
 
 def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
-    """The load of `in_flight` requests that are replaced as they end; `in_flight` is at most the heaviest measured."""
+    """The load of a closed loop with `in_flight` requests, at most the heaviest measured load."""
     return ReplicaLoad(
         in_flight,
         float(_rate(curve, np.array([in_flight]))[0]),
@@ -124,20 +124,20 @@ def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
 
 
 def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
-    """The load of Poisson arrivals; None where the replica meets loads that were not measured in more than 1 of 100 moments."""
+    """The load of Poisson arrivals; None where more than 1 % of the time is spent above the heaviest measured load."""
     rates = _rate(curve, curve.states)
     if requests_per_s >= curve.most_requests_per_s:
         return None
-    # Logarithms, for products of hundreds of factors leave the range of floats.
+    # In logarithms, because products of hundreds of factors overflow.
     logs = np.concatenate(([0.0], np.cumsum(np.log(requests_per_s / rates))))
     weights = np.exp(logs - logs.max())
     busiest = requests_per_s / rates[-1]
-    beyond = weights[-1] * busiest / (1 - busiest)  # the states past the heaviest load, all at its rate
+    beyond = weights[-1] * busiest / (1 - busiest)  # the states above the heaviest load, all at its rate
     total = weights.sum() + beyond
     if beyond / total > UNKNOWN_SHARE:
         return None
-    seen = weights / weights.sum()  # what an arrival finds, among the loads that are known
-    met = np.concatenate((seen[: len(rates) - 1], [seen[len(rates) - 1 :].sum()]))  # by the state that an arrival makes
+    seen = weights / weights.sum()  # probability of the number in flight that an arrival finds, among known loads
+    met = np.concatenate((seen[: len(rates) - 1], [seen[len(rates) - 1 :].sum()]))  # by state with the arrival
     found = {
         (metric, name): curve.percentile(metric, float(name[1:]), met)
         if name[0] == "p"
@@ -151,7 +151,7 @@ def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
 
 
 def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float]) -> float:
-    """The highest rate of Poisson arrivals, at most `most`, whose latencies keep the limits `within` (s); 0 where none does."""
+    """The highest rate of Poisson arrivals, at most `most`, within the latency limits `within` in s; 0 without one."""
 
     def keeps(rate: float) -> bool:
         load = open_loop(curve, rate)
@@ -161,7 +161,7 @@ def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float
 
 
 def highest(keeps: Callable[[float], bool], most: float) -> float:
-    """The highest number below `most` that keeps a condition, which all below it keep; 0 where none does."""
+    """The highest number below `most` for which `keeps` is true, by bisection; 0 without one. All lower numbers keep it too."""
     low, high = 0.0, most
     for _ in range(TRIES):
         middle = (low + high) / 2
@@ -170,7 +170,7 @@ def highest(keeps: Callable[[float], bool], most: float) -> float:
 
 
 def heaviest_measured(curve: LoadCurve, within: Mapping[Statistic, float]) -> int | None:
-    """The index of the heaviest measured load whose latencies keep the limits; None where not even the lightest does."""
+    """The index of the heaviest measured load within the limits; None where no load is."""
     kept = np.ones(len(curve.in_flight), dtype=bool)
     for name, limit in within.items():
         kept &= curve.latencies_s[name] <= limit
@@ -178,5 +178,5 @@ def heaviest_measured(curve: LoadCurve, within: Mapping[Statistic, float]) -> in
 
 
 def _rate(curve: LoadCurve, in_flight: Array) -> Array:
-    """X(n), from zero at none in flight."""
+    """X(n), interpolated from X(0) = 0."""
     return np.interp(in_flight, np.concatenate(([0.0], curve.in_flight)), np.concatenate(([0.0], curve.requests_per_s)))

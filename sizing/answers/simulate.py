@@ -1,6 +1,6 @@
-"""A given deployment under a load, request by request: one run in real time for each policy of its scheduler.
+"""Simulate a given deployment under a load, request by request, once for each scheduling policy.
 
-A scenario is what a question describes as one deployment, and the traffic that its load makes.
+A scenario is the deployment that a question describes, and the traffic of its load.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Watch = Callable[[str, int], AbstractContextManager[Progress | None]]  # of a po
 
 
 class PrefillPool(NamedTuple):
-    """The prefill pool of a deployment with separate pools, and how its caches get to the decode pool."""
+    """The prefill pool of a deployment with separate pools, and the transfer of its KV caches to the decode pool."""
 
     resolved: Resolved
     deployed: Deployment
@@ -54,8 +54,8 @@ class PrefillPool(NamedTuple):
 class Scenario(NamedTuple):
     """What to simulate: a deployment, its replicas under each policy, the traffic, and when to stop.
 
-    Without `counted`, the requests are all that arrive until `limit_s`. With a `prefill` pool, the deployment is that of the
-    decode pool.
+    `counted` says that the number of requests is given; otherwise all requests until `limit_s` are sent. With a `prefill`
+    pool, `resolved` and `policies` are those of the decode pool.
     """
 
     resolved: Resolved
@@ -76,13 +76,13 @@ class Scenario(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether there is room, and the engine takes the layout, in every pool."""
+        """Whether every pool has enough memory and a layout that the engine accepts."""
         pools = (self.resolved,) if self.prefill is None else (self.resolved, self.prefill.resolved)
         return all(pool.memory.fits and pool.refused is None for pool in pools)
 
     @property
     def routed(self) -> bool:
-        """Whether a router has replicas to choose among."""
+        """Whether a pool has several replicas, so that a router has to choose."""
         return self.deployed.count > 1 or (self.prefill is not None and self.prefill.deployed.count > 1)
 
     @property
@@ -93,7 +93,7 @@ class Scenario(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What each policy served, empty where the deployment does not fit."""
+    """The run of each policy; empty where the deployment does not fit."""
 
     served: Mapping[str, Run]
 
@@ -103,7 +103,7 @@ def _unwatched(policy: str, requests: int) -> AbstractContextManager[None]:
 
 
 def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
-    """Drive the traffic through the deployment under each policy; `watch` follows the progress of a run.
+    """Simulate the traffic on the deployment under each policy; `watch` follows the progress of a run.
 
     >>> from sizing import Driving, ask, scenario
     >>> runs = simulate(scenario(ask("chat", gpu="h100-sxm", rps=2), Driving(requests=50)))
@@ -126,25 +126,25 @@ def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
 if TYPE_CHECKING:
     from sizing.specs.workload import Workload
 
-OWN = "engine"  # the policy that the engine version itself schedules by
-WINDOW_S = 0.1  # that a dynamic batch waits at most
+OWN = "engine"  # the engine version's own scheduling policy
+WINDOW_S = 0.1  # the longest wait of a dynamic batch
 MOST_REQUESTS = 10_000_000  # more would not fit memory
-REQUESTS = 10_000  # of a rate without a number: the 99th percentile rests on a hundred of them
-ROUNDS = 10  # of a closed loop without a number: each place is filled so often
-SECONDS_AND_TOKENS = ("batch_window_s", "limit_s", "isl_std", "osl_std")  # of a driving, above 0
-SPARE_SHARE = 0.1  # of a closed loop that a limit ends: chance in lengths may bring so many more than the mean says
+REQUESTS = 10_000  # default number at a rate: a hundred requests lie above the 99th percentile
+ROUNDS = 10  # default of a closed loop: how often each place in flight is filled
+SECONDS_AND_TOKENS = ("batch_window_s", "limit_s", "isl_std", "osl_std")  # fields of a driving that are above 0
+SPARE_SHARE = 0.1  # extra requests of a closed loop with a time limit: random lengths may need more than the mean
 Shape = Literal["lognormal", "normal"]
 
 
 class Arriving(NamedTuple):
-    """How requests arrive where a rate is stated; `kind` is None for all at once."""
+    """The arrival process where a rate is stated; `kind` None sends all requests at once."""
 
     kind: Arrivals | None
     burstiness: float = 1.0
 
 
 class Driving(NamedTuple):
-    """How a deployment is driven: policies, replicas, arrivals, lengths, chance; None where workload or engine decide."""
+    """The parameters of a simulation: policies, replicas, arrivals, lengths, seed; None where workload or engine decide."""
 
     policies: tuple[str, ...] = (OWN,)
     stated_replicas: int | None = None
@@ -163,7 +163,7 @@ class Driving(NamedTuple):
 
     @property
     def replicas(self) -> int:
-        """Engine instances, one where nothing is said."""
+        """The number of engine instances, by default 1."""
         return self.stated_replicas or 1
 
 
@@ -171,7 +171,7 @@ AS_IT_IS = Driving()
 
 
 def check_driving(driving: Driving) -> None:
-    """Raise InputError with every field of a driving that is none of its kind."""
+    """Raise InputError with every invalid field of `driving`."""
     checks, (kind, burstiness) = Checks(), driving.arriving
     checks.words("policies", driving.policies, (OWN, *POLICIES))
     for name in ("stated_replicas", "slots", "batch_size", "requests"):
@@ -205,10 +205,10 @@ def scenario(
     trace: Trace | None = None,
     placed: Callable[[Fault], Fault] = _anywhere,
 ) -> Scenario:
-    """The deployment that a question's flags describe, on its first GPU type, under its load.
+    """The question's deployment on its first GPU type, under its load.
 
-    A `trace` takes the place of the load and lengths. `placed` adds to a fault where what it complains of was written.
-    Raises InputError where nothing says what to send, and for a load that the replicas or the clock cannot take.
+    A `trace` replaces the load and the lengths. `placed` adds the place of an input to its fault. Raises InputError where no
+    load is stated, and for a load that the replicas or the simulation clock cannot take.
 
     >>> from sizing import ask
     >>> found = scenario(ask("chat", gpu="h100-sxm", rps=2), Driving(requests=50))
@@ -245,7 +245,7 @@ def scenario(
 
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:
-    """A deployment whose caches keep as much between turns as its load leaves, where a think time is stated."""
+    """The deployment with the cache hit rate that its load allows between turns, where a think time is stated."""
     request = resolved.question
     if request.service.extras.cached.think_time_s is None or resolved.refused is not None or not resolved.memory.fits:
         return resolved
@@ -260,12 +260,12 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
 
 
 def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
-    """A deployment for people, or requests in flight at random times, under the rate that follows from its own E2E."""
+    """A deployment for users, or for random requests in flight, at the rate that follows from its E2E."""
     question = resolved.question
     population = question.target.population
     if population is None:
         return resolved
-    rate = population / (question.target.think_time_s or 1.0)  # of what does not fit, and serves nothing
+    rate = population / (question.target.think_time_s or 1.0)  # a placeholder for a deployment that does not fit
     if resolved.refused is None and resolved.memory.fits:
         load = timed(resolved.replica, resolved.data)
         most = Capacity(0.0, 0.0, load.most_decoding, "")
@@ -275,7 +275,7 @@ def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
 
 
 def _policies(resolved: Resolved, driving: Driving) -> dict[str, Deployment]:
-    """The deployment under each policy; its timing constants are shared."""
+    """The deployment under each policy, with shared timing constants."""
     whole = _deployed(resolved, driving.replicas, driving.slots)
     own, size = whole.rules, driving.batch_size or whole.rules.slots
     return {
@@ -296,7 +296,7 @@ def _deployed(resolved: Resolved, replicas: int, slots: int | None = None) -> De
 def _traffic(
     resolved: Resolved, driving: Driving, trace: NDArray[Any] | None, policies: Mapping[str, Deployment]
 ) -> Traffic:
-    """The load: a trace, a rate, a number in flight, or requests at once. Raises InputError for none."""
+    """The traffic: a trace, a rate, a number in flight, or all requests at once. Raises InputError without a load."""
     request, arriving, count = resolved.question, driving.arriving, driving.requests
     asked = request.origin.workload
     tokens = asked.tokens
@@ -325,9 +325,9 @@ def _traffic(
 
 
 def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
-    """How many requests of a rate to send: those stated, all until the limit, or enough for percentiles.
+    """The number of requests to send at a rate: as stated, all until the time limit, or enough for percentiles.
 
-    Raises InputError for a rate so low, or requests so many, that the clock loses the steps in its last digits.
+    Raises InputError for a rate too low, or a number of requests too high, for the resolution of the simulation clock.
     """
     if rate < LEAST_REQUESTS_PER_S:
         message = f"brings {rate:g} requests/s, too few for a clock to tell steps apart"
@@ -345,7 +345,7 @@ def _count_of_rate(traffic: Traffic, rate: float, driving: Driving) -> int:
 
 
 def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deployment]) -> float:
-    """How many requests of a closed loop may be served until a limit: none ends sooner than one alone."""
+    """The most requests of a closed loop that can end within `limit_s`: none is faster than a lone request."""
     assert traffic.in_flight is not None
     alone = replace(traffic, isl=Lengths(traffic.isl.mean), osl=Lengths(traffic.osl.mean))
     ends_s = [
@@ -357,7 +357,7 @@ def _most_closed(traffic: Traffic, limit_s: float, policies: Mapping[str, Deploy
 
 
 def _within_limit(count: float) -> int:
-    """How many requests may come until the limit. Raises InputError for more than fit memory."""
+    """`count` as the number of requests until the time limit. Raises InputError for more than fit in memory."""
     if count > MOST_REQUESTS:
         message = f"up to {count:,.0f} requests may come until then"
         raise InputError(
@@ -373,7 +373,7 @@ def _lengths(mean: int, std: float | None, longest: int | None, driving: Driving
 
 
 def _longest(asked: Workload, traffic: Traffic, question: Question) -> int:
-    """Where the two lengths together are cut: at what holds them, or the model's maximum for shapes without an end."""
+    """The longest sequence: the service's, or the model's maximum where the length distributions are unbounded."""
     if asked.serving.max_model_len:
         return question.service.max_model_len
     endless = any(length.std and length.longest is None for length in (traffic.isl, traffic.osl))
@@ -390,7 +390,7 @@ def _check_share(traffic: Traffic, replicas: int) -> None:
 
 
 def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PrefillPool:
-    """The prefill pool before a decode pool. Raises InputError for requests in flight, and as `way_between` does."""
+    """The prefill pool of a decode pool. Raises InputError for a closed loop, and as `way_between` does."""
     from sizing.answers.pools import way_between  # loaded where separate pools are asked for
 
     if traffic.in_flight is not None:

@@ -1,4 +1,4 @@
-"""Many estimates at once: every combination of some varied inputs, and a search that keeps what combinations share."""
+"""Many estimates: combinations of varied inputs, and a search that reuses the results that combinations share."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sizing.replica.replica import Refusal
 from sizing.replica.timing import Tables, Timed
 from sizing.specs.data import Data
 
-MOST_KEPT = 256  # sets of layouts that are kept: some hundred kB each
-LOOKED_UP = ("engine",)  # large, and one object wherever they are the same
-OF_LENGTHS = ("isl", "osl", "max_model_len", "extras")  # of which tables say themselves what follows them
+MOST_KEPT = 256  # sets of layouts kept, some hundred kB each
+LOOKED_UP = ("engine",)  # large objects that are compared by identity
+OF_LENGTHS = ("isl", "osl", "max_model_len", "extras")  # fields that tables account for themselves
 Kept = TypeVar("Kept")
 _PLAIN = tuple(field.name for field in fields(Service) if field.name not in LOOKED_UP)
 
 
 class Axis(NamedTuple):
-    """An input that is varied: its name, and its values in order."""
+    """A varied input: its name, and its values in order."""
 
     name: str
     values: tuple[Any, ...]
 
 
 def size(axes: Sequence[Axis]) -> int:
-    """Combinations of all values."""
+    """The number of combinations of all values."""
     return math.prod(len(axis.values) for axis in axes)
 
 
@@ -47,9 +47,9 @@ def combination(axes: Sequence[Axis], number: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Layouts:
-    """The layouts of one model, engine and length on some GPU types, timed; and their most under each set of limits.
+    """The timed layouts of one model, engine and length on some GPU types, and their capacity under each set of limits.
 
-    `of` keeps what the layouts are of from being replaced by something else in the same place of memory, as it does beside tables.
+    `of` keeps the objects alive that keys identify by `id`, so that no other object gets the same id.
     """
 
     of: Question
@@ -59,9 +59,9 @@ class _Layouts:
 
 @dataclass(slots=True)
 class Searches:
-    """Searches that find what `search` finds, and tabulate step times once for all that differ in demand or limits alone.
+    """Searches with the results of `search`, which tabulate step times once for questions that differ in demand or limits.
 
-    Engines, GPUs and bands are told apart by identity: what is looked up once only saves work.
+    Engines and GPUs are compared by identity, so looking each up only once saves work.
     """
 
     data: Data
@@ -69,7 +69,7 @@ class Searches:
     _tables: OrderedDict[Hashable, tuple[Question, Tables]] = field(default_factory=OrderedDict)
 
     def answer(self, question: Question, *, simulated: bool) -> Outcome:
-        """What `estimate.answer` finds."""
+        """The outcome of `estimate.answer`."""
         if question.space.pools is not None:
             return answer(question, self.data, simulated=simulated)
 
@@ -80,8 +80,8 @@ class Searches:
         return with_odds(question, self.data, answered)
 
     def search(self, question: Question) -> Outcome:
-        """The outcome of `question`, from earlier searches where they agree."""
-        if question.service.extras.cached.varies:  # layouts that are timed at their own number of replicas
+        """The outcome of `question`, reusing results of earlier searches."""
+        if question.service.extras.cached.varies:  # each layout is timed at its own number of replicas
             return search(question, self.data)
         return widened(question, self._once)
 
@@ -100,7 +100,7 @@ class Searches:
 
 
 def _kept(store: OrderedDict[Hashable, Kept], key: Hashable, make: Callable[[], Kept]) -> Kept:
-    """What a store keeps under a key, made where it is new; the last used is the last to go."""
+    """The value of a key in a least-recently-used store; `make` makes a new one."""
     found = store.pop(key, None)
     store[key] = make() if found is None else found
     if len(store) > MOST_KEPT:
