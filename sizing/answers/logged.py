@@ -1,4 +1,4 @@
-"""What a start-up log says of a GPU's memory, beside what is predicted for the settings that it prints."""
+"""The GPU memory in an engine's start-up log, compared with the prediction for the log's settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sizing.model.memory import MemoryUse
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
 
-# Settings of a log by the options that state them, which are named alike; what the user states comes first.
+# Settings of a log that have the same names as options; the user's values take precedence.
 OPTIONS = ("tp", "pp", "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_precision")
 NEEDED = {"model": "--model", "gpu": "--gpu"}
 
 
 class Logged(NamedTuple):
-    """The facts of a log, the memory predicted for them, and why there is none."""
+    """The facts of a log and the predicted memory, or why there is no prediction."""
 
     facts: EngineFacts
     predicted: MemoryUse | None
@@ -25,7 +25,7 @@ class Logged(NamedTuple):
 
 
 def logged(facts: EngineFacts, said: RunSettings) -> Logged:
-    """A log beside its prediction; what neither log nor user says is asked for by its option."""
+    """A log with its prediction; `why_not` names the options that neither log nor user states."""
     names = {"model": said.model or facts.model, "gpu": said.gpu}
     absent = [option for name, option in NEEDED.items() if not names[name]]
     if absent:

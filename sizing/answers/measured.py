@@ -1,4 +1,4 @@
-"""Measured lines of a curve: the closed-loop rows of a benchmark file, with the figures of predictions."""
+"""Measured lines of a curve: the closed-loop rows of a benchmark file, in the same form as predictions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
 
 MODE = "closed_loop"
-MOST_LISTED = 12  # of what a file holds, in a fault that asks to choose
-SAME_DIGITS = 3  # of lengths: sources state what they measured, 4,997.6 where 5,000 was asked for
+MOST_LISTED = 12  # the most values of a file that a fault lists
+SAME_DIGITS = 3  # significant digits in which lengths agree: sources state 4,997.6 where 5,000 was asked for
 
 
 class Filter(NamedTuple):
-    """Which rows to take; None or empty takes all. Names of models and GPUs count as what the catalogue knows them by."""
+    """The rows to take; None or empty takes all. Names of models and GPUs are resolved with the catalogue."""
 
     model: str | None = None
     gpus: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where the rows are from, each once."""
+        """The distinct sources of the rows."""
         return tuple(dict.fromkeys(line.source or "not stated" for line in self.lines))
 
 
@@ -58,10 +58,10 @@ class _Shape(NamedTuple):
 
 
 def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
-    """The closed-loop rows of a file that a filter takes, all of one model and shape, and their lines; `option` names the file.
+    """The closed-loop rows of a file that pass a filter, and their lines; `option` is the option that named the file.
 
-    Raises InputError for a file that can't be read, where no rows are left or rows of several models or shapes, and for
-    rows whose GPUs are no layout.
+    Raises InputError for a file that can't be read, where no rows or rows of several models or shapes are left, and for rows
+    whose GPUs form no layout.
     """
     closed = [row for row in load_measured(file) if row.mode == MODE]
     if without := [row.id for row in closed if row.concurrency is None][:MOST_LISTED]:
@@ -89,7 +89,7 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
 
 
 def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:
-    """Yield the conditions that are set: the column, what is asked of it, and whether a row has it."""
+    """Yield the conditions that are set: the column, the wanted value, and a predicate of a row."""
     if wanted.model is not None:
         model = model_key(wanted.model)
         yield "model", wanted.model, lambda row: model_key(row.model) == model
@@ -177,17 +177,17 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
 
 
 def _source(row: MeasuredRow, facts: NoteFacts) -> str | None:
-    """The source of a row, with what sets its run apart from a plain one."""
+    """The source of a row, with the setting that distinguishes its run from a plain one."""
     return f"{row.source}, {facts.refused}" if facts.refused else row.source or None
 
 
 def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:
-    """The figures of one replica of a row, which counts requests in flight and rates over all its GPUs."""
+    """The figures of one replica of a row; the row itself counts requests in flight and rates over all its GPUs."""
     rate = next((known for known in _rates(row) if known is not None), None)
     tokens = row.output_tok_per_s if row.output_tok_per_s is not None else None if rate is None else rate * row.osl
-    itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that one counts the first token in
+    itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that definition includes the first token
     latencies_ms = {"ttft": row.ttft_ms, "itl": itl_ms, "e2e": row.e2e_ms}
-    statistic = facts.statistic or "mean"  # that of all its latencies: the mean unless its notes say another
+    statistic = facts.statistic or "mean"  # of all latencies of the row: the mean unless its notes state another
     latencies_s = {name: {statistic: ms * MILLI} for name, ms in latencies_ms.items() if ms is not None}
     for name, percentiles_ms in row.percentiles_ms().items():
         latencies_s[name] = {k: ms * MILLI for k, ms in percentiles_ms.items()} | latencies_s.get(name, {})
@@ -198,13 +198,13 @@ def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> Curv
 
 
 def in_flight(concurrency: float, replicas: int) -> float:
-    """Requests in flight on one replica; an int where the number is whole."""
+    """Requests in flight on one replica; an int where it is a whole number."""
     each = concurrency / replicas
     return int(each) if each == int(each) else each
 
 
 def _rates(row: MeasuredRow) -> Iterator[float | None]:
-    """Yield requests/s: as stated, by output tokens, and those of a closed loop by Little's law; the best known first."""
+    """Yield requests/s: as stated, from output tokens, and from Little's law; the most reliable first."""
     yield row.req_per_s
     yield None if row.output_tok_per_s is None else row.output_tok_per_s / row.osl
     yield None if row.concurrency is None or row.whole_ms is None else row.concurrency / (row.whole_ms * MILLI)

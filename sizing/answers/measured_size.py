@@ -1,4 +1,4 @@
-"""The GPUs that a demand needs by measurements alone: replicas as they were measured, as many as the demand takes."""
+"""The GPUs that a demand needs by measurements alone: the number of measured replicas that serve it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UTILISATION, MEASURED_END = "utilisation", "measured end"
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A measured layout that keeps the limits at no load: the first limit missed, and the latency at the lightest load, in s."""
+    """A measured layout that keeps the limits at no load: the limit it exceeds most, and its latency at the lightest load, in s."""
 
     line: CurveLine
     limit: Statistic
@@ -41,11 +41,11 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSize:
-    """So many replicas of a measured layout, the load of each, and what it serves at most.
+    """A number of replicas of a measured layout, the load of each, and the capacity of one.
 
-    `most` is in requests/s of a replica, or in requests in flight where the demand is (`by_flight`). `binds` is what ends it: a
-    limit by its latency, the utilisation, or the heaviest load that was measured. `at_once` is the answer of a closed loop
-    beside one of random arrivals, and the reverse; None where it has none.
+    `most` is the capacity of a replica in requests/s, or in requests in flight where the demand is (`by_flight`). `binds` is
+    what limits it: a latency by name, the utilisation, or the heaviest measured load. `other_replicas` is the number with the
+    other arrivals: closed loop in place of random, or the reverse; None without an answer.
     """
 
     line: CurveLine
@@ -79,8 +79,8 @@ def measured_sizes(
 ) -> tuple[tuple[MeasuredSize, ...], tuple[Short, ...]]:
     """The answer of each measured layout, fewest GPUs first, and the layouts that keep the limits at no load.
 
-    `closed` takes the curves as they were measured, with requests that are replaced as they end; else arrivals are random.
-    Raises InputError where the rows lack a statistic that is needed, or there is no demand.
+    With `closed`, the curves are used as measured, in a closed loop; otherwise arrivals are random. Raises InputError where
+    the rows lack a statistic that the limits need, or where there is no demand.
     """
     if target.amount is None:
         allowed = "one of --rps, --users, --dau, --concurrency (or demand: in the workload)"
@@ -113,7 +113,7 @@ def measured_sizes(
 
 
 def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
-    """The limits in s by the statistic that each bounds. Raises InputError for statistics that were not measured."""
+    """The limits in s by statistic. Raises InputError for statistics that the rows do not state."""
     within: dict[Statistic, float] = {
         (metric, limit.statistic): limit.seconds for metric in METRICS if (limit := getattr(limits, metric)) is not None
     }
@@ -133,7 +133,10 @@ def _short(line: CurveLine, curve: LoadCurve, within: Mapping[Statistic, float])
 def _most(
     curve: LoadCurve, index: int, within: Mapping[Statistic, float], utilisation: float, *, closed: bool
 ) -> _Most:
-    """The most that a replica serves: of a closed loop the heaviest measured load that keeps the limits, and a share of its rate."""
+    """The capacity of a replica.
+
+    In a closed loop it is the heaviest measured load within the limits, with `utilisation` times its rate.
+    """
     cap = utilisation * curve.most_requests_per_s
     if closed:
         in_flight, rate = float(curve.in_flight[index]), float(curve.requests_per_s[index])
@@ -167,7 +170,7 @@ def _replicas(curve: LoadCurve, target: Target, headroom: float, most: _Most, *,
 
 
 def _rate(curve: LoadCurve, target: Target, headroom: float, replicas: int, most: _Most, *, closed: bool) -> float:
-    """The rate of each of so many replicas under the demand."""
+    """The rate of each of `replicas` replicas under the demand."""
     if target.requests_per_s is not None:
         return target.requests_per_s / replicas
     if target.concurrency is not None:
@@ -186,5 +189,5 @@ def _load(curve: LoadCurve, requests_per_s: float, *, closed: bool) -> ReplicaLo
     if not closed:
         return open_loop(curve, requests_per_s)
     loads, rates = (np.concatenate(([0.0], values)) for values in (curve.in_flight, curve.requests_per_s))
-    lightest = float(np.interp(requests_per_s * (1 - 1e-15), rates, loads))  # at which the rate is reached
+    lightest = float(np.interp(requests_per_s * (1 - 1e-15), rates, loads))  # the lightest load that reaches the rate
     return closed_loop(curve, lightest)._replace(requests_per_s=requests_per_s)

@@ -1,4 +1,4 @@
-"""A load of a deployment and what it serves: a point of a curve, from what was simulated, evaluated or measured."""
+"""Points of a curve: the figures of a deployment at one load, simulated, computed or measured."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sizing.specs.workload import Limits
 Metric = Literal["ttft", "itl", "e2e"]
 METRICS: tuple[Metric, ...] = ("ttft", "itl", "e2e")
 GPUS_COMPARED = 8  # the usual server: throughput is compared per 8 GPUs
-Latencies = Mapping[str, Mapping[str, float]]  # of ttft, itl and e2e in s: {mean, p50, ...}, empty where not known
+Latencies = Mapping[str, Mapping[str, float]]  # ttft, itl, e2e in s by statistic; empty where unknown
 
 
 def metrics_of(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
-    """The latencies that matter: the limited ones, else the first token of streams and the whole answer of others."""
+    """The latencies that matter: the limited ones; without limits, TTFT for streaming and E2E for other modes."""
     limited = tuple(name for name in METRICS if limits[name] is not None)
     return limited or ("ttft" if mode == "streaming" else "e2e",)
 
 
 class LoadSample(NamedTuple):
-    """What one load did: `cache_used` is the highest share of the KV cache in use, `waiting` the mean number in no slot."""
+    """The figures of one load: `cache_used` is the peak share of the KV cache, `waiting` the mean number without a slot."""
 
     in_flight: float
     latencies_s: Latencies
@@ -35,7 +35,7 @@ class LoadSample(NamedTuple):
 
     @classmethod
     def unknown(cls, in_flight: float) -> LoadSample:
-        """A load of which nothing is known."""
+        """A load without known figures."""
         return cls(in_flight, {}, None)
 
 
@@ -45,7 +45,7 @@ def past_first(requests_per_s: float, latencies_s: Latencies) -> float:
 
 
 class Percentiles(NamedTuple):
-    """The latencies of a point in ms, each with its mean and percentiles; null what is not known."""
+    """The latencies of a point in ms, each with its mean and percentiles; null where unknown."""
 
     ttft: Statistics
     itl: Statistics
@@ -53,13 +53,14 @@ class Percentiles(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """One number of requests in flight on one replica (instance), and what it serves; null what is not known.
+    """The figures of one replica (instance) at a number of requests in flight; null where unknown.
 
-    Latencies are means, `latency_ms` has the percentiles, `x_ms` is the one that the axis shows. `mbu` and `mfu` are of the
-    decode step at this load; `kv_cache_utilisation` is the highest share of the cache in use, `memory_used_gib` what one
-    GPU then uses. `waiting` requests are in no slot on average; `beyond_slots` is set where more are in flight than the
-    engine runs at once. `limits_met` is null where a point does not state the statistic that a limit bounds, and then it is
-    not `feasible`. `bands` hold ttft_ms, itl_ms and requests_per_s where their error is known.
+    `ttft_ms`, `itl_ms` and `e2e_ms` are means, `latency_ms` also has percentiles, and `x_ms` is the latency of the axis. `mbu`
+    and `mfu` are of the decode step at this load. `kv_cache_utilisation` is the peak share of the KV cache in use, and
+    `memory_used_gib` the memory of one GPU at that peak. `waiting` is the mean number of requests without a slot;
+    `beyond_slots` is set where more requests are in flight than the engine runs at once. `limits_met` is null where a point
+    does not state the statistic that a limit bounds; the point is then not `feasible`. `bands` has the error ranges of
+    ttft_ms, itl_ms and requests_per_s where these are known.
     """
 
     concurrency: float
@@ -95,13 +96,13 @@ class CurvePoint(NamedTuple):
 
 
 def applying(question: Question) -> Limits:
-    """The limits that apply: where one token is all of an output, nothing is between tokens."""
+    """The limits that apply: an output of one token has no ITL."""
     limits = question.target.limits
     return limits if question.service.osl > 1 else limits.model_copy(update={"itl": None})
 
 
 def judged(point: CurvePoint, limits: Limits) -> CurvePoint:
-    """A point with the limits that it keeps; None where the statistic that one bounds is not known."""
+    """A point with the limits that it keeps; None for a limit whose statistic is unknown."""
     met: dict[str, bool | None] = {}
     for name in METRICS:
         if (limit := getattr(limits, name)) is not None:
@@ -111,7 +112,7 @@ def judged(point: CurvePoint, limits: Limits) -> CurvePoint:
 
 
 def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -> CurvePoint:
-    """The figures that any deployment of `gpus` GPUs has of a load."""
+    """The figures of a load that do not depend on the kind of deployment, on `gpus` GPUs."""
     means = {name: sample.latencies_s.get(name, {}).get("mean") for name in METRICS}
     ttft_ms, itl_ms, e2e_ms = (None if mean is None else mean / MILLI for mean in means.values())
     rate, tokens = sample.requests_per_s, output_tokens_per_s

@@ -1,8 +1,9 @@
-"""Lines of separate pools: layouts and replicas of both stay as they are while the load grows.
+"""Lines of separate pools: the load grows, while layouts and replicas of both pools are fixed.
 
-What is not given of them is taken from the pair that serves the most within the limits on many GPUs: its layouts, and the
-ratios of prefill to decode replicas around its own, a line each, so that the best points of all are the frontier over ratios.
-Requests come as Poisson arrivals at the rate that keeps a number in flight over both pools by the closed form.
+Layouts that are not given come from the pair with the highest rate within the limits on many GPUs. Replicas that are not
+given are drawn in several ratios of prefill to decode around that pair's ratio, one line each, so that the best points of
+all lines are the frontier over ratios. Requests are Poisson arrivals, at the rate that keeps a number in flight over both
+pools by the closed form.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits
 
-BUDGET = 128  # GPUs on which pairs are compared, for each replica that is given: so that whole replicas round little
+BUDGET = 128  # GPUs for comparing pairs, per given replica; many, so that rounding to whole replicas matters little
 RATIOS = (
     (8, 1), (6, 1), (5, 1), (4, 1), (3, 1), (2, 1), (3, 2), (1, 1), (2, 3), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 8),
 )  # fmt: skip
-MOST_LINES = 4  # ratios drawn of a pair of layouts
-FULLEST = 0.9  # of the highest rate: the heaviest load where none is asked for; queues grow without end towards 1
-LIGHTEST = 1e-5  # of the highest rate: the lowest at which a number in flight is looked for
-HALVINGS = 24  # of the rates between which it lies, all the way up to the highest: it then is as good as exact
-LOAD_CLOSE = 1e-3  # of a number in flight, within which a stable rate keeps it
+MOST_LINES = 4  # ratios drawn for a pair of layouts
+FULLEST = 0.9  # the heaviest default load, as a share of the highest rate; towards 1 queues grow without end
+LIGHTEST = 1e-5  # the lowest rate tried for a number in flight, as a share of the highest rate
+HALVINGS = 24  # bisections of the rate for a number in flight
+LOAD_CLOSE = 1e-3  # relative precision with which a rate must keep a number in flight
 
 
 def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
-    """Yield lines of pools without points: for each GPU type, or the types that they name, each precision and ratio of replicas.
+    """Yield lines of pools without points, for each GPU type (or the types that pools name), precision and replica ratio.
 
-    Where points are simulated, the pair of layouts is one that a simulation confirms.
+    Where points are simulated, the pair of layouts is one that a simulation confirms, if there is one.
     """
     space = question.space
     assert space.pools is not None
@@ -59,7 +60,7 @@ def _lines(
     found = pools.search(of_budget, data)
     checked = verify(found, data, seed=grid.seed) if grid.simulated else found
     best = checked.confirmed or found.best
-    if best is None:  # points that break a limit are drawn too, those of the pair that comes nearest
+    if best is None:  # draw the pair with the lowest latency, even though it breaks a limit
         anyhow = pools.search(of_budget.with_(limits=Limits()), data)
         best = min(anyhow.answers, key=lambda pair: _alone_s(pair, question), default=None)
     pairs = [] if best is None else list(_ratios(best, question, asked))
@@ -76,12 +77,12 @@ def _lines(
 
 
 def _alone_s(pair: Answer, question: Question) -> float:
-    """Seconds of a request that is alone."""
+    """Seconds of a lone request."""
     return pair.prefill.load.solo_ttft_s + (question.service.osl - 1) * pair.decode.load.solo_itl_s
 
 
 def _ratios(best: Answer, question: Question, asked: SeparatePools) -> Iterator[Answer]:
-    """Yield a pair with its numbers of replicas as given, or in the ratios nearest to its own, those with most prefill first."""
+    """Yield the pair with the given numbers of replicas, or in the ratios nearest to its own, most prefill first."""
     own = best.prefill.count / best.decode.count
     given = asked.given
     counts = dict.fromkeys((given[0] or prefills, given[1] or decodes) for prefills, decodes in RATIOS)
@@ -96,14 +97,14 @@ def _ratios(best: Answer, question: Question, asked: SeparatePools) -> Iterator[
 
 
 def _highest_per_s(pair: Answer, prompt_tokens: int) -> float:
-    """Requests/s at which one of the pools, or its links, has no time left; no limit asked."""
+    """Requests/s at which one of the pools, or its links, is fully utilised, whatever the limits."""
     assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(prompt_tokens))
     return min(pool.count * min(pool.load.highest_per_s, pool.replica.layout.dp / linked_s) for pool in pair.pools)
 
 
 def _at_rates(pair: Answer, requests_per_s: Array) -> list[Answer | None]:
-    """The same pools at each rate; None where one of them could not keep up or has too few slots."""
+    """The same pools at each rate; None where one of them is unstable or has too few slots."""
     points = [points_at_rates(pool.load, requests_per_s / pool.count, highest_stable(pool.load)) for pool in pair.pools]
 
     def at(each: Sequence[Point]) -> Answer | None:
@@ -115,12 +116,12 @@ def _at_rates(pair: Answer, requests_per_s: Array) -> list[Answer | None]:
 
 
 def _in_flight(pair: Answer) -> float:
-    """Requests in flight over both pools, by Little's law; those on the way between them too."""
+    """Requests in flight over both pools and the transfer between them, by Little's law."""
     return pair.requests_per_s * pair.latency_s("e2e")["mean"]
 
 
 def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
-    """Doublings from one in flight to the most at which queues have an end, and that."""
+    """The default loads: doublings from 1 up to the number in flight at the highest stable load tried, and that number."""
     highest = _highest_per_s(pair, question.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
     heaviest = next((at for at in _at_rates(pair, np.array(shares) * highest) if at is not None), None)
@@ -129,7 +130,7 @@ def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
 
 
 def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
-    """The pools at each of their loads, None where no stable rate keeps a number in flight."""
+    """The pools at each of their loads; None where no stable rate keeps the number in flight."""
     highest = _highest_per_s(drawn.pair, question.service.isl)
     wanted = np.array(drawn.in_flight, dtype=float)
     low, high = (np.full(wanted.size, share * highest) for share in (LIGHTEST, 1.0))
@@ -142,7 +143,7 @@ def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
 
 
 def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
-    """What the closed form says of each load."""
+    """The closed form at each load."""
     return [
         LoadSample.unknown(n)
         if pair is None
@@ -157,7 +158,7 @@ def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
 
 
 class PairJob(NamedTuple):
-    """One load of a pair to simulate, as `verify` does; no pair where no stable rate keeps `in_flight`."""
+    """One load of a pair to simulate as `verify` does; `pair` is None where no stable rate keeps `in_flight`."""
 
     pair: Answer | None
     in_flight: int
@@ -166,11 +167,11 @@ class PairJob(NamedTuple):
 
     @property
     def requests(self) -> float:
-        """Requests to simulate: more than of any replica."""
+        """Infinite, so that pairs are simulated before single replicas."""
         return math.inf
 
     def run(self) -> LoadSample:
-        """Simulate the load; nothing is known of one under which a queue keeps growing."""
+        """Simulate the load; a load under which a queue keeps growing has no figures."""
         pair = self.pair
         if pair is None:
             return LoadSample.unknown(self.in_flight)

@@ -1,12 +1,12 @@
-"""A disaggregated deployment: prefill and decode on GPUs of their own, with the way of caches between them.
+"""Disaggregated deployments: separate pools for prefill and decode, with a KV cache transfer between them.
 
-Its layouts and sizes are searched here, or stand as they are asked for.
+Layouts and sizes of both pools are searched for, or taken from the question.
 
-A pool is sized as any replicas are, by the same step times: prefill replicas serve requests of one output token, decode
-replicas requests whose prompt is in cache already. The transfer of the cache is time that a request takes outside the steps
-of prefill, so it counts to TTFT; the limit on TTFT is the prefill pool's, that on ITL the decode pool's, and one on E2E is
-split between them where that takes the fewest GPUs. As in DistServe (https://arxiv.org/abs/2401.09670) the pools follow as
-GPUs = rate * seconds of a prompt / utilisation, and rate * OSL * ITL(b) / (b * utilisation), in whole replicas.
+A pool is sized with the same step times as any replicas: prefill replicas serve requests with one output token, and decode
+replicas serve requests whose prompt is already in the cache. The transfer time is added to TTFT. The limit on TTFT applies to
+the prefill pool and the limit on ITL to the decode pool. A limit on E2E is split where that needs the fewest GPUs. As in
+DistServe (https://arxiv.org/abs/2401.09670), the pools need rate * seconds of a prompt / utilisation GPUs for prefill and
+rate * OSL * ITL(b) / (b * utilisation) GPUs for decode, in whole replicas.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import HandOver
 from sizing.specs.workload import Limit, Limits
 
-# What lets one pool take the caches of the other.
+# The conditions under which one pool can take the caches of the other.
 ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
 
 
 class HasCache(Protocol):
-    """What a pool's cache depends on: GPU type and formats."""
+    """The properties of a pool that its cache depends on: GPU type and formats."""
 
     @property
     def gpu_type(self) -> GpuType:
@@ -53,7 +53,7 @@ class HasCache(Protocol):
 
 
 def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
-    """The questions of the prefill and decode pool. `ttft_share` is the prefill part of an E2E limit, or None."""
+    """The questions of the prefill and the decode pool. `ttft_share` is the prefill part of an E2E limit, or None."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
     whole = None if limits.itl is None else _times(limits.itl, after_first)
@@ -80,10 +80,10 @@ def _times(limit: Limit, factor: float) -> Limit:
 
 
 def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
-    """A prefill load with first tokens that wait for the transfer of their cache.
+    """A prefill load whose first tokens wait for the transfer of their cache.
 
-    The transfer moves the cache of the whole prompt. This includes tokens that the prefill pool found in its cache or
-    host memory.
+    The transfer moves the cache of the whole prompt, including tokens that the prefill pool found in its cache or in host
+    memory.
     """
     own_s = load.solo_ttft_s - load.curves.front_end_s
     more_s = float(transfer.exposed_s(prompt_tokens, own_s))
@@ -91,7 +91,7 @@ def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
 
 
 def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_node: bool) -> Answer:
-    """The pair with caches that go over the link in a node, or over the network.
+    """The pair with a transfer over the link within a node, or over the network.
 
     Raises UntimedError where a profile states no network.
     """
@@ -119,27 +119,25 @@ def unlike(prefill: HasCache, decode: HasCache) -> str | None:
 
 
 def fits_node(pair: Answer) -> bool:
-    """Whether both pools are of one GPU type and stand in one node."""
+    """Whether both pools have one GPU type and fit in one node together."""
     prefill, decode = (pool.replica.gpu_type for pool in pair.pools)
     return prefill.id == decode.id and pair.gpus <= prefill.gpu.datasheet.node.gpus
 
 
 def with_counts(pair: Answer, counts: Sequence[int], phases: Sequence[Question], data: Data) -> Answer:
-    """The same layouts with other numbers of replicas, at the load that each then gets."""
+    """The same layouts with other numbers of replicas and the resulting loads."""
     pools = (with_count(*entry, data) for entry in zip(pair.pools, counts, phases, strict=True))
     return replace(pair, pools=tuple(pools), run=None)
 
 
-TTFT_SHARES = 6  # ways to split a limit on E2E that are tried
-# Pairs tried: those of the best pools by themselves. A transfer takes less than a prefill, so it seldom changes their order.
+TTFT_SHARES = 6  # splits of an E2E limit to try
+# Only the individually best pools are paired. A transfer takes less time than a prefill, so it seldom changes their order.
 MOST_KINDS, MOST_PREFILLS = 12, 24
-LEAST_OVER_SOLO = 1.05  # of the shortest prefill: the least of an E2E limit that is worth giving to prefill
+LEAST_OVER_SOLO = 1.05  # the smallest prefill part of an E2E limit, as a multiple of the shortest prefill
 
 
 class _Paired(NamedTuple):
-    """What pairing found: pairs, the layouts of each pool that won't do, the pools for which any does, and near misses as
-    of `Pairing`.
-    """
+    """The result of pairing: pairs, rejected layouts by pool, pools with a usable layout, and near misses as in `Pairing`."""
 
     pairs: list[Answer]
     refusals: dict[Phase, list[Refusal]]
@@ -149,9 +147,9 @@ class _Paired(NamedTuple):
 
 
 def search(question: Question, data: Data) -> Outcome:
-    """Find pairs of layouts within reach that meet the demand, the best by the objective first.
+    """Find pairs of layouts that meet the demand, best by the objective first.
 
-    Where none within reach of the question does, all layouts are tried.
+    Where no pair within the question's reach does, all layouts are tried.
     """
     found, furthest = _within_reach(question, data), searching.REACHES[-1]
     if found.answers or question.space.layouts == furthest:
@@ -174,11 +172,11 @@ def _within_reach(question: Question, data: Data) -> Outcome:
         prefills = [entry for entry in entries if isinstance(entry, Timed)]
         refused = [entry for entry in entries if isinstance(entry, Refusal)]
         shares = list(_ttft_shares(question, prefills))
-        if not shares:  # a prompt alone takes all of a limit on E2E
+        if not shares:  # a lone prompt takes the whole E2E limit
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
             refused += _best_alone(prefills, whole)[1]
         early: list[Refusal] = []
-        late: list[Refusal] = []  # as of the first share, which leaves decode the most
+        late: list[Refusal] = []  # of the first share, which leaves the most time for decode
         for number, share in enumerate(shares):
             tried = _paired(question, asked, share, precision, prefills, data)
             found += tried.pairs
@@ -186,7 +184,7 @@ def _within_reach(question: Question, data: Data) -> Outcome:
             unpaired += tried.unpaired
             able |= tried.able
             late = late if number else tried.refusals["decode"]
-            early = tried.refusals["prefill"]  # as of the last, which leaves prefill the most
+            early = tried.refusals["prefill"]  # of the last share, which leaves the most time for prefill
         refusals["prefill"] += (*refused, *early)
         refusals["decode"] += tuple(late)
     ranked = tuple(sorted(found, key=lambda pair: preference(pair, question)))
@@ -195,7 +193,7 @@ def _within_reach(question: Question, data: Data) -> Outcome:
 
 
 def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
-    """Yield what prefill may take of a limit on E2E: from little more than a lone prompt takes to nearly all."""
+    """Yield the prefill parts of an E2E limit to try, from little more than a lone prompt's time to nearly the whole limit."""
     limit = question.target.limits.e2e
     if limit is None or not prefills:
         yield None
@@ -215,7 +213,7 @@ def _paired(
     prefills: Sequence[Timed],
     data: Data,
 ) -> _Paired:
-    """Every prefill pool with the best decode pool of each kind that a transfer distinguishes."""
+    """Pair every prefill pool with the best decode pool of each kind (`_kinds`)."""
     prefill_request, decode_request = phase_requests(question, asked, ttft_share)
     decoded = searching.search(decode_request.with_(gpu_types=asked.decode.gpu_types, precisions=(precision,)), data)
     prefills, refused = _best_alone(prefills, prefill_request)
@@ -241,7 +239,7 @@ def _paired(
 
 
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
-    """Prefill layouts with the fewest GPUs for a transfer of 0 s, and refusals of those that cannot serve even so."""
+    """The best prefill layouts without transfer time, and refusals of those that fail even so."""
     entries = [alone(entry, question) for entry in prefills]
     fast = [entry for entry in entries if isinstance(entry, Timed)]
     results = evaluate(fast, question)
@@ -255,7 +253,7 @@ def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Tim
 
 
 def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
-    """The first pool of each GPU type and cache split. The others are no better for the transfer."""
+    """The best pool of each GPU type, cache bytes per token and cache format; transfers differ only in these."""
     first: dict[tuple[str, float, str], Pool] = {}
     for answer in ranked:
         chosen = answer.pool.replica
@@ -266,7 +264,7 @@ def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
 def _prefills(
     question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
-    """Every prefill pool that can hand over to `decode`, with the transfer, and the refusals."""
+    """Every prefill pool that can transfer caches to `decode`, with the transfer, and the refusals."""
     ready: list[tuple[Timed, Transfer, Timed]] = []
     refused: list[Refusal] = []
     for load in prefills:
@@ -304,7 +302,7 @@ def _reject(replica: Replica, reason: str, detail: str) -> Refusal:
 
 
 def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:
-    """`pair` with the replicas that it needs. Its links are no fuller than replicas may be."""
+    """`pair` with the replicas that it needs, where the utilisation limit applies to its links too."""
     assert pair.transfer is not None
     linked_s = float(pair.transfer.seconds(phases[0].service.isl))
     pools = (_capped(pool, linked_s, of, data) for pool, of in zip(pair.pools, phases, strict=True))
@@ -312,7 +310,7 @@ def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answ
 
 
 def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
-    """`pair` with the requested or needed replicas; None where the request or the budget allows fewer."""
+    """`pair` with the requested or needed replicas; None where request or budget allow fewer than needed."""
     if phases[0].target.requests_per_s is None:
         return _most_within(pair, phases, asked, data)
     needed = [pool.count for pool in pair.pools]
@@ -323,7 +321,7 @@ def _sized(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools
 
 
 def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool:
-    """`pool` with no more caches sent or taken than its links carry at the allowed utilisation."""
+    """`pool` with its capacity limited to the transfers that its links carry at the allowed utilisation."""
     most = question.target.max_utilisation * pool.replica.layout.dp / linked_s
     if pool.capacity.requests_per_s <= most:
         return pool
@@ -332,7 +330,7 @@ def _capped(pool: Pool, linked_s: float, question: Question, data: Data) -> Pool
 
 
 def _most_within(pair: Answer, phases: tuple[Question, Question], asked: SeparatePools, data: Data) -> Answer | None:
-    """The replica counts that serve the most within the GPU budget, at that rate."""
+    """`pair` with the replica counts of the highest rate within the GPU budget; None where none fits."""
     budget = phases[0].rules.gpu_budget or 0
     each = [pool.replica.layout.gpus for pool in pair.pools]
     most = [pool.capacity.requests_per_s for pool in pair.pools]
@@ -347,13 +345,13 @@ def _most_within(pair: Answer, phases: tuple[Question, Question], asked: Separat
         rate, counts = max((rate, counts), (carried, tried))
     if rate <= 0:
         return None
-    # No more replicas than that rate takes.
+    # No more replicas than this rate needs.
     least = [fixed or demand.replicas_for(rate, capacity) for fixed, capacity in zip(given, most, strict=True)]
     return with_counts(pair, least, [phase.with_(requests_per_s=rate) for phase in phases], data)
 
 
 class PairOfLayouts(NamedTuple):
-    """A layout of the prefill pool and one of the decode pool, and how caches go from the one to the other."""
+    """A layout of the prefill pool, a layout of the decode pool, and the KV cache transfer between them."""
 
     prefill: Resolved
     decode: Resolved
@@ -362,7 +360,7 @@ class PairOfLayouts(NamedTuple):
 
 
 def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
-    """The layouts of both pools of a question that asks for separate ones. Raises as `way_between` does."""
+    """The layouts of both pools of a question about separate pools. Raises InputError as `way_between` does."""
     pools = question.space.pools
     assert pools is not None
     prefill, decode = (running(question, data, pool) for pool in (pools.prefill, pools.decode))
@@ -370,9 +368,9 @@ def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
 
 
 def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Transfer:
-    """How caches go from one pool to the other.
+    """The KV cache transfer from the prefill to the decode pool.
 
-    Raises InputError for pools whose caches differ or that nothing joins.
+    Raises InputError for pools with different cache formats, or with GPUs that no connector joins.
     """
     apart = unlike(prefill, decode)
     if apart is not None:

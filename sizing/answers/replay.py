@@ -1,7 +1,7 @@
-"""A trace sized for: its busiest minute as a demand, and that minute replayed on the answer, larger where the replay asks for it.
+"""Size for a trace: its busiest minute is the demand, and the answer grows until a replay of the minute keeps the limits.
 
-The closed form and its check take Poisson arrivals at the minute's mean rate; the replay takes the arrivals and lengths as they
-came, after some minutes before, so that queues and caches are those of then.
+The closed form and its check assume Poisson arrivals at the mean rate of the minute. The replay uses the recorded arrivals
+and lengths. It starts some minutes earlier, so that queues and caches are realistic.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ MINUTE_S = 60.0
 BEFORE_S, AFTER_S = (
     180.0,
     60.0,
-)  # replayed around the minute: longer than most answers take, so that load has settled, and stays
-MOST_REPLAYS = 12  # sizes: each at least one replica more, by what was missed
+)  # replayed before and after the minute: longer than most answers take, so that the load is steady
+MOST_REPLAYS = 12  # the most sizes to replay, each at least one replica larger than the last
 MOST_AT_ONCE = (
-    2.0  # times a size, that a replay may ask for: what waits longer under overload says little of how much is missing
+    2.0  # the largest growth factor after a replay: waits under overload say little about the missing capacity
 )
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BusiestMinute:
-    """The busiest minute of a trace, or all of a shorter one: its requests by row, and what it asks for on average.
+    """The busiest minute of a trace, or the whole of a shorter trace.
 
-    `start` is its first row, `end` the one after its last; rates are requests/s, `mean_per_s` that of the whole trace.
+    `rows` are those of the trace; the minute has the rows from `start` to `end`, excluding `end`. Rates are in requests/s;
+    `mean_per_s` is for the whole trace.
     """
 
     name: str
@@ -56,7 +57,7 @@ class BusiestMinute:
 
     @property
     def per_s(self) -> float:
-        """Requests/s in it."""
+        """Requests/s in the minute."""
         return (self.end - self.start) / self.seconds
 
     @property
@@ -65,12 +66,12 @@ class BusiestMinute:
         return len(self.rows) / max(float(self.rows[-1, 0]), self.seconds)
 
     def lengths(self) -> dict[str, int]:
-        """Mean prompt and output in it, and the longest sequence of the whole trace, in tokens."""
+        """Mean prompt and output lengths of the minute, and the longest sequence of the whole trace, in tokens."""
         isl, osl = (max(1, round(float(column.mean()))) for column in self.rows[self.start : self.end, 1:3].T)
         return {"isl": isl, "osl": osl, "max_model_len": max(isl + osl, int((self.rows[:, 1] + self.rows[:, 2]).max()))}
 
     def traffic(self) -> Traffic:
-        """What to replay: the minute, with what comes before and after it, which is not measured."""
+        """The traffic to replay: the minute, with unmeasured requests before and after it."""
         arrival = self.rows[:, 0]
         end_s = self.start_s + self.seconds
         first, last = np.searchsorted(arrival, (self.start_s - BEFORE_S, end_s + AFTER_S))
@@ -83,7 +84,7 @@ class BusiestMinute:
 
 
 def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
-    """The minute with the most requests. Raises InputError for a trace whose requests all come at one moment."""
+    """The minute with the most requests. Raises InputError for a trace whose requests all arrive at once."""
     arrival = rows[:, 0]
     seconds = min(MINUTE_S, float(arrival[-1]))
     if seconds <= 0:
@@ -98,9 +99,9 @@ def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
 
 
 def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
-    """The outcome with its answer as the replay measured it, at the first size that keeps the limits there.
+    """The outcome with the first size that keeps the limits in the replay, and its replay as the run.
 
-    Where none of those tried does, the last is not confirmed.
+    Where no size tried keeps them, the last one is returned with `passed` False.
     """
     best, question = outcome.answer, outcome.question
     if best is None:
@@ -126,7 +127,7 @@ def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more
 
 
 def _missed(run: Run, limits: Limits) -> float:
-    """The largest ratio of a latency of the minute to its limit; infinite where requests are refused, or a queue grows."""
+    """The largest ratio of a latency to its limit; infinite where requests are refused or, without limits, a queue grows."""
     ratios = [
         run.latencies_s[name][limit.statistic] / limit.seconds
         for name in LATENCIES

@@ -1,7 +1,7 @@
-"""What would change an answer: each input a share lower and higher, and each optimisation alone and together.
+"""Changes of an answer: each input a share lower and higher, and each optimisation alone and combined.
 
-Every change is sized again by the same search. Optimisations come as options (`specs.facts.OptimisationTrial`); the caller turns
-options into a question.
+Every change is sized by the same search. Optimisations are given as options (`specs.facts.OptimisationTrial`); the caller
+turns options into a question.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LENGTHS = ("isl", "osl")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One input changed by a share to `value` in `unit`; the request that it makes, or why there is none."""
+    """One input changed by `share` to `value` in `unit`, with the changed question, or the reason why there is none."""
 
     what: str
     share: float
@@ -41,14 +41,14 @@ class Change:
 
 
 class Effect(NamedTuple):
-    """A change, and what is then found; None where the change itself asks for too much."""
+    """A change and its outcome; None where the changed question is impossible."""
 
     change: Change
     outcome: Outcome | None
 
 
 def changes(question: Question) -> Iterator[Change]:
-    """Yield each limit, each length and the demand, a share lower and higher."""
+    """Yield the changes of each limit, each length and the demand, a share lower and higher."""
     for latency in LATENCIES:
         for share in SHARES:
             yield from _limit(question, latency, share)
@@ -62,7 +62,7 @@ def changes(question: Question) -> Iterator[Change]:
 def effects(
     question: Question, data: Data, *, simulated: bool = True, progress: Progress | None = None
 ) -> Iterator[Effect]:
-    """Yield what each change makes of the answer, sized as the answer itself was."""
+    """Yield each change with its outcome, sized as the answer itself."""
     found = list(changes(question))
     for done, change in enumerate(found, start=1):
         outcome = None if change.question is None else answer(change.question, data, simulated=simulated)
@@ -82,7 +82,7 @@ def _limit(question: Question, name: str, share: float) -> Iterator[Change]:
 
 
 def _length(question: Question, name: str, share: float) -> Iterator[Change]:
-    """Yield a change of all lengths of a kind, their mean, spread and longest; none where it rounds to the same."""
+    """Yield a change of a length's mean, spread and maximum; nothing where the mean rounds to the same value."""
     tokens = question.origin.workload.tokens
     mean = max(1, round(getattr(tokens, name) * (1 + share)))
     if mean == getattr(tokens, name):
@@ -107,7 +107,7 @@ def _length(question: Question, name: str, share: float) -> Iterator[Change]:
 def _with_lengths(question: Question, tokens: Tokens) -> Question:
     """`question` with other lengths. Raises InputError where model or engine cannot take them."""
     origin = question.origin
-    alone = origin.workload.model_copy(update={"tokens": tokens, "demand": None})  # which may have come through a pipe
+    alone = origin.workload.model_copy(update={"tokens": tokens, "demand": None})  # a demand may come from a pipe
     service = question.service
     engine = (service.engine, service.engine_version)
     found = service_of(alone, service.model, engine)
@@ -116,7 +116,7 @@ def _with_lengths(question: Question, tokens: Tokens) -> Question:
 
 
 def _demand(question: Question, share: float) -> Iterator[Change]:
-    """Yield a change of what is demanded, where anything is: requests in flight, or requests/s at the peak."""
+    """Yield a change of the demand, in its own unit; nothing without a demand."""
     if question.target.concurrency is not None:
         in_flight = max(1, round(question.target.concurrency * (1 + share)))
         if in_flight != question.target.concurrency:
@@ -131,7 +131,7 @@ def _demand(question: Question, share: float) -> Iterator[Change]:
 
 
 Options = Mapping[str, Any]
-LEAST_GAIN = 0.01  # of a rate: what less brings is not worth what it needs, and within the model's own doubt
+LEAST_GAIN = 0.01  # the smallest relative gain of a rate that counts: less is within the model's error
 
 
 # Answers a question with options changed, by the closed form. Raises InputError where they cannot be combined.
@@ -140,7 +140,7 @@ Solve = Callable[[Options], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Varied:
-    """What a trial brings where its assumption is off: the value assumed instead, and the answer, None where none."""
+    """A trial with another value of its assumption, and the answer; None without one."""
 
     value: float
     best: Answer | None
@@ -148,7 +148,7 @@ class Varied:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A trial alone: what is found, or the faults for which it cannot be tried; and how it depends on what it assumes."""
+    """A trial alone: its outcome, or the faults that prevent it, and its sensitivity to its assumption."""
 
     name: str
     trial: OptimisationTrial
@@ -164,7 +164,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The best of those put together: the trials in the order in which each was added, and what is then found."""
+    """The best combination of trials: their names in the order of adding, their options, and the outcome."""
 
     names: tuple[str, ...]
     options: Options
@@ -177,10 +177,11 @@ class Combination:
 
 
 class Trials(NamedTuple):
-    """What came of all trials: the outcome without any, by the closed form, against which each of `tried` is held.
+    """The results of all trials. `closed_form` is the outcome without any; each of `tried` is compared with it.
 
-    `base` is that outcome, `after` that of the best combination, both as they are shown: simulated where that is asked for. All
-    are by the prediction alone, since no published runs have optimisations; `even` is the base where even odds take another.
+    `base` is the outcome without trials and `after` that of the best combination, both for display: simulated where asked
+    for. All use the prediction alone, because no published runs have optimisations. `even` is the answer without trials
+    where even odds change it.
     """
 
     closed_form: Outcome
@@ -214,7 +215,7 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
 
 
 def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, float]:
-    """The bits of a weight and of a cached value that the answer has; of the checkpoint where there is none."""
+    """The bits of a weight and of a cached value: those of the answer, else those of the checkpoint."""
     if base is not None:
         plan = base.pools[0].replica.plan
         return plan.weight_bits, plan.kv_bits
@@ -225,7 +226,7 @@ def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, f
 
 
 def order(found: Answer | None, question: Question) -> tuple[float, ...]:
-    """Order of answers: the objective of `question` (GPUs by default), cost, then throughput of a GPU."""
+    """Sort key of answers: the objective of `question` (GPUs by default), cost, then throughput per GPU."""
     if found is None:
         return (math.inf,)
     first, *_ = (*throughput_first(found, question), spent(found, question.rules.objective))
@@ -233,7 +234,7 @@ def order(found: Answer | None, question: Question) -> tuple[float, ...]:
 
 
 def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:
-    """Whether `trial` changes a question served with `weight_bits` per weight and `kv_bits` per cached value."""
+    """Whether `trial` has an effect on a question with `weight_bits` per weight and `kv_bits` per cached value."""
     if trial.optimisation is not None and trial.optimisation in question.service.optimisations.asked():
         return False
     cached = question.service.extras.cached
@@ -272,10 +273,10 @@ def ranked(tried: Iterable[Tried], question: Question) -> tuple[Tried, ...]:
 
 
 def combined(base: Outcome, tried: Iterable[Tried], question: Question, solve: Solve) -> Combination:
-    """Put trials together that help alone, the one that helps most at a time, until none does any more; one of a group.
+    """Combine trials that help alone: add the one that helps most, until none helps any more; at most one of each group.
 
-    Where none is feasible alone, the first of each group together may be. What comes out does not depend on the order in
-    which trials are listed unless two of them help equally.
+    Where there is no answer with any single trial, the first of each group are tried together. The result depends on the order
+    of trials only where two help equally.
     """
     found, all_of_them = Combination((), {}, base), list(tried)
     left = [entry for entry in all_of_them if is_better(entry.best, base.best, question)]
