@@ -1,1 +1,1 @@
-"""The catalogue: names and paths become specs. Only its modules read files."""
+"""The catalogue: turns names and paths into specs. Only its modules read files."""

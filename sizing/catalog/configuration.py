@@ -1,7 +1,7 @@
-"""Files of settings: a user's folder with `llmsize.yaml` and own profiles, and the file of a project.
+"""Settings files: a user's folder with `llmsize.yaml` and own profiles, and the file of a project.
 
-A project has `llmsize.yaml`, or `[tool.llmsize]` in `pyproject.toml`; the nearest folder above the working folder that has
-either counts, as linters do it.
+A project has `llmsize.yaml`, or `[tool.llmsize]` in `pyproject.toml`. As with linters, the search starts in the working folder
+and goes upwards. The first folder with either file is used.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from sizing.specs.errors import Fault, InputError
 
 NAME, PYPROJECT, TABLE = "llmsize.yaml", "pyproject.toml", "llmsize"
 FOLDER_VARIABLE = "LLMSIZE_HOME"  # the user's folder
-FILE_VARIABLE = "LLMSIZE_CONFIG"  # one file in place of the user's and the project's
+FILE_VARIABLE = "LLMSIZE_CONFIG"  # one file instead of the user's and the project's
 NO_FILE = "none"
 USER, PROJECT = "user file", "project file"
 
 
 class SettingsFile(NamedTuple):
-    """A file of settings, and the layer that it is."""
+    """A settings file and its layer: user or project."""
 
     layer: str
     document: DataFile
 
 
 def user_folder() -> Path:
-    """The user's folder: LLMSIZE_HOME, else where the platform keeps settings (XDG_CONFIG_HOME, ~/.config)."""
+    """The user's folder: LLMSIZE_HOME, otherwise the platform's folder for settings (XDG_CONFIG_HOME, ~/.config)."""
     stated = os.environ.get(FOLDER_VARIABLE)
     if stated:
         return expanded(stated)
@@ -41,7 +41,7 @@ def user_folder() -> Path:
 
 
 def settings_files(folder: Path) -> tuple[SettingsFile, ...]:
-    """The files of settings for a working folder, the user's first. Raises InputError for one that cannot be read."""
+    """The settings files for a working folder, the user's file first. Raises InputError if one cannot be read."""
     stated = stated_file()
     if stated is not None:
         if stated == NO_FILE:
@@ -59,13 +59,13 @@ def settings_files(folder: Path) -> tuple[SettingsFile, ...]:
 
 
 def stated_file() -> str | None:
-    """The one file that LLMSIZE_CONFIG names, `none` where no file shall be read; None where it says nothing."""
+    """The file that LLMSIZE_CONFIG names; `none` if no file should be read; None if the variable is not set."""
     stated = os.environ.get(FILE_VARIABLE)
     return NO_FILE if stated is not None and stated.strip().lower() in ("", NO_FILE) else stated
 
 
 def project_file(folder: Path) -> Path | None:
-    """The file of the nearest folder, from `folder` upwards; None without one."""
+    """The project's settings file in the nearest folder, from `folder` upwards; None if there is none."""
     for each in (folder, *folder.parents):
         if is_file(each / NAME):
             return each / NAME
@@ -75,7 +75,7 @@ def project_file(folder: Path) -> Path | None:
 
 
 def _has_table(path: Path) -> bool:
-    """Whether a pyproject.toml speaks of this program; one that cannot be read is another program's to complain of."""
+    """Whether a pyproject.toml has settings of this program. False if it cannot be read: other tools will report that."""
     import tomllib
 
     try:
@@ -89,7 +89,7 @@ def _has_table(path: Path) -> bool:
 
 
 def _read(path: Path) -> DataFile:
-    """The settings of a file: a mapping; empty where nothing but comments is in it."""
+    """Read the settings of a file. A file with only comments gives an empty mapping."""
     if path.suffix.lower() == ".toml":
         return _read_toml(path)
     if all(not line.strip() or line.lstrip().startswith("#") for line in read_text(path).splitlines()):
@@ -111,7 +111,7 @@ def _read_toml(path: Path) -> DataFile:
 
 
 def _keys_of(text: str) -> str:
-    """The lines of a TOML file as YAML: keys of the table alone, each on its line, by which faults are placed."""
+    """The keys of the program's TOML table as YAML text, each on its own line, so that faults get line numbers."""
     lines, inside = [], False
     for line in text.splitlines():
         header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)

@@ -1,4 +1,4 @@
-"""The findings of a validation in plain words: every fault with its place, allowed values and the likely intention.
+"""Validation errors in plain words: every fault with its place, the allowed values and the likely intention.
 
 The words come from the declared types (`a whole number above 0`), so a new field of a spec needs no new message.
 """
@@ -16,20 +16,20 @@ from sizing.specs.errors import Fault, nearest
 from sizing.specs.values import RangeError
 
 Path = tuple[str | int, ...]
-# Where a field stands: file, line, the name to call it by, and its value as written, each where known.
+# The place of a field: file, line, display name, and value as written. Unknown parts are None.
 Place = tuple[str | None, int | None, str, str | None]
 
 _MAPPING = "a mapping of keys to values"
 _LIST = "a list"
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: _MAPPING}
-# Longer values are cut in a message, which is one line.
+# Longer values are cut, because a message is one line.
 _MAX_QUOTED = 60
 
 
 def faults_of(
     error: ValidationError, spec_type: type[BaseModel], data: Any, place: Callable[[Path], Place]
 ) -> list[Fault]:
-    """Translate pydantic's findings on `data` into faults, in the order of their lines."""
+    """Translate pydantic's errors on `data` into faults, in the order of their lines."""
     faults = [_fault(finding, spec_type, data, place) for finding in error.errors(include_url=False)]
     return sorted(faults, key=lambda fault: fault.line or 0)
 
@@ -71,7 +71,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
 
 
 def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
-    """A range's fault at its own place, with the values allowed for its field where an end was refused."""
+    """The fault of a range at its own place. If an end was refused, it states the values allowed for the field."""
     file, line, name, _ = place(error.path)
     if error.refusal is None:
         return Fault(str(error), file, line, name)
@@ -80,7 +80,7 @@ def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
 
 
 def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]) -> Fault:
-    """The fault of a row with a missing or unknown deciding field (its `operation`)."""
+    """The fault of a row whose type field (its `operation`) is missing or unknown."""
     key = context["discriminator"].strip("'")
     choices = [choice for member, _ in _members(annotation) for choice in _choices(_field_type(member, key))]
     given = value.get(key) if isinstance(value, dict) else None
@@ -98,10 +98,9 @@ def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Cal
 
 
 def _follow(spec_type: type[BaseModel], loc: Sequence[str | int], data: Any) -> tuple[Path, Any]:
-    """Turn pydantic's location into a path of the data, and the type declared there (of the holder, for an unknown
-    key).
+    """Turn pydantic's location into a path of the data and the type declared there (the holder's type for an unknown key).
 
-    A step that names the member of a tagged union is not part of the data's path.
+    A step that names a member of a tagged union is not part of the data's path.
     """
     path: list[str | int] = []
     annotation: Any = spec_type
@@ -125,7 +124,7 @@ def _item(data: Any, step: str | int) -> Any:
 
 
 def _members(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yield the alternatives of a declared type with their constraints, None left out."""
+    """Yield the alternatives of a declared type with their constraints, without None."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *extra = get_args(annotation)
@@ -154,7 +153,7 @@ def _field_type(member: Any, name: str) -> Any:
 
 
 def _child(annotation: Any, step: str | int) -> Any:
-    """The type declared below a type at a key or an index; the holder itself for an unknown key."""
+    """The type declared at a key or an index of a type; the type itself for an unknown key."""
     for member, _ in _members(annotation):
         arguments = get_args(member)
         if _is_spec(member):
@@ -169,7 +168,7 @@ def _child(annotation: Any, step: str | int) -> Any:
 
 
 def _tagged(annotation: Any, tag: str | int) -> Any:
-    """The member of a union for a tag; None where the step is not a tag."""
+    """The member of a union for a tag; None if the step is not a tag."""
     members = [member for member, _ in _members(annotation) if _is_spec(member)]
     if len(members) < 2:
         return None
@@ -224,12 +223,12 @@ def _phrase(member: Any, metadata: tuple[Any, ...]) -> str:
 
 
 def _bound(value: float) -> str:
-    """Write a bound; whole numbers have thousands separators."""
+    """Format a bound. Whole numbers get thousands separators."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def _quoted(value: Any, written: str | None) -> str:
-    """A value as the user wrote it; only the kind of a mapping or a list."""
+    """A value as the user wrote it. For a mapping or a list only its kind."""
     if isinstance(value, dict):
         return _MAPPING
     if isinstance(value, (list, tuple)):

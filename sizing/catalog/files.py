@@ -1,8 +1,8 @@
-"""Files as users name them: paths that are safe to inspect and to open, and data files that are read into specs.
+"""Files as users name them: safe inspection and opening of paths, and data files that are read into specs.
 
-Inspection never fails. `pathlib` raises for a name that is too long, for a home that nobody has, and for a folder that may not be
-searched; for a look-up all of these mean that there is no such file. Opening never blocks forever. A file is read, and so is a
-pipe that someone writes to (`<(command)`, `command | llmsize estimate /dev/stdin`); a folder or a device is refused.
+Inspection never fails. `pathlib` raises for a name that is too long, for an unknown home, and for a folder without permission. A
+look-up treats all of these as a missing file. Opening never blocks forever. Files can be read, and pipes with a writer
+(`<(command)`, `command | llmsize estimate /dev/stdin`). Folders and devices are refused.
 
 A file becomes a `DataFile` of plain data, and a `DataFile` becomes a spec. Any user file gives a spec, or an InputError with one
 fault for each mistake.
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from sizing.catalog.yaml import Spot
 
 
-# Windows has pipes of another kind, and neither flag.
+# Windows has other pipes and lacks both flags.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-# A command that feeds a pipe may compute or fetch first; one that stays silent longer than this hangs.
+# A command that feeds a pipe may compute or fetch first. If it stays silent longer than this, it hangs.
 PIPE_PATIENCE_S = 60.0
 _READABLE = "a regular file, or a pipe that a command writes to, as <(command)"
 _WRITABLE = "a regular file, or a pipe that a command reads from, as >(command)"
@@ -56,12 +56,12 @@ def exists(path: Path) -> bool:
 
 
 def expanded(text: str) -> Path:
-    """A path with `~` and `~user` replaced; unchanged where there is no such home."""
+    """A path with `~` and `~user` replaced; unchanged if there is no such home."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - unlike Path.expanduser it never raises
 
 
 def out_of_reach(path: Path) -> str | None:
-    """The reason why a path can't exist (a name too long, a folder without permission); None where it can."""
+    """The reason why a path can't exist (name too long, folder without permission), or None."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def out_of_reach(path: Path) -> str | None:
 
 
 def resolved(path: Path) -> Path:
-    """The absolute path without links; the path itself where it can't be resolved."""
+    """The absolute path without links; the path itself if it can't be resolved."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -89,7 +89,7 @@ def open_bytes(path: Path) -> io.BufferedReader:
     try:
         mode = path.stat().st_mode
         _check_kind(mode, file, _READABLE)
-        # A plain open of a pipe without a writer would block forever.
+        # A plain open would block forever on a pipe without a writer.
         descriptor = os.open(path, os.O_RDONLY | _NO_WAIT)
     except FileNotFoundError:
         raise InputError(missing(path)) from None
@@ -101,9 +101,9 @@ def open_bytes(path: Path) -> io.BufferedReader:
 
 
 def write_bytes(path: Path, content: bytes, fault: Callable[[str], Fault] | None = None) -> None:
-    """Write a file, or into a pipe with a reader. Raises InputError where that is impossible.
+    """Write a file, or into a pipe with a reader. Raises InputError if that is impossible.
 
-    `fault` makes the fault of a message where the file is not the best place to name.
+    `fault` turns a message into a fault, for callers who can name a better place than the file.
     """
     file = str(path)
     try:
@@ -121,7 +121,7 @@ def write_bytes(path: Path, content: bytes, fault: Callable[[str], Fault] | None
 
 
 def missing(path: Path) -> Fault:
-    """The fault of a missing file, with the file of that folder that has the most similar name."""
+    """The fault of a missing file. It suggests the file in the same folder with the most similar name."""
     if not is_folder(path.parent):
         return Fault(f"not found: there is no folder {str(path.parent)!r}", file=str(path))
     try:
@@ -150,7 +150,7 @@ def _failed(what: str, error: OSError | ValueError, file: str) -> Fault:
 
 
 class _Pipe(io.RawIOBase):
-    """The reading end of a pipe; it waits only while a writer holds the other end, and not forever."""
+    """The reading end of a pipe. It waits only while a writer holds the other end, and not forever."""
 
     def __init__(self, descriptor: int, file: str) -> None:
         self._descriptor, self._file, self._began = descriptor, file, False
@@ -159,7 +159,7 @@ class _Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read the available data, else wait for data. Raises InputError where nothing comes."""
+        """Read available data, or wait for data. Raises InputError if none comes."""
         while True:
             try:
                 count = os.readv(self._descriptor, [buffer])
@@ -180,13 +180,13 @@ class _Pipe(io.RawIOBase):
         super().close()
 
 
-# The largest profile with measured rows is well below 1 MiB; a file beyond 4 MiB is a mix-up (weights, a
-# log), and reading it would only delay saying so.
+# The largest profile with measured rows is well below 1 MiB. A file beyond 4 MiB is a mix-up (weights, a
+# log), and reading it would only delay the message.
 MAX_FILE_BYTES = 4 * 2**20
-# Longer digit strings are identifiers, not counts; Python itself refuses to convert more than 4,300 digits.
+# Longer digit strings are identifiers, not counts. Python itself refuses to convert more than 4,300 digits.
 MAX_DIGITS = 40
 
-# Control characters that neither YAML nor JSON text may hold: their presence means that the file is no text.
+# Control characters that YAML and JSON text may not contain. A file with them is not text.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
@@ -197,7 +197,7 @@ FieldPath = tuple[str | int, ...]
 class DataFile:
     """The plain data of one file, and the way back from a field to its line.
 
-    `text` is kept because lines are found only when there is a fault to report; finding them costs as much as reading.
+    `text` is kept to find lines only when there is a fault to report, because that costs as much as reading.
     """
 
     data: dict[str, Any]
@@ -210,7 +210,7 @@ class DataFile:
         return next((self._spots[part].line for part in around if part in self._spots), None)
 
     def line_of_key(self, key: str) -> int | None:
-        """The line of the outermost occurrence of `key`; None where it does not occur."""
+        """The line of the outermost occurrence of `key`; None if it does not occur."""
         paths = sorted((path for path in self._spots if path and path[-1] == key), key=len)
         return self._spots[paths[0]].line if paths else None
 
@@ -245,18 +245,18 @@ def data_folder(kind: str) -> Path:
     return installed if installed.is_dir() else package.parent / kind
 
 
-STDIN = "-"  # in place of a path: what is written to this process
+STDIN = "-"  # stands for standard input instead of a path
 
 
 @cache
 def _of_stdin(stream: TextIO, most_bytes: int) -> bytes:
-    """What is written to a stream, which can be read only once."""
+    """The bytes of a stream. They are cached, because a stream can be read only once."""
     buffer = getattr(stream, "buffer", None)
     return stream.read(most_bytes + 1).encode() if buffer is None else bytes(buffer.read(most_bytes + 1))
 
 
 def _pipe(path: Path) -> tuple[Path, int, int] | None:
-    """A pipe, told from another that comes later under its name; None for what is none."""
+    """The identity of a pipe, so that a later pipe with the same name is distinct; None if the path is not a pipe."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -266,7 +266,7 @@ def _pipe(path: Path) -> tuple[Path, int, int] | None:
 
 @cache
 def _of_pipe(path: Path, device: int, number: int, most_bytes: int) -> bytes:
-    """What came through a pipe, which can be read only once, where several ask for it."""
+    """The bytes from a pipe. They are cached for several callers, because a pipe can be read only once."""
     with open_bytes(path) as stream:
         return stream.read(most_bytes + 1)
 
@@ -274,9 +274,8 @@ def _of_pipe(path: Path, device: int, number: int, most_bytes: int) -> bytes:
 def read_yaml(path: Path | str) -> DataFile:
     """Read one YAML file into plain data.
 
-    Raises InputError for a file that is missing, too large, no UTF-8 text, not valid YAML, empty, not a
-    mapping at the top, or that uses what plain data does not need: anchors, aliases, tags, several documents,
-    a key twice.
+    Raises InputError for a file that is missing, too large, not UTF-8 text, not valid YAML, empty, not a mapping at the top, or
+    that has more than plain data: anchors, aliases, tags, several documents, duplicate keys.
     """
     from sizing.catalog.yaml import parse
 
@@ -292,8 +291,7 @@ def read_yaml(path: Path | str) -> DataFile:
 
 
 def read_json(path: Path | str) -> DataFile:
-    """Read one JSON file, an object at the top; `NaN` and `Infinity` are let through, as published configs
-    hold them.
+    """Read one JSON file with an object at the top. `NaN` and `Infinity` are allowed, because published configs have them.
 
     Raises InputError as `read_yaml` does.
     """
@@ -304,7 +302,7 @@ def read_json(path: Path | str) -> DataFile:
     data = json_value(text, file)
     if not isinstance(data, dict):
         raise InputError("must hold an object at the top, as {...}", file=file, line=1)
-    # Lines are found by reading the text as YAML, which knows no tabs between tokens.
+    # Lines are found by reading the text as YAML, which does not allow tabs between tokens.
     return DataFile(data, file, text.replace("\t", " "))
 
 
@@ -314,8 +312,8 @@ _ESCAPED, _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]"), re.compile("[\ud800-\ud
 def json_value(text: str, file: str, first_line: int = 1) -> Any:
     """The JSON value of a text that begins on line `first_line` of a file.
 
-    Raises InputError for text that is not JSON, a key given twice, a whole number of too many digits, and half of a
-    character (a surrogate without its other half), which no file can hold.
+    Raises InputError for text that is not JSON, a duplicate key, a whole number with too many digits, and a lone surrogate (half
+    of a character).
     """
     try:
         value = json.loads(text, object_pairs_hook=_refuse_twice, parse_int=_whole)
@@ -339,7 +337,7 @@ def json_value(text: str, file: str, first_line: int = 1) -> Any:
 
 
 def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no profile or workload is") -> str:
-    """The text of a file. Raises InputError where it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
+    """The text of a file. Raises InputError if it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
     file = _label(path)
     try:
         if str(path) == STDIN and sys.stdin is not None:
@@ -357,7 +355,7 @@ def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no
 
 
 def _label(path: Path | str) -> str:
-    """The name of a file in a fault."""
+    """The name of a file to show in a fault."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
@@ -404,7 +402,7 @@ def _whole(digits: str) -> int:
 
 
 class _KeyTwiceError(Exception):
-    """A key stands twice in one JSON object."""
+    """A key occurs twice in one JSON object."""
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

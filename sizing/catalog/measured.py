@@ -1,4 +1,4 @@
-"""MeasuredRows serving benchmarks as CSV: one row a benchmark point, read into typed rows, a fault for each wrong cell."""
+"""Measured serving benchmarks from CSV files: one typed row per benchmark point, and a fault for each wrong cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions, SystemBenchmark
 from sizing.specs.units import MILLI
 
-MOST_FAULTS = 10  # shown of one file: more cells that are wrong in the same way help nobody
+MOST_FAULTS = 10  # shown per file; more faults of the same kind help nobody
 
 MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput", "server_slo")
 PERCENTILE = re.compile(r"(?P<metric>ttft|itl|e2e)_(?P<percentile>p\d+)_ms")
@@ -29,24 +29,24 @@ TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", 
 
 
 class Bounds(NamedTuple):
-    """The smallest and largest allowed value of a number; `whole` numbers are counts."""
+    """The smallest and largest allowed value of a number. `whole` numbers are counts."""
 
     least: float
     most: float
     whole: bool = False
 
     def __str__(self) -> str:
-        """Write the allowed values, as in a fault."""
+        """Describe the allowed values for a fault."""
         return f"{'whole numbers, ' if self.whole else ''}{self.least:,.10g} to {self.most:,.10g}"
 
 
-# A number outside is a slip (another unit, a decimal point), and would be compared, or simulated, for nothing.
+# A number outside these bounds is a mistake (wrong unit, decimal point). Comparing or simulating it would be useless.
 LATENCY_MS = Bounds(1e-3, 1e9)  # a microsecond, less than one kernel takes to start; 11 days, longer than any run
 RATE_PER_S = Bounds(1e-6, 1e9)  # one in 11 days; far above what a whole data centre generates
-TOKENS = Bounds(1, 10 * 2**20)  # as long as the longest published context, 10 Mi (Llama 4 Scout)
+TOKENS = Bounds(1, 10 * 2**20)  # the longest published context, 10 Mi (Llama 4 Scout)
 BUDGET_TOKENS = TOKENS._replace(whole=True)
-GPUS = Bounds(1, 4096, whole=True)  # of one deployment; those published end at a rack
-IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published: to 7,168; more take minutes to simulate
+GPUS = Bounds(1, 4096, whole=True)  # GPUs of one deployment; published ones have at most a rack
+IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published runs have up to 7,168; more take minutes to simulate
 REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
 STEPS = Bounds(1, 1_000_000, whole=True)  # a wait of hours
 SHARE = Bounds(0, 1)
@@ -65,9 +65,9 @@ BOUNDS: dict[str, Bounds] = {
 }
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
 
-# How far figures of one run may be apart, as shares of each other. Published runs: E2E 0.75 to 1.22 of its parts, output tokens/s
-# 0.88 to 1.06 of requests/s x OSL, 0.61 to 1.15 of a closed loop's clients in flight by Little's law, no p99 below its mean. An ITL
-# that counts the first token in makes the parts of E2E up to twice of it; a short run leaves clients idle, but not nine in ten.
+# Allowed ratios between figures of one run. In published runs E2E is 0.75 to 1.22 of its parts, output tokens/s are 0.88 to 1.06 of
+# requests/s x OSL, Little's law gives 0.61 to 1.15 of a closed loop's clients in flight, and no p99 is below its mean. If an ITL
+# includes the first token, the parts of E2E add up to at most twice E2E. A short run leaves clients idle, but not nine in ten.
 PARTS, COUNTS, CLIENTS = (0.5, 1.5), (0.67, 1.5), (0.83, 10.0)
 ARRIVALS, NO_LESS, IN_ORDER = (0.0, 1.2), (1.0, math.inf), (0.9, math.inf)
 AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL without the first token, 10 requests or more of each client"
@@ -75,7 +75,7 @@ AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL wit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSetting:
-    """What served a benchmark; empty or None where nothing says it. `concurrency` counts requests in flight over all GPUs."""
+    """The setup of a benchmark. Unknown fields are empty or None. `concurrency` counts requests in flight over all GPUs."""
 
     model: str = ""
     engine: str = ""
@@ -93,10 +93,10 @@ class MeasuredSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRow(MeasuredSetting):
-    """One benchmark point. None where the source states nothing; `cells` is the row as written, for grouping.
+    """One benchmark point. Fields that the source does not state are None. `cells` is the row as written, for grouping.
 
-    ISL and OSL are tokens a request, nominal: lengths are uniform from `length_ratio_min` of them where that is stated.
-    `output_tok_per_s` counts output tokens alone.
+    ISL and OSL are nominal tokens per request. With `length_ratio_min`, lengths are uniform from that share of the nominal length
+    upwards. `output_tok_per_s` counts only output tokens.
     """
 
     id: str
@@ -125,17 +125,17 @@ class MeasuredRow(MeasuredSetting):
 
     @property
     def parts_ms(self) -> float | None:
-        """The E2E that TTFT and ITL make; None where one of them is not stated."""
+        """The E2E that follows from TTFT and ITL; None if one of them is not stated."""
         return None if self.ttft_ms is None or self.itl_ms is None else self.ttft_ms + self.itl_ms * (self.osl - 1)
 
     @property
     def whole_ms(self) -> float | None:
-        """The E2E, as stated or by its parts."""
+        """The E2E as stated, otherwise from TTFT and ITL."""
         return self.parts_ms if self.e2e_ms is None else self.e2e_ms
 
     @property
     def in_flight(self) -> float | None:
-        """Requests in flight on average by Little's law, over all GPUs; None where rate or latencies are not stated."""
+        """Mean requests in flight over all GPUs by Little's law; None if rate or latencies are not stated."""
         return _product(self.req_per_s, self.whole_ms, MILLI)
 
     def measured(self) -> dict[str, float]:
@@ -154,36 +154,36 @@ class MeasuredRow(MeasuredSetting):
 
 
 class LeftOut(NamedTuple):
-    """A row that is not used, by its name, and why."""
+    """The name of a row that is not used, and the reason."""
 
     id: str
     reason: str
 
 
 class Unread(NamedTuple):
-    """A row that lacks what a prediction needs, or states what is not understood: its name and its wrong cells."""
+    """A row that cannot be read: its name, and the faults of its missing or wrong cells."""
 
     id: str
     faults: tuple[Fault, ...]
 
     @property
     def reason(self) -> str:
-        """What is wrong with each cell, in one line."""
+        """The faults of all cells in one line."""
         return "; ".join(f"{fault.field}: {fault.message}" if fault.field else fault.message for fault in self.faults)
 
 
 class MeasuredRows(NamedTuple):
-    """The rows of a file that can be read, and the others."""
+    """The rows of a file that can be read, and the rows that cannot."""
 
     rows: tuple[MeasuredRow, ...]
     unread: tuple[Unread, ...]
 
 
 def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
-    """The rows of a file that is right as a whole.
+    """The rows of a file without any mistake.
 
-    Columns beyond the known ones are kept for grouping. Raises InputError for a file that can't be read, without the
-    columns needed, without rows, or with wrong cells (the first ten are named by line and column).
+    Unknown columns are kept for grouping. Raises InputError for a file that can't be read, lacks needed columns, has no rows, or
+    has wrong cells (the first ten are named by line and column).
     """
     found = _read(path)
     if found.unread:
@@ -192,9 +192,9 @@ def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
 
 
 def read_measured(paths: Iterable[Path | str]) -> MeasuredRows:
-    """The rows of several files that can be read, and the others with their reasons.
+    """The rows of several files that can be read, and the other rows with reasons.
 
-    Raises InputError for files that can't be read, and for wrong cells where no row of any file is right.
+    Raises InputError if a file can't be read, or if no row of any file is right.
     """
     rows: list[MeasuredRow] = []
     unread: list[Unread] = []
@@ -246,9 +246,10 @@ def _read(path: Path | str) -> MeasuredRows:
 
 
 def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Iterator[Fault]:
-    """Yield what no run can have measured: E2E that is not its parts, counts that break Little's law, percentiles out of order.
+    """Yield faults for figures that no run can have measured together.
 
-    `arrivals_per_s` is the rate that was sent, where there is one. A wrong unit is seen by it.
+    Examples are an E2E unlike the sum of its parts, counts that break Little's law, and percentiles out of order.
+    `arrivals_per_s` is the arrival rate, if there was one. It reveals a wrong unit of the throughput.
     """
     ttft, e2e, rate = row.ttft_ms, row.e2e_ms, row.req_per_s
     parts = None if e2e is not None and e2e < (ttft or 0.0) else row.parts_ms
@@ -278,13 +279,13 @@ def _product(*factors: float | None) -> float | None:
 
 
 def benchmark_of(source: str, model: str) -> SystemBenchmark | None:
-    """The benchmark of whole systems that a row is of, by its source and model; None for a run of one deployment."""
+    """The system benchmark of a row, found by its source and model; None for a run of one deployment."""
     known = only(Conventions).systems
     return next((one for one in known if one.rows_of in source and one.model_of.lower() in model.lower()), None)
 
 
 def _filled(cells: dict[str, str]) -> dict[str, str]:
-    """The cells of a row, with the lengths of the benchmark that it is of where it states none."""
+    """The cells of a row. Missing lengths are filled from the row's system benchmark."""
     of = benchmark_of(cells.get("source", ""), cells["model"])
     if of is None or of.workload is None:
         return cells

@@ -1,8 +1,8 @@
 """Models by a catalogue name, a checkpoint's name, a config.json, or the folder of a checkpoint.
 
 A published checkpoint is a line of workloads/models/_checkpoints.csv: a profile's config with its own positions, vocabulary and
-quantization_config, which are read as those of any config.json are. Another checkpoint's name is taken apart into architecture,
-training stage, release date and quantisation by the vocabulary in workloads/models/_suffixes.yaml.
+quantization_config, which are read as from any config.json. The name of any other checkpoint is split into architecture, training
+stage, release date and quantisation, with the vocabulary in workloads/models/_suffixes.yaml.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from sizing.specs.workload import KvPrecision, Precision
 
 
 class NamedQuantisation(Spec):
-    """An ending of a checkpoint's name with its weight and cache precision; it may belong to certain `organisations`."""
+    """A suffix of checkpoint names with its weight and cache precision. It may be limited to certain `organisations`."""
 
     suffix: Text
     precision: Precision
@@ -80,7 +80,7 @@ class NameRules(OneFile, Sourced):
 
 
 class Parsed(NamedTuple):
-    """The parts of a checkpoint's name: without organisation, also without quantisation, the bare architecture."""
+    """A checkpoint's name without organisation (`full`), also without quantisation, and reduced to the bare architecture."""
 
     full: str
     unquantised: str
@@ -104,10 +104,10 @@ def parsed(name: str, rules: NameRules) -> Parsed:
 def candidates(
     name: str, known: Sequence[CatalogEntry], shelf: Shelf[ModelFile], rules: NameRules
 ) -> Sequence[CatalogEntry]:
-    """The profiles that a checkpoint's name may mean: one where it is clear, none where it is unknown.
+    """The profiles that a checkpoint's name may mean: one if it is clear, none if it is unknown.
 
-    From close to loose, the first step that finds anything decides: the name; the name without quantisation; the same
-    architecture on both sides; for a name without organisation, its beginning.
+    Steps go from strict to loose, and the first step with a result decides: the name; the name without quantisation; the same
+    bare architecture; for a name without organisation, its beginning.
     """
     query = parsed(name, rules)
 
@@ -130,7 +130,7 @@ def candidates(
 
 
 def _split_quantisation(name: str, organisation: str, rules: NameRules) -> tuple[str, NamedQuantisation | None]:
-    """Split off the longest known ending; rows of the publisher come before general rows."""
+    """Split off the longest known suffix. Rows of the publisher take precedence over general rows."""
     for row in sorted(rules.quantisations, key=lambda row: (-len(row.suffix), not row.organisations)):
         if row.organisations and organisation not in map(str.lower, row.organisations):
             continue
@@ -163,11 +163,11 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class FoundModel(Found[Model]):
-    """A model with the additions of its profile and its name.
+    """A model with additional facts from its profile and its name.
 
-    `facts` is None for a user's config.json. `precision` and `kv_precision` are what the ending of a checkpoint's name
-    says (`-FP8-dynamic`); None and `auto` where the config alone decides. `name_notes` tell what was taken from the name, and
-    `task` is what the checkpoint is for where it does not generate.
+    `facts` is None for a user's config.json. `precision` and `kv_precision` come from the suffix of a checkpoint's name
+    (`-FP8-dynamic`); they are None and `auto` if only the config decides. `name_notes` say what was taken from the name. `task`
+    is the purpose of a checkpoint that does not generate.
     """
 
     facts: ModelFile | None = None
@@ -178,16 +178,16 @@ class FoundModel(Found[Model]):
 
 
 def with_modules() -> tuple[str, ...]:
-    """The names of the profiles with modules for multi-token prediction. Reads all profiles."""
+    """The names of profiles with modules for multi-token prediction. Reads all profiles."""
     return tuple(name for name in SHELF.ids if (mtp := load_model(name).spec.mtp) is not None and mtp.modules)
 
 
 def load_model(text: str) -> FoundModel:
     """The model that a name, a config.json, a model profile or a checkpoint's folder describes.
 
-    What exists as a path wins over a name when it has a separator, as `./config.json` or `org/model`. A Hub
-    id that is neither on disk nor in the catalogue is fetched (config.json only) when huggingface_hub is
-    installed. Raises InputError for an unknown or ambiguous name and for every fault of the files.
+    A text with a separator that exists as a path (`./config.json`, `org/model`) is a path and not a name. A Hub id that is neither
+    on disk nor in the catalogue is fetched (config.json only) if huggingface_hub is installed. Raises InputError for an unknown or
+    ambiguous name and for every fault of the files.
     """
     path = expanded(text)
     if text.lower().endswith(GGUF):
@@ -221,14 +221,14 @@ def load_model(text: str) -> FoundModel:
 def by_part(text: str) -> CatalogEntry | None:
     """The profile whose stem is the name without its quantisation, or the bare architecture.
 
-    What `candidates` finds too, for every name of the catalogue; only quicker, as no other file is looked at.
+    `candidates` finds the same for every name of the catalogue. This is quicker, because it looks at no other file.
     """
     parts = parsed(text, only(NameRules))
     return by_stem(parts.unquantised, SHELF) or by_stem(parts.bare, SHELF)
 
 
 def _means_path(text: str, path: Path) -> bool:
-    """Whether a name is a path. Names have no separators, and Hub ids one; a Hub id that exists on disk is a path."""
+    """Whether a text is a path. Names have no separator and Hub ids have one. A Hub id that exists on disk is a path."""
     if text.lower().endswith((*YAML_SUFFIXES, ".json")) or text.startswith((".", "~")):
         return True
     if not is_path(text):
@@ -254,8 +254,8 @@ def _from_path(path: Path) -> FoundModel:
 def _name_of(path: Path, folder: Path, config: DataFile) -> str:
     """The name of a model on disk.
 
-    It is the file's own name, else that of its folder, or the model's name in a folder of the Hub's cache. For a
-    `config.json` in the working folder, or from a pipe, it is the name in the config.
+    It is the name of the file or, for a config.json, of its folder. In the Hub's cache it is the model's name. For a `config.json`
+    in the working folder or from a pipe, it is the name in the config.
     """
     if path.suffix.lower() == ".json" and path.name != CONFIG_FILE:
         return path.stem
@@ -288,14 +288,14 @@ def _read_config(config: DataFile, folder: Path, name: str) -> Model:
         return model
     ratio = only(CheckpointRules).largest_ratio
     size = _checkpoint_bytes(index)
-    if any(config.data.get(key) == WIDE for key in spelled("DTYPE")):  # served in half of what the files hold
+    if any(config.data.get(key) == WIDE for key in spelled("DTYPE")):  # 32-bit weights are served in 16 bit
         size //= 2
     return replace(model, checkpoint_bytes=size, checkpoint_index=str(index), checkpoint_ratio=ratio)
 
 
 @contextmanager
 def _lines_of(document: DataFile) -> Iterator[None]:
-    """Add lines to faults with a document and a field only."""
+    """Add line numbers to faults that have only this document and a field."""
     try:
         yield
     except InputError as error:
@@ -330,7 +330,7 @@ def _from_profile(text: str, entry: CatalogEntry) -> FoundModel:
 
 
 def _from_checkpoint(text: str, checkpoint: Checkpoint) -> FoundModel:
-    """A published checkpoint; with another name's ending, a sibling of it in another format."""
+    """The model of a published checkpoint. If `text` is another name, it is a sibling in another format."""
     path = SHELF.path / f"{checkpoint.profile}.yaml"
     own = hyphenated(without_organisation(text)) == hyphenated(without_organisation(checkpoint.name))
     asked = None if hyphenated(text) == hyphenated(checkpoint.name) else text
@@ -339,9 +339,9 @@ def _from_checkpoint(text: str, checkpoint: Checkpoint) -> FoundModel:
 
 
 def _as_sibling(text: str, found: FoundModel) -> FoundModel:
-    """A model that stands for another of its kind, whose own facts are not known; a Hub id says so in its name.
+    """A known model that stands in for an unknown one of its kind, `text`. For a Hub id, the name of the result says so.
 
-    A name without organisation is taken to be of its sibling's publisher.
+    A name without organisation is assumed to be from the publisher of the known model.
     """
     sibling = found.spec.name
     whose = text if "/" in text else f"{sibling.rpartition('/')[0]}/{text}"
@@ -379,7 +379,7 @@ def _from_model_file(path: Path, name: str, asked: str | None, checkpoint: Check
 
 
 def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
-    """Fetch a model's config.json, and nothing else, where the optional huggingface_hub is installed."""
+    """Fetch only a model's config.json. Raises InputError if huggingface_hub is not installed or the download fails."""
     try:
         hub = import_module("huggingface_hub")
     except ImportError:
@@ -392,7 +392,7 @@ def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
     try:
         path = Path(hub.hf_hub_download(hub_id, CONFIG_FILE))
     except Exception as error:
-        # The client raises its own, httpx's, requests' and OS errors; all mean that the file did not come.
+        # The client raises its own, httpx's, requests' and OS errors. All mean that the download failed.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(f"{CONFIG_FILE} of {hub_id} could not be fetched: {reason}") from None
     config = read_json(path)
@@ -408,9 +408,9 @@ OF_STORAGE = (*SECTIONS, "expert_dtype")
 
 
 def published(name: str, *, like: bool = False) -> Checkpoint | None:
-    """The checkpoint with a name, None where it is not known.
+    """The checkpoint with a name; None if it is unknown.
 
-    A name without organisation is any organisation's. `like` also takes another organisation's copy of the same name.
+    A name without organisation matches any organisation. `like` also accepts a copy by another organisation.
     """
     asked = hyphenated(name)
     organisation, _, last = asked.rpartition("/")
@@ -429,9 +429,9 @@ def _checkpoint(row: Mapping[str, str]) -> Checkpoint:
 
 
 def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
-    """The checkpoint of a profile whose name begins so, as `qwen3-coder-30b`; None where the profile's own does, or several do.
+    """The checkpoint of a profile whose name begins with `name`, for example `qwen3-coder-30b`. Quantised ones are not considered.
 
-    Of one checkpoint in several formats it is the one that is not quantised.
+    None if the profile's own name begins with `name`, or if different checkpoints do.
     """
     key = SHELF.key(without_organisation(name))
     if any(SHELF.key(without_organisation(own)).startswith(key) for own in (profile.id, profile.name)):
@@ -443,7 +443,7 @@ def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
 
 
 def names() -> tuple[str, ...]:
-    """Every published name."""
+    """The names of all published checkpoints."""
     return tuple(row["name"] for row in _by_name().values())
 
 
@@ -462,7 +462,7 @@ def _by_last_part() -> dict[str, dict[str, str]]:
 
 
 def config_of(checkpoint: Checkpoint, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """The profile's config with what the checkpoint states of its own."""
+    """The profile's config with the checkpoint's own values."""
     rules, config = only(CheckpointRules), dict(profile)
     if checkpoint.positions is not None:
         config = _stated(config, spelled("MAX_POSITION"), checkpoint.positions)
@@ -481,7 +481,7 @@ def config_of(checkpoint: Checkpoint, profile: Mapping[str, Any]) -> dict[str, A
 
 
 def _stated(config: dict[str, Any], keys: tuple[str, ...], value: int | bool) -> dict[str, Any]:
-    """A config with a value in place of those of the keys, at any level."""
+    """A config with the values of `keys` replaced by `value`, also inside wrappers."""
     changed = {key: value if key in keys else inner for key, inner in config.items()}
     for wrapper in WRAPPERS:
         if isinstance(config.get(wrapper), Mapping):

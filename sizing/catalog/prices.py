@@ -1,4 +1,4 @@
-"""Prices with their sources: offers of a GPU-hour, an API's price of a model, and how old a stated date makes a price."""
+"""Prices with their sources: offers of GPU-hours, API prices of models, and the age of a price."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sizing.catalog.shelf import hyphenated, only
 from sizing.specs.errors import InputError, nearest
 from sizing.specs.gpu import Gpu, Price
 
-if TYPE_CHECKING:  # an answer without an API's price does not load them
+if TYPE_CHECKING:  # answers without API prices do not load these
     from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
 
-OLD_MONTHS = 6  # from which on a price is said to be old
+OLD_MONTHS = 6  # older prices are reported as old
 MONTHS = 12
 _DAY = re.compile(r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{2})(?:-[0-9]{2})?)?(?![0-9])")
 
 
 def today() -> date:
-    """The day of the answer; SOURCE_DATE_EPOCH (seconds since 1970) fixes it, so that outputs can be compared."""
+    """The day of the answer. SOURCE_DATE_EPOCH (seconds since 1970) fixes it, so that outputs can be compared."""
     fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
     return datetime.fromtimestamp(int(fixed), UTC).date() if fixed.isdecimal() else date.today()
 
 
 def age_words(stated: str, on: date) -> str | None:
-    """Write the age of a price older than six months on a day; None for a newer one, or where the date says no more.
+    """Describe the age of a price that is older than six months on a day; None for a newer price or an unreadable date.
 
-    Of a span (`2026-03 to 2026-07`) the end counts, of a year its last month.
+    For a span (`2026-03 to 2026-07`) the end counts, for a year its last month.
     """
     found = list(_DAY.finditer(stated))
     if not found:
@@ -43,7 +43,7 @@ ON_DEMAND = "on-demand"
 
 
 def offers(gpu: Gpu, provider: str | None = None, kind: str | None = None) -> tuple[Price, ...]:
-    """The hourly offers of a profile, of `provider` and `kind` where given; names match in any case."""
+    """The hourly offers of a profile, optionally only of a `provider` and a `kind`. Names match in any case."""
     return tuple(
         price
         for price in gpu.prices
@@ -56,7 +56,7 @@ def offers(gpu: Gpu, provider: str | None = None, kind: str | None = None) -> tu
 def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "--cloud") -> tuple[Price, ...]:
     """A provider's hourly offers of a kind, at least one.
 
-    Raises InputError, naming `field`, for an unknown provider, and for one without a price of the kind.
+    Raises InputError, naming `field`, for an unknown provider, and for a provider without a price of this kind.
     """
     found = offers(gpu, provider, kind)
     if found:
@@ -90,10 +90,10 @@ def source_of(price: Price) -> str:
 
 
 def providers_offers(gpu: Gpu) -> tuple[Price, ...]:
-    """What each provider asks on demand, by price: its median offer, as instances of several sizes differ in price.
+    """The on-demand price of each provider, sorted by price: its median offer, because instance sizes differ in price.
 
-    A provider counts once, however many products it lists. Rentals by contract and owners' cost are other kinds, and
-    mixing them would compare unlike things.
+    A provider counts once, however many products it lists. Contract rentals and owners' costs are excluded, because they are not
+    comparable.
     """
     by_provider: dict[str, list[Price]] = {}
     for offer in offers(gpu, kind=ON_DEMAND):
@@ -102,24 +102,24 @@ def providers_offers(gpu: Gpu) -> tuple[Price, ...]:
 
 
 def _median(found: Sequence[Price]) -> Price:
-    """The median offer, the lower of two in the middle."""
+    """The median offer; the lower one of the two in the middle."""
     return sorted(found, key=usd_per_gpu_hour)[(len(found) - 1) // 2]
 
 
 def typical_offer(gpu: Gpu) -> Price | None:
-    """The median of what providers ask on demand; None without any."""
+    """The median of the providers' on-demand offers; None without offers."""
     found = providers_offers(gpu)
     return _median(found) if found else None
 
 
 def among(gpu: Gpu) -> str:
-    """Write which of the providers' offers the typical one is."""
+    """Describe how the typical offer was chosen among the providers' offers."""
     count = len(providers_offers(gpu))
     return f"median of {count} providers" if count > 1 else "the only provider known"
 
 
 def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
-    """($ per GPU-hour, source) of the typical offer, with the number of providers; (None, None) without one."""
+    """($ per GPU-hour, source) of the typical offer; the source states the number of providers. (None, None) without offers."""
     chosen = typical_offer(gpu)
     if chosen is None:
         return None, None
@@ -149,7 +149,7 @@ def _api_prices() -> ApiPriceList:
 
 
 def api_offers() -> tuple[ApiOffer, ...]:
-    """All API prices known, by provider."""
+    """All known API prices, by provider."""
     known = _api_prices()
     return tuple(
         ApiOffer(provider.name, model, known.date, f"{provider.page}, by {known.source}")
@@ -176,7 +176,7 @@ def api_offer(provider: str, model: str, *, field: str) -> ApiOffer:
 
 
 def _models(provider: ApiProvider, name: str) -> list[ApiModel]:
-    """The models with a name: the whole of it, its part after the organisation, else all that begin so."""
+    """The models with this whole name, or this name after the organisation; otherwise all that begin with `name`."""
     key, stems = hyphenated(name), [hyphenated(each.model.rpartition("/")[2]) for each in provider.models]
     whole = [each for each in provider.models if hyphenated(each.model) == key]
     own = [each for each, stem in zip(provider.models, stems, strict=True) if stem == key]

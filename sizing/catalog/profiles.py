@@ -1,7 +1,7 @@
-"""Profiles by name: GPUs with slices of cards and the efficiencies that they borrow, measured kernels, engines by version.
+"""Profiles by name: GPUs and slices of them, efficiencies that they borrow, measured kernels, engines by version.
 
-An engine's name has a version or none (`vllm`, `vllm:0.19.0`). The rows of a user's own profile are validated as the settings
-that they resolve to, before any is resolved.
+An engine's name may have a version (`vllm`, `vllm:0.19.0`). The rows of a user's own engine profile are validated as settings
+before any of them is resolved.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.workload import Precision
 
-# In which rows of efficiency may be stated: formats, and how products run whose weights are in one of them.
+# Precisions that efficiency rows may state: formats, and modes in which products with such weights run.
 PRECISIONS = tuple(dict.fromkeys((*get_args(Precision), "int8_weight_only", "mxfp4_bf16", "mxfp4_fp8")))
 
 
 def check_profile(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError where a user's own profile has rows that no step reads, or is of no architecture that is known."""
+    """Raise InputError if a user's own profile has rows that no step reads, or has an unknown architecture."""
     _check_precisions(gpu, document)
     _check_family(gpu, document)
 
 
 def _check_precisions(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError for a row in a precision of neither products nor caches: it would never be read."""
+    """Raise InputError for a row with an unknown precision. It would never be read."""
     faults = []
     for index, row in enumerate(gpu.efficiency):
         for key in ("precision", "cache_precision"):
@@ -51,7 +51,7 @@ def _check_precisions(gpu: Gpu, document: DataFile) -> None:
 
 
 def _check_family(gpu: Gpu, document: DataFile) -> None:
-    """Raise InputError for an architecture that is not known, or another vendor's: kernels, settings and what rows lack are read by it."""
+    """Raise InputError for an unknown architecture, or one of another vendor. It selects kernels, settings and borrowed rows."""
     family = borrowed(gpu.architecture)
     if family is not None and gpu.vendor != family.vendor:
         message = f"{gpu.architecture} is of {family.vendor}, not of {gpu.vendor!r}"
@@ -65,7 +65,7 @@ def _check_family(gpu: Gpu, document: DataFile) -> None:
 
 
 def borrowed(architecture: str) -> AssumedEfficiency | None:
-    """The rows that GPUs of an architecture borrow where they lack their own; None without such a set."""
+    """The rows that GPUs of an architecture borrow if they lack their own; None without such a set."""
     sets = only(AssumedEfficiencies).architectures
     return next((entry for entry in sets if entry.architecture == architecture), None)
 
@@ -75,7 +75,7 @@ GPUS = Shelf(Gpu, "GPU", "hardware_profiles", "gpus", "llmsize gpus", check_prof
 
 @cache
 def named_gpu(name: str) -> tuple[str, str]:
-    """The id and name of a GPU type's profile by what a source calls it; of one without a profile the name in lower case, and as it is."""
+    """The id and name of the GPU profile that a source's name means. Without a profile: the name in lower case, and as given."""
     try:
         found = load_gpu(name)
     except InputError:
@@ -86,8 +86,8 @@ def named_gpu(name: str) -> tuple[str, str]:
 def load_gpu(name_or_path: str) -> Found[Gpu]:
     """The profile of a GPU by name (`h100-sxm`, `H100 SXM`, an alias) or by the path of a user's own file.
 
-    `h100-sxm:3g.40gb` is a slice of it (MIG). Raises InputError for an unknown or ambiguous name, for every fault of the
-    file, for an architecture that lends nothing to a profile without measured rows of its own, and for an unknown slice.
+    `h100-sxm:3g.40gb` is a slice of a card (MIG). Raises InputError for an unknown or ambiguous name, for every fault of the file,
+    for an unknown architecture, and for an unknown slice.
     """
     sliced = SLICED.fullmatch(name_or_path.strip())
     if sliced is None:
@@ -99,7 +99,7 @@ def load_gpu(name_or_path: str) -> Found[Gpu]:
 
 
 def _profile(name_or_path: str) -> Found[Gpu]:
-    """The profile of a name or path; a file may extend another profile by own runs, and is that one with them."""
+    """The profile with a name or path. A file may extend another profile by own runs; the result is that profile with them."""
     if not is_path(name_or_path):
         return named(GPUS, name_or_path)
     path = expanded(name_or_path)
@@ -123,7 +123,7 @@ def _profile(name_or_path: str) -> Found[Gpu]:
 
 
 def stands_for(found: Found[Gpu], name: str, load: Callable[[str], Found[Gpu]] = load_gpu) -> bool:
-    """Whether a profile is of the GPU that a name or path means: itself, or the one that it extends. Raises as `load` does."""
+    """Whether `name` means the GPU of this profile, or of the profile that it extends. Raises as `load` does."""
     if GPUS.key(name) in map(GPUS.key, (found.id, found.spec.name, *found.spec.aliases)):
         return True
     own = load(found.spec.extends) if found.spec.extends else found
@@ -132,13 +132,13 @@ def stands_for(found: Found[Gpu], name: str, load: Callable[[str], Found[Gpu]] =
 
 
 SLICED = re.compile(r"(?P<name>.+):(?P<parts>[0-9])g\.(?P<gigabytes>[0-9]+)gb", re.IGNORECASE)
-EIGHTHS = 8  # of memory; a slice has whole ones
+EIGHTHS = 8  # a slice has whole eighths of the memory
 
 
 def slice_of(gpu: Gpu, parts: int, gigabytes: int) -> Gpu:
-    """A slice of a card, as multi-instance GPUs are cut: its part of multiprocessors, memory and power, alone in its server.
+    """A slice of a multi-instance GPU (MIG), with its part of multiprocessors, memory and power, alone in its server.
 
-    Raises InputError for a card that is not cut, and for a slice that it does not have.
+    Raises InputError for a card without slices, and for a slice that the card does not have.
     """
     cuts = only(Slices).slices
     known = next((each for each in cuts if each.architecture == gpu.architecture and each.name in gpu.name), None)
@@ -194,7 +194,7 @@ def _version_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
 
 
 def _value_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
-    """Yield the faults of all rows: the settings are validated with the first row of each, then the second, and so on."""
+    """Yield the faults of all rows. Settings are validated with the first row of each, then with the second, and so on."""
     for number in range(max(map(len, engine.settings.values()), default=1)):
         yield from _faults_of_rows(
             {name: min(number, len(rows) - 1) for name, rows in engine.settings.items() if rows}, engine, document
@@ -219,7 +219,7 @@ def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: DataFile) 
 
 ENGINES = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings, own="engines")
 
-# The version follows the last colon; a drive letter's colon is followed by a separator and is none.
+# The version follows the last colon. The colon of a drive letter does not count: a separator follows it.
 _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)
 
 
@@ -248,7 +248,7 @@ _PER_THOUSAND = 1e-3
 
 @cache
 def expert_kernels(architecture: str) -> tuple[ExpertKernel, ...]:
-    """The measured kernels of experts on GPUs of an architecture; none where nothing was measured."""
+    """The measured expert kernels on GPUs of an architecture; empty if nothing was measured."""
     path = data_folder("hardware_profiles") / "kernels" / f"{architecture}.csv"
     if not path.is_file():
         return ()
@@ -276,7 +276,7 @@ def _kernel(line: dict[str, str], about: ExpertKnots) -> ExpertKernel:
 
 @cache
 def surfaces(architecture: str) -> tuple[Surface, ...]:
-    """The measured kernels of products and attention on GPUs of an architecture; none where nothing was measured."""
+    """The measured kernels of products and attention on GPUs of an architecture; empty if nothing was measured."""
     about = only(MeasuredKernels)
     chips = about.chips.get(architecture)
     found = []
@@ -287,9 +287,10 @@ def surfaces(architecture: str) -> tuple[Surface, ...]:
 
 
 def card_of(gpu: Gpu) -> str:
-    """The name of the card whose measured kernels are a GPU's: its own, or that of a measured one with the same facts.
+    """The name of the card whose measured kernels a GPU uses: its own, or a measured card with the same facts.
 
-    So a renamed copy of a profile keeps them; one with other peaks, bandwidth or power, as a slice has, borrows at its own peaks.
+    So a renamed copy of a profile keeps the measured kernels. A GPU with other peaks, bandwidth or power, such as a slice, borrows
+    kernels at its own peaks.
     """
     return _card_of(gpu.name, gpu.architecture, _deciding(gpu))
 

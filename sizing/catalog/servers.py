@@ -1,4 +1,4 @@
-"""Owned servers: ready ones by name, a user's own by path, and default numbers for the gaps of a file."""
+"""Owned servers: ready ones by name, a user's own by path, and default numbers for fields that a file leaves out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 SHELF = Shelf(Server, "server", "hardware_profiles", "servers", "llmsize cost --help", own="servers")
 
 
-# What a server costs per GPU, in $: beyond these its price is in thousands or in cents, or is that of a server of another size.
+# Bounds on a server's price per GPU, in $. Outside, the price is in thousands or cents, or is for a server of another size.
 LEAST_USD_PER_GPU, MOST_USD_PER_GPU = 250.0, 1e6
 
 
 class Stated(NamedTuple):
-    """A number of a server and how it is known; file and line where the user's own file states it."""
+    """A number of a server and its basis. File and line are set if the user's own file states it."""
 
     value: float
     basis: Basis
@@ -29,7 +29,7 @@ class Stated(NamedTuple):
 
 
 class OwnFile(NamedTuple):
-    """A server as the user's own or a ready file states it, and the lines of its fields; `id` is the file's stem."""
+    """A server as a user's own or a ready file states it, with the lines of its fields. `id` is the file's stem."""
 
     spec: Server
     id: str
@@ -38,26 +38,26 @@ class OwnFile(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The server's name, or its file where the file name looks like one (a pipe's does not)."""
+        """The server's name, or its file name if that looks like a name (a pipe's does not)."""
         return self.spec.name or (self.path.name if self.path.suffix else "unnamed")
 
 
 class CompleteServer(NamedTuple):
-    """A server for one type of GPU with every stated or default number; `title` is its name in reports."""
+    """A server for one type of GPU with all numbers, stated or default. `title` is its name in reports."""
 
     title: str
     gpu_id: str
     numbers: dict[str, Stated]
 
     def value(self, name: str) -> float:
-        """A number that every server has."""
+        """The value of a number that every server has."""
         return self.numbers[name].value
 
 
 def load_server(name_or_path: str) -> OwnFile:
     """A ready server by name (`hgx-h100`, `HGX H100`) or a user's own by the path of its file.
 
-    Raises InputError for an unknown or ambiguous name, for every fault of the file, and for GPUs in it that are not known.
+    Raises InputError for an unknown or ambiguous name, for every fault of the file, and for unknown GPUs in it.
     """
     if is_path(name_or_path):
         path = expanded(name_or_path)
@@ -83,16 +83,16 @@ def load_defaults() -> Server:
 
 
 def ready_for(gpu_id: str) -> OwnFile | None:
-    """The ready server with GPUs of a type, that of the newest price where there are several; None without one."""
+    """The ready server with GPUs of a type, the one with the newest price if there are several; None without one."""
     fitting = [found for found in map(load_server, SHELF.ids) if found.spec.gpu == gpu_id]
     return max(fitting, key=lambda found: found.spec.sources["price_usd"].date, default=None)
 
 
 def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
-    """Fill in what a server leaves out for GPUs of a type: from the ready server of that type, then from the defaults.
+    """Fill in the missing fields of a server with GPUs of a type: from the ready server of that type, then from the defaults.
 
-    A price and a power are of servers with as many GPUs, so those of a ready server of another size do not count.
-    Raises InputError for a server of other GPUs, one whose price nothing states, and a price that is no server's.
+    Price and power depend on the number of GPUs, so they are not taken from a ready server of another size. Raises InputError for
+    a server with other GPUs, for a missing price, and for an implausible price.
     """
     file = str(own.path)
     if own.spec.gpu is not None and own.spec.gpu != gpu_id:
@@ -113,7 +113,7 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
 
 
 def _numbers(own: OwnFile, ready: OwnFile | None) -> dict[str, Stated]:
-    """Each number from the first source that states it: the server, the ready one of its GPUs, the defaults."""
+    """Each number from the first source that states it: the server, the ready server with its GPUs, the defaults."""
     defaults = load_defaults()
     other_size = ready is not None and own.spec.gpus not in (None, ready.spec.gpus)
     numbers = {}

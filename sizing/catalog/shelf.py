@@ -1,10 +1,10 @@
-"""Names and files of the catalogue: the file of a name, and one loader for every kind of file.
+"""Names and files of the catalogue: how a name finds its file, and one loader for every kind of file.
 
-`load(SHELF, "H100 SXM")` reads an entry of a folder by one of its names, or a user's own file by its path;
-`only(Bands)` reads the one file of a kind, once.
+`load(SHELF, "H100 SXM")` reads an entry of a folder by one of its names, or a user's own file by its path. `only(Bands)` reads
+the single file of a kind, once.
 
-A name is compared without case, spaces, hyphens and underscores. The stem of a file is opened directly; any other name
-costs a look at the first two lines (name and aliases) of each file of one folder, never more.
+Names are compared without case, spaces, hyphens and underscores. A name that is a file's stem opens the file directly. For any
+other name the first two lines (name and aliases) of each file in the folder are read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OneFileT = TypeVar("OneFileT", bound=OneFile)
 _STEM = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}\Z")
 _LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,\[\]]+))""")
 _SEPARATORS = re.compile(r"[\s_:-]+")
-MOST_LISTED, MOST_LIKELY = 6, 3  # of names that fit, of names that are likely
-LEAST_BEGINNING = 3  # characters of a name that stand for all of it
+MOST_LISTED, MOST_LIKELY = 6, 3  # names listed that match, names suggested
+LEAST_BEGINNING = 3  # fewest characters with which a name can be abbreviated
 YAML_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
 class Found(Generic[T_co]):
-    """A spec and its file. `id` is the file's stem, `matched_from` the name as written where it differs."""
+    """A spec and its file. `id` is the file's stem. `matched_from` is the name as written, if it differs."""
 
     spec: T_co
     id: str
@@ -62,8 +62,8 @@ class CatalogEntry(NamedTuple):
 class Shelf(Generic[SpecT]):
     """One folder of the catalogue: the spec of its files, its location, and the command that lists it.
 
-    `check` raises InputError for what a user's own file lacks beyond its spec. `dots_matter` keeps dots in comparisons:
-    Llama 3.1 is not Llama 31, but a GPU has no such names.
+    `check` raises InputError for faults of a user's own file that its spec does not find. `dots_matter` keeps dots in comparisons:
+    Llama 3.1 is not Llama 31. GPUs have no such names.
     """
 
     spec: type[SpecT]
@@ -77,23 +77,23 @@ class Shelf(Generic[SpecT]):
 
     @property
     def path(self) -> Path:
-        """The folder itself."""
+        """The folder in the catalogue."""
         return data_folder(self.kind) / self.folder
 
     @property
     def own_path(self) -> Path | None:
-        """The folder of the user's own files; None where there are none."""
+        """The folder of the user's own files; None if this kind has none."""
         return None if self.own is None else user_folder() / self.own
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The stems of the files, sorted; a file that begins with an underscore is no entry."""
+        """The sorted stems of the files. A file that begins with an underscore is not an entry."""
         folders = (self.path,) if self.own_path is None else (self.path, self.own_path)
         found = {path.stem for folder in folders for path in folder.glob("*.yaml") if not path.name.startswith("_")}
         return tuple(sorted(found))
 
     def file(self, stem: str) -> Path:
-        """The file of an entry. Raises InputError for a user's own file with the name of one that is known already."""
+        """The file of an entry. Raises InputError if a user's own file has the name of a catalogue file."""
         known, own = self.path / f"{stem}.yaml", None if self.own_path is None else self.own_path / f"{stem}.yaml"
         if own is None or not is_file(own):
             return known
@@ -115,13 +115,13 @@ def _read(spec_type: type[OneFile]) -> Any:
 
 
 def only(spec_type: type[OneFileT]) -> OneFileT:
-    """The one file of a kind, read once in a process. Raises InputError for every fault of the file."""
+    """The single file of a kind, read once per process. Raises InputError for every fault of the file."""
     spec: OneFileT = _read(spec_type)
     return spec
 
 
 def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
-    """Read the entry with a name, or a user's own file by its path.
+    """Read an entry by its name, or a user's own file by its path.
 
     Raises InputError for an unknown or ambiguous name, and for every fault of the file.
     """
@@ -132,7 +132,7 @@ def load(shelf: Shelf[SpecT], name_or_path: str) -> Found[SpecT]:
 
 
 def of_document(shelf: Shelf[SpecT], document: DataFile, path: Path) -> Found[SpecT]:
-    """The entry of a user's own file, which is read already. Raises InputError for every fault of it."""
+    """The entry of a user's own file that has already been read. Raises InputError for every fault of the file."""
     spec = validate(shelf.spec, document)
     if shelf.check is not None:
         shelf.check(spec, document)
@@ -140,7 +140,7 @@ def of_document(shelf: Shelf[SpecT], document: DataFile, path: Path) -> Found[Sp
 
 
 def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
-    """Read the entry with a name. Raises InputError for an unknown or ambiguous one."""
+    """Read an entry by its name. Raises InputError for an unknown or ambiguous name."""
     entry = find(name, shelf)
     document = read_yaml(entry.path)
     spec = validate(shelf.spec, document)
@@ -150,12 +150,12 @@ def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
 
 
 def hyphenated(name: str) -> str:
-    """Convert a name to lower case and join its words by single hyphens, as in file stems."""
+    """Convert a name to lower case and join its words with single hyphens, as in file stems."""
     return _SEPARATORS.sub("-", name.strip().lower()).strip("-")
 
 
 def is_path(text: str) -> bool:
-    """Whether a user means a file: the text has a separator or a YAML suffix."""
+    """Whether a text means a file: it has a separator or a YAML suffix."""
     return "/" in text or "\\" in text or text.lower().endswith(YAML_SUFFIXES)
 
 
@@ -165,7 +165,7 @@ def entries(shelf: Shelf[Any]) -> tuple[CatalogEntry, ...]:
 
 
 def find(query: str, shelf: Shelf[Any]) -> CatalogEntry:
-    """The file that a name means. Raises InputError when it means none or several."""
+    """The file that a name means. Raises InputError if it means none or several."""
     return by_stem(query, shelf) or match(query, entries(shelf), shelf)
 
 
@@ -178,9 +178,9 @@ def by_stem(query: str, shelf: Shelf[Any]) -> CatalogEntry | None:
 
 
 def match(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
-    """The one entry with the name: an exact match of one of its names, or else of the beginning of one.
+    """The one entry with a name that equals the query or, if there is none, begins with it.
 
-    Raises InputError that lists the candidates when there are several, or the nearest name when there is none.
+    Raises InputError that lists the candidates if there are several, or the nearest name if there is none.
     """
     key = shelf.key(query)
     hits = equal(key, known, shelf.key) or beginning(key, known, shelf.key)
@@ -193,14 +193,14 @@ def equal(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str])
 
 
 def beginning(key: str, known: Sequence[CatalogEntry], reduce: Callable[[str], str]) -> tuple[CatalogEntry, ...]:
-    """The entries with a name that begins, reduced, with the key, which is no single letter or two."""
+    """The entries with a reduced name that begins with `key`. A key of one or two letters matches nothing."""
     if len(key) < LEAST_BEGINNING:
         return ()
     return tuple(entry for entry in known if any(reduce(name).startswith(key) for name in entry.names))
 
 
 def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> CatalogEntry:
-    """The only hit. Raises InputError for none or several, of which it lists those with the most similar names."""
+    """The only hit. Raises InputError for none or several hits; several are listed, the most similar names first if many."""
     if len(hits) == 1:
         return hits[0]
     if not hits:
@@ -215,7 +215,10 @@ def chosen(query: str, hits: Sequence[CatalogEntry], known: Sequence[CatalogEntr
 
 
 def _likeness(query: str, entry: CatalogEntry) -> tuple[bool, float]:
-    """How like a query the most similar name of an entry is; first those whose number ends there (llama-3 for llama3, not 3.1)."""
+    """Similarity of a query to the most similar name of an entry.
+
+    Names in which no digit or dot follows the query rank first: for `llama3`, llama-3 ranks before llama-3.1.
+    """
     word = hyphenated(query)
     ends = re.compile("-?".join(map(re.escape, word.replace("-", ""))) + r"(?![\d.])")
     names = [hyphenated(name) for name in entry.names]
@@ -223,9 +226,10 @@ def _likeness(query: str, entry: CatalogEntry) -> tuple[bool, float]:
 
 
 def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fault:
-    """The fault of an unknown name: with what is known of it, or the nearest name, and the command that lists them all.
+    """The fault of an unknown name. It says what is known about the name, or suggests the nearest one and the listing command.
 
-    A file that exists is named by its path. Another number is another card or model, no misspelling (H800 is not H200).
+    If the query is an existing file, the fault suggests its path. Names with other numbers are never suggested, because another
+    number means another card or model (H800 is not a misspelt H200).
     """
     allowed = f"a name that `{shelf.listing}` shows, or the path of a file"
     from sizing.specs.unmodelled import NotModelled
@@ -246,24 +250,24 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
 
 
 def _has_words(query: str, entry: CatalogEntry) -> bool:
-    """Whether a name of an entry has every word of a query of several, or a word that begins with it."""
+    """Whether each word of a query with several words begins some word in one of the entry's names."""
     words = hyphenated(query).split("-")
     parts = (hyphenated(name).split("-") for name in entry.names)
     return len(words) > 1 and any(all(any(part.startswith(word) for part in of) for word in words) for of in parts)
 
 
 def _numbers(name: str) -> list[str]:
-    """The numbers in a name, each with the letter before it, by which hardware and models are told apart."""
+    """The numbers in a name, each with the letter before it. They distinguish hardware and models."""
     return re.findall(r"[a-z]?[0-9]+", hyphenated(name).replace("-", ""))
 
 
 def matched_from(query: str, entry: CatalogEntry) -> str | None:
-    """The name as written, where it is not simply the entry's own."""
+    """The name as written, or None if it is the entry's own id or name."""
     return None if hyphenated(query) in map(hyphenated, (entry.id, entry.name)) else query
 
 
 def _entry(path: Path) -> CatalogEntry:
-    """Read name and aliases from the first two lines of a profile that are no comment: a value, and a list on one line."""
+    """Read name and aliases from the first two lines of a profile that are not comments."""
     with path.open(encoding="utf-8", errors="replace") as stream:
         lines = (line for line in stream if not line.startswith("#"))
         head = dict(map(_head_line, islice(lines, 2)))

@@ -1,6 +1,6 @@
-"""Request traces: arrival times and lengths of requests, from CSV or JSON lines, packed with gzip or not.
+"""Request traces: arrival times and lengths of requests, from CSV or JSON lines, optionally compressed with gzip.
 
-Columns are found by the names under which traces are published; a row that is wrong is a fault with its line.
+Columns are recognised by the names used in published traces. A wrong row is a fault with its line.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MILLI, MOST_DURATION_S, SECONDS_PER_HOUR
 
 GZIP_MAGIC = b"\x1f\x8b"
-MOST_FAULTS = 10  # shown of one file: more rows that are wrong in the same way help nobody
-MOST_TOKENS = 10**9  # of a request: beyond any model, and exact in a float
-# Seconds since 1970 are below 2e9 until 2033; a float tells microseconds apart up to here, and steps take milliseconds.
+MOST_FAULTS = 10  # shown per file; more faults of the same kind help nobody
+MOST_TOKENS = 10**9  # per request: beyond any model, and exact in a float
+# Seconds since 1970 are below 2e9 until 2033. Up to here a float resolves microseconds, and steps take milliseconds.
 MOST_ARRIVAL_S = 1e10
 
-COLUMNS = 3  # of a row: arrival, prompt and output tokens
+COLUMNS = 3  # arrival, prompt tokens, output tokens
 
 
 def _moment_s(value: Any) -> float:
-    """Parse a date and time into seconds since 1970; without a zone it is UTC."""
+    """Parse a date and time into seconds since 1970. Without a time zone it is UTC."""
     moment = datetime.fromisoformat(str(value).strip())
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -46,7 +46,7 @@ def _milliseconds(value: Any) -> float:
 
 
 class Columns(NamedTuple):
-    """The columns of a published form: arrival with its parser into seconds, prompt tokens, output tokens."""
+    """The columns of a published trace format: arrival with its parser into seconds, prompt tokens, output tokens."""
 
     arrival: str
     input: str
@@ -74,10 +74,10 @@ KNOWN = (
 
 
 def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float64]:
-    """The requests of a trace, one row each: arrival in s from the first one on, prompt and output tokens.
+    """The requests of a trace, one row each: arrival in s after the first one, prompt tokens, output tokens.
 
-    `most` reads no more than the first so many. Raises InputError for a file that can't be read, without the columns
-    needed, without requests, with arrivals out of order, or with rows that are wrong (the first ten are named).
+    At most the first `most` requests are read. Raises InputError for a file that can't be read, lacks needed columns, has no
+    requests, has arrivals out of order, or has wrong rows (the first ten are named).
     """
     file = str(path)
     try:
@@ -93,7 +93,7 @@ def load_trace(path: Path | str, *, most: int | None = None) -> NDArray[np.float
 
 
 def _text_of(raw: BufferedReader) -> TextIOWrapper:
-    """The text of an open file, unpacked if packed, whatever its name; it is read once, so pipes work."""
+    """The text of an open file, decompressed if necessary, whatever its name. It is read once, so pipes work."""
     packed = raw.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC
     content = gzip.GzipFile(fileobj=raw) if packed else raw
     return TextIOWrapper(content, encoding="utf-8-sig", newline="")
@@ -112,7 +112,7 @@ def _rows(stream: IO[str], file: str, most: int | None) -> array[float]:
 
 
 def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
-    """The columns of a CSV file, and its rows as (line, the three cells or the fault)."""
+    """The columns of a CSV file, and its rows as (line, three cells or a fault)."""
     reader = csv.reader(lines)
     header = [name.strip() for name in next(reader)]
     columns = _known(header, file)
@@ -135,7 +135,7 @@ def _csv_entries(lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tup
 
 
 def _is_json_value(line: str) -> bool:
-    """Whether a line is a JSON value, as true, 3 or "text"."""
+    """Whether a line is a JSON value, such as true, 3 or "text"."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def _is_json_value(line: str) -> bool:
 
 
 def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns, Iterator[tuple[int, Any]]]:
-    """The columns of JSON lines, and its objects as (line, the three values or the fault)."""
+    """The columns of JSON lines, and the objects as (line, three values or a fault)."""
     try:
         keys = list(json.loads(first))
     except (ValueError, RecursionError):
@@ -168,7 +168,7 @@ def _json_entries(first: str, lines: Iterable[str], file: str) -> tuple[Columns,
 
 
 def _known(names: list[str], file: str) -> Columns:
-    """The form with all columns in the file: matched exactly, else in any case of letters."""
+    """The format whose columns are all in the file. Names match exactly, otherwise without case."""
     for columns in KNOWN:
         if set(columns.names) <= set(names):
             return columns
@@ -184,12 +184,10 @@ def _known(names: list[str], file: str) -> Columns:
 
 
 def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> array[float]:
-    """The rows as numbers, one after another, so that millions of them are small. Raises InputError with the faults of the first
-    wrong ones.
-    """
+    """The rows as numbers in one flat array, which saves memory for millions of rows. Raises InputError for the first wrong rows."""
     rows = array("d")
     faults: list[Fault] = []
-    start, before = math.nan, -math.inf  # NaN, before the first, is in no order
+    start, before = math.nan, -math.inf  # there is no start before the first row
     for line, entry in islice(entries, most):
         try:
             if isinstance(entry, str):
@@ -208,7 +206,7 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
 
 
 def _arrival(value: Any, columns: Columns, before: float, start: float) -> float:
-    """An arrival in s. Raises InputError for one that is none, before the last one, or far off."""
+    """An arrival in s. Raises InputError if it is not a time, is before the last arrival, or is far off."""
     try:
         at = math.nan if isinstance(value, bool) else columns.seconds(value)
     except (ValueError, TypeError, OverflowError):
@@ -231,7 +229,7 @@ def _arrival(value: Any, columns: Columns, before: float, start: float) -> float
 
 
 def _tokens(value: Any, column: str) -> float:
-    """A number of tokens. Raises InputError for what is none."""
+    """A number of tokens. Raises InputError for any other value."""
     try:
         tokens = 0.0 if isinstance(value, bool) else float(value)
     except (ValueError, TypeError, OverflowError):

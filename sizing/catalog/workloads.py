@@ -1,4 +1,4 @@
-"""Workloads, load profiles and fleets: ready ones by name, a user's own by path, and options over a workload."""
+"""Workloads, load profiles and fleets: ready ones by name, a user's own by path. Also options that override a workload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.workload import LATENCIES, REPLACED_BY_PROFILE, Workload
 
-# Fields that say the same in two ways: an option for one takes the place of the file's other, too.
+# Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
 RIVALS: dict[str, tuple[str, ...]] = {
     "planning.profile": tuple(f"planning.{name}" for name in REPLACED_BY_PROFILE),
     **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
@@ -32,10 +32,9 @@ UNLIMITED = "has no meaning for offline work, which has no limits on latency"
 
 
 def load_workload(path_or_name: str) -> Found[Workload]:
-    """The workload in a file, or the ready one of that name (`chat`); that of standard input is `-`.
+    """The workload in a file, or the ready one with that name (`chat`). `-` reads standard input.
 
-    Raises InputError for an unknown or ambiguous name and
-    for every fault of the file.
+    Raises InputError for an unknown or ambiguous name and for every fault of the file.
     """
     path = expanded(path_or_name)
     if path_or_name == STDIN:
@@ -51,7 +50,7 @@ def load_workload(path_or_name: str) -> Found[Workload]:
 
 
 def _read(path: Path) -> Workload:
-    """The workload of a file. Raises InputError for that of a fleet, and for limits of offline work."""
+    """The workload of a file. Raises InputError for a fleet file, and for latency limits of offline work."""
     document = read_yaml(path)
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
@@ -63,7 +62,7 @@ def _read(path: Path) -> Workload:
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
-    """A workload with paths of its trace and profile relative to the folder of its file, where they exist there."""
+    """A workload whose trace and profile paths are resolved in the folder of its file, if the files exist there."""
     demand, planning = workload.demand, workload.planning
     if demand is not None and demand.trace is not None:
         workload = workload.model_copy(
@@ -106,11 +105,11 @@ def load_profile(path_or_name: str) -> Found[Profile]:
 
 
 def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:
-    """A workload with fields replaced, or one made of the given fields alone.
+    """A workload with fields replaced, or a workload made of only the given fields.
 
-    `overrides` maps dotted fields to values (`tokens.isl`: 2000); a mapping replaces a field wholly (`demand`), None
-    leaves it as it is. `options` names the command-line option of each dotted field, for the faults. Raises InputError
-    with every fault of the result.
+    `overrides` maps dotted fields to values (`tokens.isl`: 2000). A mapping replaces a whole field (`demand`). None leaves the
+    field as it is. `options` names the command-line option of each dotted field, for the faults. Raises InputError with every
+    fault of the result.
     """
     data = {"tokens": {}} if workload is None else workload.model_dump(exclude_unset=True)
     given = {field: value for field, value in overrides.items() if value is not None}
@@ -130,7 +129,7 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
 
 
 def _drop(data: dict[str, Any], field: str) -> None:
-    """Remove a field, with its ranges and those of the fields in it."""
+    """Remove a field, its ranges, and the ranges of the fields in it."""
     uncertain = data.get("uncertain")
     for name in [name for name in uncertain or () if name == field or name.startswith(f"{field}.")]:
         del data["uncertain"][name]
@@ -143,7 +142,7 @@ def _drop(data: dict[str, Any], field: str) -> None:
 
 
 def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
-    """Set a nested field. A value on its path that is not a mapping is replaced: the later field decides."""
+    """Set a nested field. A value on its path that is not a mapping is replaced, because the later field decides."""
     *holders, last = steps
     for step in holders:
         if not isinstance(data.get(step), dict):
@@ -153,7 +152,7 @@ def _set(data: dict[str, Any], steps: list[str], value: Any) -> None:
 
 
 def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str]) -> str:
-    """Name the options of a field: those given inside it, its own, or that of an enclosing field."""
+    """Name the options of a field: options given for fields inside it, its own option, or that of an enclosing field."""
     dotted = ".".join(map(str, path))
     around = [".".join(map(str, path[:end])) for end in range(len(path), 0, -1)]
     own = next((options[field] for field in around if field in options), None)
@@ -161,7 +160,7 @@ def _option(path: FieldPath, given: Mapping[str, Any], options: Mapping[str, str
     return ", ".join(inside) or own or dotted
 
 
-NAMED = ("name", "gpu", "profile")  # fields of a member that are a name
+NAMED = ("name", "gpu", "profile")  # fields of a member whose value is a name
 NOT_ONE = ("all",)  # words for several types of GPU
 
 
@@ -176,7 +175,7 @@ class FoundMember(NamedTuple):
     written_out: bool
 
     def located(self, fault: Fault, document: DataFile, index: int) -> Fault:
-        """A fault with its place in the fleet's file, unless it has a place in a file of its own."""
+        """The fault with its place in the fleet's file, unless it already has a place in another file."""
         if fault.file is not None and fault.file != self.file:
             return fault
         named = (fault.field or "").removeprefix("--")
@@ -192,7 +191,7 @@ class FoundMember(NamedTuple):
 
 
 class FoundFleet(NamedTuple):
-    """A fleet, its file, and its workloads looked up; the `faults` of those that could not be."""
+    """A fleet, its file, and the workloads that were found. `faults` holds the faults of the others."""
 
     spec: Fleet
     id: str
@@ -202,9 +201,10 @@ class FoundFleet(NamedTuple):
 
 
 def find_fleet(path_or_name: str) -> FoundFleet | None:
-    """The fleet that a path or a name means; None where it means something else, such as a workload.
+    """The fleet that a path or a name means; None if it means something else, such as a workload.
 
-    A file with the key `fleet` is a fleet. Raises InputError for every fault of it, and of its workloads then too.
+    A file with the key `fleet` is a fleet. Raises InputError for every fault of the file, together with the faults of its
+    workloads.
     """
     path = _path_of(path_or_name)
     if path is None:
@@ -236,7 +236,10 @@ def _as_stated(document: DataFile) -> Iterator[tuple[int, Member]]:
 def _looked_up(
     stated: Iterable[tuple[int, Member]], document: DataFile, path: Path
 ) -> tuple[list[FoundMember], list[Fault]]:
-    """The workloads of members; where any has a fault, what all name is looked up too, else with the rest of their questions."""
+    """The workloads of members, and their faults.
+
+    If any member has a fault, the GPUs, profiles and models of all members are checked here too. Otherwise that happens later.
+    """
     members, faults, stated = [], list[Fault](), tuple(stated)
     for index, member in stated:
         try:
@@ -249,7 +252,7 @@ def _looked_up(
 
 
 def _path_of(path_or_name: str) -> Path | None:
-    """The file to inspect: an existing path, else a ready fleet; a pipe is left to be read as a workload."""
+    """The file to inspect: an existing YAML path or a ready fleet; None for anything else."""
     path = expanded(path_or_name)
     if path_or_name == STDIN:
         return path
@@ -260,7 +263,7 @@ def _path_of(path_or_name: str) -> Path | None:
 
 
 def _member(index: int, member: Member, document: DataFile, path: Path) -> FoundMember:
-    """Look up one workload: defined inline, in the folder of the fleet's file, or by the usual rules."""
+    """Look up one workload: inline, in the folder of the fleet's file, or by the usual rules."""
     stated = member.workload
     file, line, _, _ = document.place(("fleet", index, "workload"))
     if isinstance(stated, dict):
@@ -288,7 +291,7 @@ def _is_fleet(path_or_name: str) -> bool:
     path = _path_of(path_or_name)
     try:
         return path is not None and "fleet" in read_yaml(path).data
-    except InputError:  # said of the workload that it is read as
+    except InputError:  # reading it as a workload reports the fault
         return False
 
 
@@ -324,7 +327,7 @@ def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:
 
 
 def _named_apart(members: list[FoundMember], document: DataFile) -> list[FoundMember]:
-    """The members. Raises InputError where two have the same name."""
+    """Return the members. Raises InputError if two have the same name."""
     seen: dict[str, int] = {}
     for index, member in enumerate(members):
         if member.name in seen:

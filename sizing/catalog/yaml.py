@@ -1,9 +1,8 @@
-"""YAML as this project reads it: plain data, no surprises, and a line for every field.
+"""A YAML reader for plain data, with a line for every field.
 
-The parser's events are walked with an explicit stack, so depth is bounded by a rule and not by Python's
-stack, and what YAML allows beyond plain data (anchors, aliases, tags, merge keys, several documents) is
-refused by name. Plain scalars follow YAML 1.1 for `yes`, `no`, `on`, `off`, and YAML 1.2 for numbers and
-dates: `1e3` is a number, `010`, `1:30` and `2025-01-31` stay text.
+The parser's events are processed with an explicit stack, so a rule bounds the depth and not Python's stack. Everything beyond
+plain data (anchors, aliases, tags, merge keys, several documents) is refused by name. Plain scalars follow YAML 1.1 for `yes`,
+`no`, `on` and `off`, and YAML 1.2 for numbers and dates: `1e3` is a number; `010`, `1:30` and `2025-01-31` stay text.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from sizing.specs.errors import Fault, InputError
 
 Path = tuple[str | int, ...]
 
-# A field of a spec lies at most six levels down; far deeper nesting is a mistake or an attack.
+# A field of a spec is at most six levels deep. Far deeper nesting is a mistake or an attack.
 MAX_DEPTH = 32
 _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
-# Longer digit strings are identifiers, not counts; Python itself refuses to convert more than 4,300 digits.
+# Longer digit strings are identifiers, not counts. Python itself refuses to convert more than 4,300 digits.
 _MAX_DIGITS = 40
 
 _NULL = {"", "~", "null", "Null", "NULL"}
@@ -56,7 +55,7 @@ class Spot(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list that is being read; `key` is a mapping's key that waits for its value."""
+    """A mapping or list that is being read. `key` is a mapping's key whose value comes next."""
 
     value: Any
     path: Path
@@ -70,7 +69,7 @@ class _Reading:
 
     file: str
     spots: dict[Path, Spot] | None
-    breaks: list[int] = field(default_factory=list)  # characters that YAML ends a line at, and no editor does
+    breaks: list[int] = field(default_factory=list)  # characters that end a line in YAML but in no editor
     foreign: bool = False
     root: Any = None
     documents: list[YamlDocument] = field(default_factory=list)
@@ -79,7 +78,7 @@ class _Reading:
     faults: list[Fault] = field(default_factory=list)
 
     def line(self, mark: yaml.Mark) -> int:
-        """The line of a mark as editors count, from 1."""
+        """The line of a mark as editors count it, from 1."""
         return int(mark.line) + 1 - bisect_left(self.breaks, mark.index)
 
     def fault(self, message: str, mark: yaml.Mark, where: str | None = None) -> None:
@@ -88,7 +87,7 @@ class _Reading:
 
 
 def dotted(path: Path) -> str:
-    """Write a path as users do: `efficiency[3].t0_us`."""
+    """Format a path as users write it: `efficiency[3].t0_us`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
@@ -106,7 +105,7 @@ def spots(text: str, file: str) -> dict[Path, Spot]:
 
 
 def _character(pair: re.Match[str]) -> str:
-    """The character that two escapes of JSON stand for, which YAML takes for none."""
+    """The character of a JSON surrogate pair. YAML does not accept such pairs."""
     return bytes.fromhex(pair[1] + pair[2]).decode("utf-16-be")
 
 
@@ -118,9 +117,9 @@ class YamlDocument(NamedTuple):
 
 
 def documents(text: str, file: str) -> list[YamlDocument]:
-    """The documents of a file of manifests: several, with anchors, aliases and tags, as other tools write them.
+    """The documents of a manifest file as other tools write it: several documents, with anchors, aliases and tags.
 
-    What an alias stands for is shared, not copied; a merge key (`<<`) stays a key. Raises InputError as `parse` does.
+    The value of an alias is shared, not copied. A merge key (`<<`) stays a key. Raises InputError as `parse` does.
     """
     return _read(text, file, {}, foreign=True).documents
 
@@ -171,7 +170,7 @@ def _take(reading: _Reading, event: Any) -> None:
     elif kind is yaml.AliasEvent and reading.foreign and event.anchor in reading.anchors:
         _alias(reading, reading.anchors[event.anchor], event.start_mark)
     elif kind is yaml.AliasEvent:
-        # Aliases are not expanded: a few of them can expand to billions of values.
+        # Aliases are not expanded, because a few of them can expand to billions of values.
         reading.fault(f"is the YAML alias *{event.anchor}; write the value out", event.start_mark)
         raise InputError(reading.faults)
     elif kind is yaml.DocumentStartEvent:
@@ -197,7 +196,7 @@ def _take_scalar(reading: _Reading, event: Any) -> None:
 
 
 def _alias(reading: _Reading, value: Any, mark: yaml.Mark) -> None:
-    """Put what an alias stands for into its place. Raises InputError where it stands for what it is in, or is a key."""
+    """Put the value of an alias into its place. Raises InputError if the alias contains itself, or is a key."""
     holder = reading.stack[-1] if reading.stack else None
     if any(open_.value is value for open_ in reading.stack) or (
         holder is not None and isinstance(holder.value, dict) and holder.key is None
@@ -264,6 +263,6 @@ def _syntax_fault(error: yaml.YAMLError, text: str, reading: _Reading) -> Fault:
     if "\t" in written[: len(written) - len(written.lstrip())]:
         return Fault("is not valid YAML: indent with spaces, not with tabs", file=file, line=line)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-    if "nesting" in problem:  # the parser looks ahead, and has a limit of its own
+    if "nesting" in problem:  # the parser looks ahead and has its own limit
         return Fault(_TOO_DEEP, file=file, line=line)
     return Fault(f"is not valid YAML: {problem}", file=file, line=line)
