@@ -21,7 +21,7 @@ from sizing.replica.timing import Timed
 from sizing.specs.bands import UNCORRECTED, Correction, Sure
 from sizing.specs.workload import Objective
 
-if TYPE_CHECKING:  # the simulator is loaded where something is simulated
+if TYPE_CHECKING:  # the simulator is loaded only where needed
     from sizing.engine.simulation import Run
     from sizing.engine.transfer import Transfer
 
@@ -249,8 +249,8 @@ class Outcome:
 
     `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs; `suggestions` help where there is no answer.
     `predicted` is the plain prediction where a confidence or even odds changed the answer. `separate_pools` is the outcome
-    with separate pools. `sure` is the confident size of the first answer, and `surer` an answer whose confident size is
-    cheaper.
+    with separate pools. `sure` is the confident size of the first answer's layout: the GPUs that keep the limits in the
+    stated share (90 % by default) of similar published runs. `surer` is an answer whose confident size is cheaper.
     """
 
     question: Question = field(repr=False)

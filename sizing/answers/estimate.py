@@ -21,7 +21,7 @@ from sizing.specs.bands import EVEN, Confidence, Sure
 from sizing.specs.data import Data
 from sizing.specs.workload import LATENCIES, Limit, Limits
 
-MOST_OF_ONE = 0.5  # of the GPUs that serving as one takes: pools that nobody asked for save at least the other half
+MOST_OF_ONE = 0.5  # unrequested separate pools are shown only if they need at most this share of the GPUs
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
@@ -39,7 +39,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     whole = question.with_(pools=None)
     outcome = answer(whole, data, simulated=simulated)
     feasible, asked = outcome.answer is not None, outcome
-    if outcome.even or _has_odds(outcome):  # what would help is to have at least even odds too
+    if outcome.even or _has_odds(outcome):  # suggested changes need at least even odds too
         asked = replace(outcome, question=_evenly(outcome.question, data))
     return replace(
         with_pipelines(outcome, asked.question, data),
@@ -168,7 +168,7 @@ def by_prediction(question: Question, data: Data, *, simulated: bool, order: Ord
 
 def confirmed(outcome: Outcome, data: Data, *, order: Order = preference) -> Outcome:
     """The outcome after simulation. Where no layout within reach is confirmed, all other layouts are tried too."""
-    from sizing.answers.verify import verify  # what is not simulated need not load the simulator
+    from sizing.answers.verify import verify  # load the simulator only where needed
 
     found, question = verify(outcome, data, order=order), outcome.question
     if (
@@ -202,7 +202,7 @@ STABLE_UTILISATION = 0.8  # suggested instead of a lower one
 TIMES_ALONE = (1.0, 1.5, 2.5)  # limits to try where one cannot be met, as multiples of a lone request's latency
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
 LARGER_BUDGET = "a larger budget of GPUs"
-CONFIRMING_TRIES = 4  # sizes simulated for each suggestion: it must hold, not be the smallest
+CONFIRMING_TRIES = 4  # sizes simulated for each suggestion, which need not be the smallest
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:

@@ -254,7 +254,7 @@ def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
     refusals = {layout_of(refusal): refusal for refusal in (*narrow.refusals, *wide.refusals)}
     ranked = sorted(answers.values(), key=lambda answer: preference(answer, narrow.question))
     asked, space = narrow.question, narrow.question.space
-    if narrow.best is None and wide.best is not None:  # whose caches and error bands are of its own answer
+    if narrow.best is None and wide.best is not None:  # with the hit rate and bands of its own answer
         asked = replace(wide.question, space=space)
     return Outcome(asked, tuple(ranked), tuple(refusals.values()))
 

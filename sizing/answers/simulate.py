@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # loaded where pools are asked for
     from sizing.engine.transfer import Transfer
     from sizing.specs.optimisations import HandOver
 
-Watch = Callable[[str, int], AbstractContextManager[Progress | None]]  # of a policy and its number of requests
+Watch = Callable[[str, int], AbstractContextManager[Progress | None]]  # takes a policy and its number of requests
 
 
 class PrefillPool(NamedTuple):
@@ -128,7 +128,7 @@ if TYPE_CHECKING:
 
 OWN = "engine"  # the engine version's own scheduling policy
 WINDOW_S = 0.1  # the longest wait of a dynamic batch
-MOST_REQUESTS = 10_000_000  # more would not fit memory
+MOST_REQUESTS = 10_000_000  # more would not fit in memory
 REQUESTS = 10_000  # default number at a rate: a hundred requests lie above the 99th percentile
 ROUNDS = 10  # default of a closed loop: how often each place in flight is filled
 SECONDS_AND_TOKENS = ("batch_window_s", "limit_s", "isl_std", "osl_std")  # fields of a driving that are above 0

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 MONTHS_PER_YEAR = 12
-MOST_MONTHS = 240  # looked ahead: twenty years, several generations of GPUs
+MOST_MONTHS = 240  # the farthest month to look ahead: twenty years
 MOST_TIMES = 1e6  # the largest growth factor of a demand that can be planned for
 
 

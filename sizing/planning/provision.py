@@ -148,7 +148,7 @@ def _tenant(answer: PlanAnswer, rules: ProvisionRules) -> Tenant:
 
 
 def surely(fleet: Provision) -> Provision | None:
-    """The fleet with the confident size of each workload, including reserves; None where one is unknown."""
+    """The fleet with the confident size of each workload (`tenants_sure`) and its reserve; None where one is unknown."""
     found = tenants_sure(fleet)
     known = tuple(tenant for tenant in found if tenant is not None)
     return fleet._replace(tenants=known, pools=pools_of(known, fleet.rules)) if len(known) == len(found) else None

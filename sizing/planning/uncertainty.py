@@ -265,7 +265,7 @@ def _reserve(fits: Sequence[Fit], failures: Sequence[Floats], rules: ProvisionRu
 def _paid_for(gpus: Floats, fits: Sequence[Fit], per_instance: int) -> Floats:
     """The GPUs of the whole instances that hold `gpus`, with idle GPUs in each as for the largest replica."""
     fit = Fit(max(fit.gpus_per_replica for fit in fits), per_instance)
-    used = fit.gpus_per_replica * fit.replicas_together / fit.nodes_per_replica  # of an instance, when it is full
+    used = fit.gpus_per_replica * fit.replicas_together / fit.nodes_per_replica  # GPUs in use on a full instance
     paid: Floats = np.ceil(gpus / used - ROUNDING) * per_instance
     return paid
 

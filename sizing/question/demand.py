@@ -64,7 +64,7 @@ SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 # Kinds of demand that state the peak; the others state the mean, from which the peak follows.
 OF_PEAK = ("requests_per_s", "sessions")
 AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
-MEAN = "mean_requests_per_s"  # around the clock
+MEAN = "mean_requests_per_s"  # the mean around the clock
 OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # from users who are active in some hours, stated or not
 OF_YEAR = ("calls_per_year", "documents_per_year")
 ALLOWED_PEAKS = "planning.peak_to_mean, active_hours, profile or poisson_percentile (--peak-to-mean, --active-hours, --profile, --percentile)"

@@ -27,10 +27,10 @@ KINDS = {
     "concurrent_users": ("users", "concurrent users", "people"),
     "concurrency": ("in flight", "concurrent", "concurrency", "concurrent requests"),
 }
-OF_A_DAY = ("daily_active_users", "calls_per_year", "documents_per_year", "mean_requests_per_s")  # which have a peak
+OF_A_DAY = ("daily_active_users", "calls_per_year", "documents_per_year", "mean_requests_per_s")  # they need a peak
 _LENGTH = re.compile(r"\s*([0-9][0-9.,]*\s*[kKmM]?)\s*(tokens?|words?|pages?|)\s*\Z")
 _AMOUNT = re.compile(r"\s*([0-9][0-9.,]*\s*[kKmM]?)\s*([a-z/ ]*?)\s*\Z")
-ANY, OWN = "any", "own"  # places
+ANY, OWN = "any", "own"  # answers to the question of the place
 MOST_SAMPLE_BYTES = 64 * 2**20
 
 

@@ -272,7 +272,7 @@ def _seeing(model: Model, serving: Serving, positions: int) -> Model:
     """The model with its largest image or video input; without the encoder where the flags leave it out."""
     if model.vision is None:
         return model
-    from sizing.specs.facts import OptimisationFacts  # read for a model that sees
+    from sizing.specs.facts import OptimisationFacts  # read only for a model with an encoder
 
     limit = serving.limit_mm_per_prompt
     if serving.language_model_only or (limit is not None and not limit.tower):
@@ -316,7 +316,7 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
 def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None) -> Target:
     """The target of a workload, with the rate from `demanded` and defaults filled in."""
     stated, offline = workload.demand, workload.mode == "offline"
-    closed = stated is not None and bool(stated.closed_loop or offline)  # a batch's clients wait for each other
+    closed = stated is not None and bool(stated.closed_loop or offline)  # offline requests in flight form a closed loop
     return Target(
         requests_per_s=demanded.peak_per_s if demanded else None,
         concurrency=stated.concurrency if stated and closed else None,

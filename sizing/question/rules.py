@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sizing.question.fields import CONFIGURED, WORKLOAD_OPTIONS, Field
 from sizing.specs.errors import Fault, InputError
 
-if TYPE_CHECKING:  # help and faults of options need no question
+if TYPE_CHECKING:  # not needed for help and option faults
     from sizing.question.question import Question
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
@@ -69,7 +69,7 @@ RULES = (
     Rule("a step", ("max_model_len",), "bounds sequences, and a step is timed at the context that is given", "--context, --prior"),
     Rule("a memory", ("expert_imbalance", "kv_offload", "offload_backend"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
     Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
-    # what a demand leaves without effect
+    # options without effect for a demand
     Rule("offline work", ("ttft", "itl", "e2e"), "has no meaning for offline work, which has no limits on latency", "another --mode"),
     Rule("one token out", ("itl",), "has no meaning where an answer is one token", "with --osl above 1"),
     Rule("offline work", ("max_utilisation",), "has no meaning for offline work, which keeps every slot full", "another --mode"),
@@ -77,7 +77,7 @@ RULES = (
     Rule("money of no users", ("requests_per_user",), NO_USERS, "with --dau"),
     Rule("no peak", ("profile", "percentile"), NO_DEMAND, "with --rps or --dau"),
     Rule("rows of no users", ("requests_per_user", "active_hours", "peak_to_mean"), NO_USERS, "with --dau, or --mean-rps"),
-    # how a simulation is driven
+    # contradictory options of a simulation
     Rule("real time", ("prefill", "prefill_chunks", "rate", "osl_mean"), "counts ticks", "with --ticks"),
     Rule("a trace", (*OF_LOADS, *OF_LENGTHS), "contradicts --trace, which has its own"),
     Rule("a minute of a trace", (*OF_DEMAND, *OF_LENGTHS, "requests_per_user", "active_hours", "peak_to_mean", "mode", "turns", "disaggregate"), "contradicts --trace, which has its own"),
