@@ -1,1 +1,4 @@
-"""The command line: one file a command. Each parses, calls the library and writes; nothing else prints or exits."""
+"""The command line: one file for each command. A command parses options, calls the library and writes the result.
+
+No other package prints or exits.
+"""

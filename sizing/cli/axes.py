@@ -1,4 +1,4 @@
-"""The axes of a sweep: `--vary isl=500,2000`, each key an option with a value, each value read as that option reads it."""
+"""The axes of a sweep (`--vary isl=500,2000`). Each key is an option, and its values are read as that option reads them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
 
 MOST_ROWS = 1_000_000
-# A valid workload with the fields that others depend on: only the value put into it can be wrong.
+# A valid workload with the fields that other fields depend on. If a value put into it makes it invalid, the value is wrong.
 PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
 NUMERIC = (WHOLE, NUMBER, SHARE, PRICE)
 OF_SESSIONS = ("requests_per_session", "session_length")
-OF_TURNS = ("turns", "think_time", "prefix_routing")  # which a hit rate leaves nothing to act on
+OF_TURNS = ("turns", "think_time", "prefix_routing")  # options without effect if a hit rate is stated
 
 
 def read(
     texts: Sequence[str], options: Sequence[Field], values: Mapping[str, Any], catalog: Catalog
 ) -> tuple[Axis, ...]:
-    """The axes of `texts`. Raises InputError with a fault for each wrong key or value."""
+    """Read the axes in `texts`. Raises InputError with a fault for each wrong key or value."""
     keys = {name: option for option in options if option.type not in (bool, LISTED) for name in _spellings(option)}
     faults: list[Fault] = []
     axes: list[Axis] = []
@@ -59,7 +59,7 @@ def read(
 
 
 def field_of(option: Field) -> str:
-    """The name of a varied input in a fault."""
+    """The name of a varied input in faults."""
     return f"--vary {option.name}"
 
 
@@ -68,7 +68,7 @@ def _spelt(key: str) -> str:
 
 
 def _spellings(option: Field) -> Iterator[str]:
-    """Yield the names of an option: its own, and those of its long flags."""
+    """Yield the names of an option: its own name, and the names of its long flags."""
     yield option.name
     yield from (_spelt(flag) for flag in option.flags if flag.startswith("--"))
 
@@ -78,7 +78,7 @@ def _allowed(option: Field) -> str:
 
 
 def _values(option: Field, text: str) -> tuple[Any, ...]:
-    """The listed values. Raises ValueError for an empty list, and for text where the option takes a number."""
+    """The listed values. Raises ValueError for an empty list, and for text if the option takes a number."""
     if option.type not in NUMERIC:
         words = tuple(comma_separated(text))
         if not words:
@@ -94,7 +94,7 @@ def _values(option: Field, text: str) -> tuple[Any, ...]:
 
 
 def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[Fault]:
-    """Yield the faults of values that are wrong in every combination: out of range, or unknown names."""
+    """Yield the faults of values that are wrong in every combination: values out of range, or unknown names."""
     look_up: dict[str, Callable[[Any], Any]] = {
         "model": catalog.model,
         "gpu": lambda name: None if name.lower() == ALL else catalog.gpu(name),
@@ -143,7 +143,7 @@ def _named(fault: Fault, option: Field) -> Fault:
 
 
 def _rivals(options: Sequence[Field], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield a fault where more than one kind of demand is stated, as each would replace the other."""
+    """Yield a fault for a second kind of demand, because one would replace the other."""
     varied = {axis.name for axis in axes}
     stated = [
         option

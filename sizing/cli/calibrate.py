@@ -1,4 +1,4 @@
-"""`llmsize calibrate`: a GPU profile that is true to someone's own runs."""
+"""`llmsize calibrate`: a GPU profile fitted to the user's own runs."""
 
 from __future__ import annotations
 

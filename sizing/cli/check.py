@@ -1,4 +1,4 @@
-"""`llmsize check`: deployments that exist against demand, limits and policy."""
+"""`llmsize check`: existing deployments against demand, limits and policy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def command(
 
     values = without_settings(
         values, [option.name for option in POLICY_OPTIONS]
-    )  # which are of a question's own planning
+    )  # these belong to the planning of a question
     output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))
     policy = Part(lambda: _policy(values))
     filled = Part(lambda: _filled(values))
@@ -92,7 +92,7 @@ def command(
 
 
 def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mapping[str, Any] | None]) -> None:
-    """Print what was found, and end with the exit code."""
+    """Print the findings, and exit with the exit code."""
     from dataclasses import replace
 
     from sizing.catalog.prices import today
@@ -102,7 +102,7 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
     from sizing.question.values import check
     from sizing.report.check import document, record, remarks
 
-    if checked.faults:  # an annotation where the input itself is wrong, beside the line on stderr
+    if checked.faults:  # faults of the input itself also become annotations
         places = (None if fault.file == COMMAND else fault.file for fault in checked.faults)
         wrong = remarks_of(replace(fault, file=file) for fault, file in zip(checked.faults, places, strict=True))
         print_text(WRITERS[output](wrong, today()))
@@ -117,7 +117,7 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
 
 
 def _policy(values: Mapping[str, Any]) -> Policy:
-    """The policy of the options. Raises InputError with each that is none."""
+    """The policy of the options. Raises InputError with each invalid option."""
     from pydantic import ValidationError
 
     from sizing.catalog.faults import faults_of
@@ -147,7 +147,7 @@ def _filled(values: Mapping[str, Any]) -> Filled:
 
 
 def _baseline(path: str | None) -> Mapping[str, Any] | None:
-    """The record of an earlier check. Raises InputError for a file that is none."""
+    """The record of an earlier check. Raises InputError if the file is no such record."""
     from sizing.catalog.files import read_json
     from sizing.report.check import SCHEMA
     from sizing.specs.errors import InputError

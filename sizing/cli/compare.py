@@ -28,7 +28,7 @@ OWN_OPTIONS = (
 )  # fmt: skip
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if states_demand(option))
-STAND_IN = {"rps": 1.0}  # while nothing else is asked of the options but whether they are right
+STAND_IN = {"rps": 1.0}  # a demand used only to validate the other options
 _REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
 NO_DEMAND = Fault(
     "there is no demand to compare for",
@@ -62,7 +62,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
 
         print_from(measured, workload, values, Added(whole=True, sort=values["sort"]))
         return
-    if values["replace"] is not None:  # whose GPUs say what the demand is
+    if values["replace"] is not None:  # the replaced GPUs set the demand
         values = without_settings(values, OF_DEMAND)
     asked = ask(workload, values)
     most = min(values["jobs"] or cores(), len(candidates_of(asked.question)))
@@ -98,7 +98,7 @@ class Asking(NamedTuple):
 
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
-    """Resolve the question, and the load of the GPUs to replace. Raises InputError with all faults that can be known."""
+    """Resolve the question, and the load of the GPUs to replace. Raises InputError with all faults that it can find."""
     from sizing.catalog import workloads
     from sizing.cli.output import chosen_format
     from sizing.question.ask import question_of
@@ -122,7 +122,7 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
         served = {
             "rps": replaced.requests_per_s,
             "headroom": values["headroom"] or "0",
-        }  # growth, if any, as asked here
+        }  # growth as stated for this comparison
         asked = question_of(rest, options_of(QUESTION_OPTIONS, {**values, **served}), pooled=True)
     order = sort.value or asked.rules.objective
     return Asking(to_size(asked, values), order, replaced, output.value)
@@ -140,7 +140,7 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
 
 
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
-    """The GPUs to replace, None without any. Raises InputError where they are misspelt, or a demand is stated too."""
+    """The GPUs to replace, or None. Raises InputError if they are misspelt, or if a demand is stated too."""
     from sizing.cli.reading import Reader
     from sizing.question.rules import broken
 
@@ -167,7 +167,7 @@ def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], repl
 
 
 def _without_demand(found: Found[Workload]) -> Found[Workload]:
-    """A workload without its demand and the rules of its peak: the most that GPUs serve needs neither."""
+    """A workload without its demand and peak rules, which do not affect the most that GPUs serve."""
     planning = found.spec.planning.model_copy(update={"poisson_percentile": None})
     ranges = {name: span for name, span in found.spec.uncertain.items() if not name.startswith("demand.")}
     update = {"demand": None, "planning": planning, "uncertain": ranges}
@@ -175,9 +175,7 @@ def _without_demand(found: Found[Workload]) -> Found[Workload]:
 
 
 def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing) -> Replaced:
-    """The most that the GPUs to replace serve, as `estimate --gpus N` finds it. Raises InputError where they serve
-    nothing.
-    """
+    """The most that the GPUs to replace serve, as in `estimate --gpus N`. Raises InputError if they serve nothing."""
     from sizing.answers.estimate import answer
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
@@ -187,9 +185,9 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
     try:
         asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)
-    except InputError as error:  # all else was looked up before
+    except InputError as error:  # everything else was checked before
         raise InputError([dataclasses.replace(fault, field="--replace") for fault in error.faults]) from None
-    as_one = to_size(asked, values).with_(pools=None)  # as what is there serves
+    as_one = to_size(asked, values).with_(pools=None)  # the existing GPUs serve as one pool
     outcome = answer(as_one, load_data(), simulated=not values["no_verify"])
     served = replaced(outcome, replacing.gpus)
     if served is None:

@@ -1,4 +1,4 @@
-"""`llmsize config`: the settings of files and the environment, and where each comes from."""
+"""`llmsize config`: the settings from files and the environment, and the source of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`llmsize cost`: the cost of a sized service with own servers, rented GPUs or an API, and the loads at which each
-pays.
-"""
+"""`llmsize cost`: the cost of a service with own servers, rented GPUs or an API, and the loads at which each pays."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION = 1e-4, 100_000.0
 LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
-# Numbers in ASCII digits without separators.
+# Numbers have ASCII digits and no separators.
 NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
@@ -74,7 +72,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
 
 
 def check_gpu(asked: Question) -> None:
-    """Refuse a question without a GPU type."""
+    """Raise InputError for a question without a GPU type."""
     if not asked.origin.workload.gpu:
         allowed = "a name (llmsize gpus), or several"
         raise InputError("is needed: money is of one type of GPU", field="--gpu", allowed=allowed)
@@ -90,7 +88,7 @@ def _picture(values: Mapping[str, Any]) -> Path | None:
 
 
 def ways_of(values: Mapping[str, Any]) -> Ways:
-    """Read the options on ways to pay. Raises InputError with all faults."""
+    """Read the options for ways to pay. Raises InputError with all faults."""
     from sizing.planning.bill import Ways
     from sizing.question.values import Part, check
 
@@ -119,7 +117,7 @@ def _of_own(fault: Fault) -> Fault:
 
 
 def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
-    """(provider, kind) of each `provider` or `provider:kind`, on demand unless a kind is given."""
+    """(provider, kind) of each `provider` or `provider:kind`; the default kind is on demand."""
     from sizing.catalog.prices import ON_DEMAND
 
     if text is None:
@@ -168,6 +166,6 @@ def _split(text: str | None) -> Split | None:
 
 
 def _number(text: str, least: float, most: float) -> float:
-    """A number that is 0 or within a range; NaN where the text is not a number."""
+    """A number that is 0 or within a range; NaN if the text is no number."""
     value = float(text) if NUMBER.match(text) else math.nan
     return value if value == 0 or least <= value <= most else math.nan

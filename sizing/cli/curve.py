@@ -1,4 +1,4 @@
-"""`llmsize curve`: throughput against latency, a line for each GPU, precision and layout; the best point within the limits."""
+"""`llmsize curve`: throughput against latency for each GPU, precision and layout, with the best point within the limits."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.specs.data import Data
     from sizing.specs.workload import Limits, Workload
 
-LISTED_SIZES = ("tp", "pp")  # lists here
-OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # the load is one replica's concurrency, whatever the demand
+LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
+OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # other demand has no effect: the load is a concurrency
 GPU_HELP = "GPU type, several with commas, a profile's path, or all. Default: the workload's, or as measured."
 OWN_OPTIONS = (
     Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2.", OWN),
@@ -134,7 +134,7 @@ class _Own(NamedTuple):
 
 
 class _Asking(NamedTuple):
-    """The lines to draw: predictions of a question on a grid, measured lines, or both, judged by `limits` in a `mode`."""
+    """The lines to draw: predictions of a question on a grid, measured lines, or both; with their `limits` and `mode`."""
 
     own: _Own
     format: str
@@ -147,7 +147,7 @@ class _Asking(NamedTuple):
 
 
 def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
-    """Resolve the question. Raises InputError with all faults that can be known."""
+    """Resolve the question. Raises InputError with all faults that it can find."""
     from sizing.catalog import workloads
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
@@ -199,7 +199,7 @@ def _own(values: Mapping[str, Any]) -> _Own:
 
 
 def _limits(values: Mapping[str, Any]) -> Limits:
-    """The limits of the options. Raises InputError with a fault for each wrong one."""
+    """The limits of the options. Raises InputError with a fault for each wrong limit."""
     from sizing.catalog import workloads
     from sizing.cli.axes import PLAIN
 
@@ -209,7 +209,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
 
 
 def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Measured | None:
-    """The measured rows selected by options, or by a workload without options; None without a file.
+    """The measured rows that the options select, or the workload without options. None without a file.
 
     Raises InputError for a file that can't be read, and for rows that make no curve.
     """
@@ -223,7 +223,7 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
 
 
 def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:
-    """The options that make predictions comparable with measurements where neither options nor workload state them."""
+    """Options that make predictions comparable with measurements, unless the options or the workload state them."""
     from sizing.catalog.profiles import load_engine, named_gpu
     from sizing.specs.workload import Precision
 
@@ -257,7 +257,7 @@ def _predicted(
     from sizing.question.names import look_up
     from sizing.question.question import load_data
 
-    if measured.faults and values["measured"] is not None:  # it would fill in what then seems to be missing
+    if measured.faults and values["measured"] is not None:  # without them, their values would be reported as missing
         check(*parts)
     known, spec, read = None if measured.faults else measured.value, _spec(found), load_data()
     filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
@@ -282,12 +282,12 @@ def _predicted(
 
 
 def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
-    """The workload's file; None without one, or where it can't be read, which is a fault of its own."""
+    """The workload; None without one, or if its file can't be read, which is reported separately."""
     return None if found.faults or found.value is None else found.value.spec
 
 
 def _question(names: Names, read: Data) -> Question:
-    """The question without its demand: the loads of a curve are those of one replica or pair."""
+    """The question without its demand, because the loads of a curve are those of one replica or pair."""
     from sizing.question.ask import resolved
 
     workload = names.workload.value.model_copy(update={"demand": None})
@@ -302,7 +302,7 @@ def _question(names: Names, read: Data) -> Question:
 
 
 def _pools(names: Names) -> SeparatePools | None:
-    """The separate pools of the question; the module that draws them is loaded only with pools."""
+    """The separate pools of the question. Their drawing module is loaded only with pools."""
     if names.workload.value.optimisations.disaggregate is None:
         return None
     from sizing.question.ask import decodes, separate_pools
@@ -311,7 +311,7 @@ def _pools(names: Names) -> SeparatePools | None:
 
 
 def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrivals) -> None:
-    """Raise InputError for a seed of a closed loop of equal lengths, where nothing is drawn."""
+    """Raise InputError for a seed with a closed loop of equal lengths, which has no random draws."""
     tokens, asked = workload.tokens, workload.optimisations
     drawn = tokens.isl_std or tokens.osl_std or asked.speculative is not None or asked.prefix is not None
     if arrivals == "closed" and not drawn:
@@ -319,7 +319,7 @@ def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrival
 
 
 def _arrivals(own: _Own, *, pooled: bool, measured: bool) -> Arrivals:
-    """The arrivals of loads: steady ones, a closed loop where asked for or where measured rows, which are of one, join."""
+    """The arrivals of loads: steady by default; a closed loop if asked for, or with measured rows, which use a closed loop."""
     if pooled and own.closed_loop:
         raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
     return "closed" if own.closed_loop or (measured and not pooled) else "poisson"
@@ -331,7 +331,7 @@ def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
 
 
 def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:
-    """The sizes to draw: as stated, as in the workload, as measured, or the defaults."""
+    """The sizes to draw: stated, from the workload, from measured rows, or the defaults."""
     from sizing.answers.lines import Layouts
 
     serving, layouts = question.service.serving, [line.layout for line in known.lines if line.layout] if known else []

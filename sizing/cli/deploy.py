@@ -1,4 +1,4 @@
-"""`llmsize deploy`: the launch command or manifests of the answer that `estimate` gives."""
+"""`llmsize deploy`: the launch command or manifests for the answer of `estimate`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:
-    """The engine that is asked for: the target's where neither an option nor the workload states one."""
+    """The engine: that of an option or the workload, else the target's engine."""
     from sizing.catalog.workloads import load_workload
     from sizing.launch.deploy import ENGINES
     from sizing.specs.errors import InputError
@@ -78,13 +78,13 @@ def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str
         return stated
     try:
         own = workload is not None and "engine" in load_workload(workload).spec.serving.model_fields_set
-    except InputError:  # told with all other faults
+    except InputError:  # reported later with all other faults
         own = False
     return None if own else own_engine
 
 
 def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
-    """Whether a stated engine is a setting, and another than the target's own."""
+    """Whether a stated engine comes from a setting and differs from the target's own."""
     from sizing.catalog.profiles import load_engine
     from sizing.question.fields import CONFIGURED
 
@@ -92,7 +92,7 @@ def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
 
 
 def _why(outcome: Outcome, one: Outcome) -> str:
-    """What limits an infeasible question, in a line."""
+    """The limit of an infeasible question, in one line."""
     if outcome.pairing is not None:
         from sizing.report.parts.disaggregated import disaggregated
 

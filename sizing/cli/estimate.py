@@ -100,7 +100,7 @@ def command(
 
 
 def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Write the estimate of each workload as a line of JSON; all are read before the first is answered."""
+    """Write the estimate of each workload as a line of JSON. All workloads are read before the first answer."""
     from sizing.answers.estimate import estimate
     from sizing.cli.options import with_settings_of
     from sizing.cli.output import FORMATS, chosen_format, print_text
@@ -133,7 +133,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
 
 
 def _busiest(values: Mapping[str, Any]) -> BusiestMinute | None:
-    """The busiest minute of the trace; None without one. Raises InputError for options that contradict it, and for its own faults."""
+    """The busiest minute of the trace; None without a trace. Raises InputError for contradicting options and faulty traces."""
     if values["trace"] is None:
         return None
     from sizing.answers.replay import busiest_minute
@@ -146,7 +146,7 @@ def _busiest(values: Mapping[str, Any]) -> BusiestMinute | None:
 
 
 def _of_minute(options: Options, minute: BusiestMinute | None) -> Options:
-    """The options with the rate and the lengths of a minute as demand and tokens."""
+    """The options with the rate and lengths of the minute as demand and tokens."""
     if minute is None:
         return options
     lengths = minute.lengths()
@@ -161,7 +161,7 @@ def _of_minute(options: Options, minute: BusiestMinute | None) -> Options:
 
 
 def to_size(question: Question, values: Mapping[str, Any]) -> Question:
-    """The question to search for: as predicted, or for a confidence."""
+    """The question to size: as predicted, or for a confidence."""
     from sizing.question.ask import cautious
 
     return cautious(question, values["confidence"], values["conservative"])

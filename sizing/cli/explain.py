@@ -1,4 +1,4 @@
-"""`llmsize explain`: a page on one term or optimisation, or the list of them."""
+"""`llmsize explain`: a page on one term or optimisation, or the list of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`llmsize import`: result files of benchmark tools become measured rows."""
+"""`llmsize import`: convert result files of benchmark tools to measured rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def command(
 
 
 def _stated(values: dict[str, Any]) -> RunSettings:
-    """What the options say of all runs. Raises InputError for names that are not known and for numbers out of range."""
+    """The settings of all runs from the options. Raises InputError for unknown names and numbers out of range."""
     from sizing.catalog.imports.rows import stated
 
     names = {"precision": "weight_precision", "gpus": "n_gpus", "dp": "attention_dp", "rps": "rate_per_s"}

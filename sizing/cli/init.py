@@ -1,4 +1,4 @@
-"""`llmsize init`: the discovery questions, a workload's file of the answers, and its estimate."""
+"""`llmsize init`: asks the discovery questions, writes the answers to a workload file, and estimates it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def command(
 
 
 def _check(text: str) -> None:
-    """Raise InputError where the answers do not go together."""
+    """Raise InputError if the answers contradict each other."""
     from sizing.catalog.files import DataFile, validate
     from sizing.catalog.yaml import parse
     from sizing.specs.workload import Workload
@@ -73,7 +73,10 @@ def _answers(
     wrong: Callable[[str, Iterable[Fault]], None],
     heard: Callable[[object], None] = lambda answer: None,
 ) -> dict[str, Any]:
-    """The answers to all questions that apply: `ask` gives the text of one, `wrong` is told why a text is none, `heard` what it is."""
+    """The answers to all questions that apply.
+
+    `ask` returns the text of an answer. `wrong` receives the faults of an invalid text, and `heard` the value of a valid one.
+    """
     from sizing.question.discovery import QUESTIONS, REST
 
     found: dict[str, Any] = {}
@@ -95,7 +98,7 @@ def _answers(
 
 
 def _from_file(name: str) -> dict[str, Any]:
-    """The answers of a file, one a line. Raises InputError with the line of one that is none or missing, and for too many."""
+    """The answers in a file, one a line. Raises InputError for invalid or missing answers, with their line, and for too many."""
     from sizing.catalog.files import expanded, read_text
     from sizing.question.discovery import REST
 
@@ -121,7 +124,7 @@ def _from_file(name: str) -> dict[str, Any]:
 
 
 def _asked() -> dict[str, Any]:
-    """The answers of a person at a terminal, asked until each is one. Raises InputError where there is none."""
+    """The answers of a person at a terminal. Each question repeats until its answer is valid. Raises InputError without one."""
     from sizing.cli.output import complain, print_text
 
     if sys.stdin is None or not sys.stdin.isatty():

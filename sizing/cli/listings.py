@@ -1,4 +1,4 @@
-"""`llmsize gpus`, `models`, `engines`, `workloads`, `prices`: the catalogue, or one entry with its sources."""
+"""`llmsize gpus`, `models`, `engines`, `workloads`, `prices`: lists of the catalogue, or one entry with its sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table."
 
 
 class KnownEntry(NamedTuple):
-    """One entry: its id, its file, what it states, and whether the file is of it alone."""
+    """One entry: its id, its file, its fields, and whether it is the whole file."""
 
     id: str
     path: Path
@@ -27,12 +27,12 @@ class KnownEntry(NamedTuple):
 
 
 def _stated(found: Any, path: Path | None = None, *, is_whole: bool = True) -> KnownEntry:
-    """What a profile's file states (null where stated so), without defaults."""
+    """The fields in a profile's file without defaults; stated nulls stay."""
     return KnownEntry(found.id, path or found.path, found.spec.model_dump(mode="json", exclude_unset=True), is_whole)
 
 
 def _answer(listed: Listing, one: KnownEntry | None, *, json: bool, yaml: bool) -> None:
-    """Write the list, or the one entry that was asked for; with `yaml` the file of that entry."""
+    """Write the list or the requested entry; with `yaml`, the entry's file."""
     from sizing.cli.output import write
     from sizing.report.listings import Entry, document_of_entry, document_of_list
 
@@ -45,7 +45,7 @@ def _answer(listed: Listing, one: KnownEntry | None, *, json: bool, yaml: bool) 
 
 
 def _print_file(one: KnownEntry | None, *, json: bool) -> None:
-    """Print the file of an entry without the line for editors, which is of its place."""
+    """Print the file of an entry without its line for editors, which depends on the file's location."""
     from sizing.catalog.files import read_text
     from sizing.cli.output import print_text
     from sizing.specs.errors import InputError
@@ -145,7 +145,7 @@ def workloads(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> 
 
 
 def _of_one_price(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of prices, those that differ by their product alone (the third column) as one."""
+    """Yield rows of prices; rows that differ only in their product (the third column) become one."""
     products: dict[tuple[Any, ...], list[str]] = {}
     for of, provider, product, *price in rows:
         products.setdefault((of, provider, *price), []).append(product)
@@ -196,7 +196,7 @@ def prices(
     if not found:
         allowed = "a GPU type, a provider or a model of llmsize prices"
         raise InputError(f"no price of {name!r} is known", allowed=allowed)
-    # Addresses would break the lines of a terminal: JSON has them.
+    # Addresses are too long for a terminal; JSON has them.
     columns = PRICE_COLUMNS if json else PRICE_COLUMNS[:-1]
     rows_shown = tuple(found if json else _of_one_price(row[:-1] for row in found))
     _answer(Listing("prices", columns, rows_shown), None, json=json, yaml=False)

@@ -1,4 +1,4 @@
-"""The `llmsize` application: its commands, and how their failures end."""
+"""The `llmsize` application: its commands, and the handling of their failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
 from sizing.specs.errors import Fault, InputError, unknown
 
 COMPLETING = ["completion", "words"]
-# Commands with their modules, in the order of messages; only the requested one is loaded.
+# Commands with their modules, in the order of messages. Only the requested module is loaded.
 NAMED = {
     **{
         name: f"{name}:command"
@@ -38,14 +38,14 @@ NAMED = {
     "config": "config:command",
     "completion": "help.completion:command",
 }  # fmt: skip
-# Any other file of this folder with a function `command` is the command of its name.
+# Any other file in this folder with a function `command` is a command with the file's name.
 COMMANDS = NAMED | {
     name: f"{name}:command"
     for name in files_with("def command(", Path(__file__).parent)
     if f"{name}:command" not in NAMED.values()
 }
 
-OTHER_TOOLS = {  # what engines, benchmark tools and other calculators call an option of these
+OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use for our options
     "model-name": "--model", "gpu-type": "--gpu", "gpu-name": "--gpu", "num-gpus": "--gpus", "gpu-count": "--gpus", "tensor-parallel-size": "--tp",
     "pipeline-parallel-size": "--pp", "data-parallel-size": "--dp", "input-tokens": "--isl", "prompt-tokens": "--isl", "random-input-len": "--isl",
     "output-tokens": "--osl", "max-tokens": "--osl", "random-output-len": "--osl", "request-rate": "--rps", "rate": "--rps",
@@ -53,9 +53,9 @@ OTHER_TOOLS = {  # what engines, benchmark tools and other calculators call an o
     "dtype": "--precision", "kv-dtype": "--kv-precision", "latency": "--e2e", "budget": "--gpus", "out": "--output",
 }  # fmt: skip
 INFEASIBLE, BAD_INPUT = 1, 2
-MOST_LINES, FIRST_LINES = 40, 10  # of faults: of very many the first are shown, and counted are the others
-ENDLESS, FIRST_CHARACTERS = re.compile(r"\S{400,}"), 60  # words that are no words: longer than any path
-HELP_COLUMNS = 100  # at most, on a terminal that has them
+MOST_LINES, FIRST_LINES = 40, 10  # lines of faults: of very many, only the first are shown, and the others are counted
+ENDLESS, FIRST_CHARACTERS = re.compile(r"\S{400,}"), 60  # strings longer than any path are cut
+HELP_COLUMNS = 100  # the most columns for help on a wide terminal
 INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
 
 
@@ -92,12 +92,12 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code. A bug shows its traceback; a user's mistake is one line a fault.
+    """Run a command and return its exit code. A bug shows its traceback; each fault of the user is one line.
 
-    Where output does not arrive, its code is not the command's: 2 with one line, and nothing said to a reader that has
-    left (`| head`), who did not hear the answer either.
+    If the output can't be written, the exit code is 2, with one line on stderr. If the reader has closed the pipe (`| head`),
+    the exit code is `READER_LEFT`, without a message.
     """
-    if sys.stderr is None:  # closed (2>&-): what is printed to None would go to stdout
+    if sys.stderr is None:  # closed (2>&-): print(file=None) would write to stdout
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the end
     try:
         if sys.stdout is None:
@@ -115,7 +115,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        completing = list(arguments[:2]) == COMPLETING  # the line that follows is not this one
+        completing = list(arguments[:2]) == COMPLETING  # the words that follow belong to the line to complete
         asked = list(arguments) if completing else with_values(arguments) or ["--help"]
         if not asked[0].startswith("-") and asked[0] not in COMMANDS:
             raise InputError(unknown(asked[0], "command", COMMANDS))
@@ -133,10 +133,10 @@ def _run(arguments: Sequence[str]) -> int:
         return _bad_input(map(str, error.faults))
     except SystemExit:  # typer's end where the reader of its help has left
         raise OutputError(BrokenPipeError()) from None
-    except OSError as error:  # files that a user names are faults by now: this is output, or the machine itself
+    except OSError as error:  # faults in named files are InputErrors, so this is the output or the machine itself
         raise OutputError(error) from None
     except Exception as error:
-        # Usage errors carry their text; their class differs between versions of typer.
+        # Usage errors are recognised by their text, because their class differs between typer versions.
         message = getattr(error, "format_message", None)
         if message is None:
             raise
@@ -146,7 +146,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _no_option(command: str, option: str, error: Exception) -> Fault:
-    """The fault of an option that a command does not have, with its name for what other tools call so, else the nearest."""
+    """The fault of an unknown option. It suggests our name for another tool's option, else the nearest option."""
     context = getattr(error, "ctx", None)
     known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
     word = option.lstrip("-").replace("_", "-").lower()

@@ -1,6 +1,6 @@
 """`llmsize mcp`: the commands as tools of a Model Context Protocol server over standard input and output, for agents.
 
-A tool is a command with its options by name; nothing that it does writes a file. It needs the extra `llmsize[mcp]`.
+A tool is a command with its options by name. No tool writes a file. The server needs the extra `llmsize[mcp]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOOLS = (
     "workloads", "prices",
 )  # fmt: skip
 LISTINGS = ("gpus", "models", "engines", "workloads", "prices")
-# What writes a file, what says how to print, and what is for a terminal.
+# Options that write a file, set the output format, or are for a terminal.
 NO_OPTIONS = ("format", "json", "quiet", "verbose", "plot", "requests_out", "yaml", "help", "others", "jobs")
 INSTRUCTIONS = (
     "Sizes GPUs for LLM inference. estimate finds the fewest GPUs for a demand within latency limits; workloads, gpus and models list "
@@ -58,10 +58,10 @@ async def _serve() -> None:
 
 
 def server() -> Any:
-    """The server with its tools, over no transport yet."""
+    """The server with its tools, not yet connected to a transport."""
     lowlevel, types = import_module("mcp.server.lowlevel"), import_module("mcp_types")
     anyio = import_module("anyio")
-    one_at_a_time = anyio.Lock()  # what a command prints is caught
+    one_at_a_time = anyio.Lock()  # because the printed output of a command is captured
 
     async def list_tools(context: Any, parameters: Any) -> Any:
         read_only = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -101,13 +101,13 @@ def _parameters(name: str) -> Iterator[Any]:
 
 
 def described(name: str) -> str:
-    """What a tool does: the help of its command."""
+    """The description of a tool: the help of its command."""
     text = str(_command(name).help or "")
     return text if len(text) < 600 else summary(text)
 
 
 def input_schema(name: str) -> Json:
-    """The options of a command by name; a workload may be written out as an object."""
+    """The schema of a command's options by name. A workload may also be an object."""
     properties: Json = {}
     for one in _parameters(name):
         kind: Json = {"type": ["string", "number"]}
@@ -129,7 +129,7 @@ def output_schema(name: str) -> Json:
 
 
 def called(name: str, arguments: Mapping[str, Any]) -> tuple[int, str]:
-    """The exit code of a command and what it printed: JSON, or the faults where the code is 2."""
+    """The exit code and the printed text of a command: JSON, or the faults for code 2."""
     from sizing.cli.main import run
 
     if name not in TOOLS:
@@ -146,7 +146,10 @@ def called(name: str, arguments: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _words(name: str, arguments: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield the command line of a call. Raises InputError for an unknown option, and for standard input, which is the protocol's."""
+    """Yield the command line of a call.
+
+    Raises InputError for an unknown option, and for standard input, which the protocol uses.
+    """
     known = {one.name: one for one in _parameters(name)}
     for key, value in arguments.items():
         if key not in known:

@@ -1,4 +1,4 @@
-"""`--from`: answers of several commands by measured rows in place of predictions."""
+"""`--from`: answers of several commands from measured rows instead of predictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sizing.report.measured import MeasuredAnswer
     from sizing.specs.workload import Workload
 
-# What filters the rows, and what is asked of them; the rest says how a replica would be predicted.
+# Options that filter the rows or state the question. All others affect only predictions.
 TAKEN = ("model", "gpu", "precision", "tp", "pp", "isl", "osl", "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
          "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
          "requests_per_user", "active_hours", "peak_to_mean", "percentile")  # fmt: skip
@@ -29,14 +29,14 @@ RESERVED = tuple(option.name for option in PLAN_OPTIONS if option.panel in (RESE
 PAID = (*(option.name for option in COST_OPTIONS if option.panel == WAYS_TO_PAY), "provider")
 RESULT_ENDINGS = (".json", ".jsonl")
 COUNTED = re.compile(r"\d+x")
-ORDERS = ("gpus", "cost")  # of measured layouts
+ORDERS = ("gpus", "cost")  # orders of measured layouts
 NO_EFFECT = "has no effect with --from: measured rows say what a replica serves"
 
 
 class Added(NamedTuple):
-    """What is added to the GPUs that rows give: a plan by rules, ways to pay, all layouts (`whole`) in an order.
+    """Additions to the sizing by rows: a plan by `rules`, `ways` to pay, or all layouts (`whole`) in the order `sort`.
 
-    `taken` are the options of a command that mean something here besides those of any.
+    `taken` are further options of a command that have an effect with `--from`.
     """
 
     taken: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Added(NamedTuple):
 
 
 def print_from(file: str, workload: str | None, values: Mapping[str, Any], added: Added | None = None) -> None:
-    """Size by the rows of `file`, and print the answer with what is added. Exits with 1 where no measured load keeps the limits."""
+    """Size by the rows of `file`, and print the answer with its additions. Exits with 1 if no measured load keeps the limits."""
     from sizing.cli.output import chosen_format, complain, print_text, write
     from sizing.question.values import Part
     from sizing.report.measured import document
@@ -68,9 +68,9 @@ def print_from(file: str, workload: str | None, values: Mapping[str, Any], added
 def answer_from(
     file: str, workload: str | None, values: Mapping[str, Any], added: Added, *parts: Part[Any]
 ) -> MeasuredAnswer:
-    """The record of what the rows of `file` answer, with what is added.
+    """The record of the answer from the rows of `file`, with its additions.
 
-    Raises InputError with all faults, those of `parts` and options without a meaning here among them.
+    Raises InputError with all faults, including those of `parts` and of options without effect here.
     """
     from sizing.answers.measured_size import measured_sizes
     from sizing.catalog import workloads
@@ -106,7 +106,7 @@ def answer_from(
 
 
 def is_rows(text: str | None) -> bool:
-    """Whether the value of a plan's `--from` is a file of rows, and not the day that it begins."""
+    """Whether the value of a plan's `--from` is a file of rows, and not the start date of the plan."""
     return text is not None and ("/" in text or text.lower().endswith((".csv", *RESULT_ENDINGS)))
 
 
@@ -124,7 +124,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
 
 
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
-    """The rows of the file that options and workload take. Raises InputError where none is left."""
+    """The rows in the file that match the options and the workload. Raises InputError if no row is left."""
     from sizing.answers.measured import measured
     from sizing.question.values import comma_separated, whole_numbers
 
@@ -143,7 +143,7 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
 def rows_wanted(
     values: Mapping[str, Any], spec: Workload | None, sizes: Mapping[str, tuple[int, ...] | None]
 ) -> Filter:
-    """The rows that options ask for, or a workload without options; `all` GPU types and precisions are not asked for."""
+    """The filter for the rows that the options ask for, or else the workload. `all` GPU types or precisions means no filter."""
     from sizing.answers.measured import Filter
     from sizing.question.names import ALL
     from sizing.question.values import comma_separated
@@ -162,7 +162,7 @@ def rows_wanted(
 
 
 def _of_rows(measured: Measured) -> dict[str, Any]:
-    """The options that the rows state: model, lengths, and the GPU types that have a profile."""
+    """The options that the rows state: model, lengths, and the GPU types with a profile."""
     from sizing.catalog import profiles
     from sizing.catalog.profiles import named_gpu
 
@@ -173,5 +173,5 @@ def _of_rows(measured: Measured) -> dict[str, Any]:
 
 
 def _of_clients(values: Mapping[str, Any]) -> bool:
-    """Whether --closed-loop says how --concurrency is held; with other demands it says how the rows are read."""
+    """Whether --closed-loop describes --concurrency. With other demands it says how to read the rows."""
     return bool(values["closed_loop"]) and values["concurrency"] is not None

@@ -1,4 +1,4 @@
-"""`llmsize memory`: what one GPU's memory holds, and whether a sequence fits."""
+"""`llmsize memory`: the contents of one GPU's memory, and whether a sequence fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sizing.question.values import check
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_share
 
-HAIR = 1e-9  # what shares in decimals may be off by
+HAIR = 1e-9  # rounding tolerance for decimal shares
 
 
 OPTIONS = (
@@ -58,7 +58,7 @@ def command(**values: Any) -> None:
 
 
 def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The options of each model, which takes its share of the card. Raises InputError where shares are not one a model."""
+    """The options of each model on a shared card. Raises InputError unless there is one share for each model."""
     names, stated = values["model"] or [None], values["share"]
     if stated is None and len(names) == 1:
         return [{**values, "model": names[0]}]

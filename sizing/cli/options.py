@@ -1,4 +1,4 @@
-"""The options of commands, in groups; `takes` adds them to a command, which receives their values as keywords."""
+"""The options of commands in groups. `takes` adds them to a command, which receives their values as keywords."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ WAYS_TO_PAY = "Ways to pay"
 SIMULATION = "Simulation"
 TICKS = "Teaching simulator"
 OUTPUT = "Output"
-OWN = ""  # no panel: the options that make a command
+OWN = ""  # no panel: a command's own options
 
 SEARCHED = "auto"
 Count = NewType("Count", int)
 COUNT = Count | None  # a whole number from 1 on
 
-# Arguments and options of several commands that stand in their signatures.
+# Arguments and options in the signatures of several commands.
 WorkloadName = Annotated[str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")]
 MeasuredRows = Annotated[
     str | None,
@@ -62,7 +62,7 @@ ONE_LAYOUT_HELP = {
     "max_model_len": "Longest sequence to hold; the model's maximum by default.",
     "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
 }
-# What takes memory alone says nothing of a step's time.
+# Options that affect only memory, not the time of a step.
 MEMORY_ALONE = (
     "memory_fraction",
     "cuda_graphs_gib",
@@ -152,9 +152,9 @@ QUIET_OPTIONS = (
 
 
 def with_values(arguments: Iterable[str]) -> list[str]:
-    """A command line with a value for --disaggregate: the next word, else the search's.
+    """The command line with a value for --disaggregate: the next word if it is a value, else the value for a search.
 
-    An option is none, nor a workload; what names neither is a workload where nothing else says what to serve.
+    An option or a workload is no value. Another word is a workload if nothing else in the line says what to serve.
     """
     given, found = list(arguments), []
     for number, argument in enumerate(given):
@@ -167,7 +167,7 @@ def with_values(arguments: Iterable[str]) -> list[str]:
 
 
 def _is_value(word: str, others: Sequence[str]) -> bool:
-    """Whether a word is, or is meant to be, the value of --disaggregate."""
+    """Whether a word is the value of --disaggregate, perhaps with a mistake."""
     if "=" in word or word.lower() == SEARCHED or not word.strip():
         return True
     if word.startswith("-") or _is_workload(word):
@@ -176,7 +176,7 @@ def _is_value(word: str, others: Sequence[str]) -> bool:
 
 
 def _is_workload(word: str) -> bool:
-    """Whether a word names a workload: a file, or a ready one."""
+    """Whether a word names a workload file or a ready workload."""
     from sizing.catalog.shelf import find, is_path
     from sizing.catalog.workloads import SHELF
 
@@ -185,7 +185,7 @@ def _is_workload(word: str) -> bool:
     return False
 
 
-OF_ONE_RUN = ("set", "plot")  # what is of one run alone is no setting
+OF_ONE_RUN = ("set", "plot")  # options of a single run, which can't be settings
 SETTINGS = tuple(
     {
         option.name: option
@@ -198,18 +198,18 @@ SETTINGS = tuple(
 
 
 def settings() -> Configuration:
-    """The settings of the working folder, the user and the environment. Raises InputError for wrong ones."""
+    """The settings of the working folder, the user and the environment. Raises InputError for wrong settings."""
     from sizing.question.configuration import configuration
 
     try:
         folder = Path.cwd()
-    except OSError:  # removed meanwhile
+    except OSError:  # the folder was removed meanwhile
         folder = Path()
     return configuration(SETTINGS, folder, os.environ)
 
 
 def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with the settings below a workload, which is read where settings could stand below what it says."""
+    """The values with settings added. A workload takes precedence over settings, so it is read if it may state the same."""
     from sizing.question.configuration import with_settings, without_settings
     from sizing.question.values import Part
 
@@ -226,8 +226,8 @@ def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping
 def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add shared options after a command's own parameters; the command receives them as keywords.
 
-    Those that are not given have the values of settings, whose places stand in faults for the options. A command's own
-    options, which have no panel, are no settings, whatever their names.
+    An option that is not given gets its value from the settings; a fault then names the place of the setting. A command's own
+    options (without a panel) never come from settings.
     """
     options = tuple(options)
     settable = tuple(option for option in options if option.panel != OWN)
@@ -270,12 +270,12 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
 
 
 def _kind(option: Field) -> Any:
-    """The type that typer reads; a share of a workload's field is text, so that a wrong one is told with all other faults."""
+    """The type that typer reads. A share is read as text, so that a wrong share is reported with all other faults."""
     return TEXT if option.type == SHARE and option.field else int | None if option.type == COUNT else option.type
 
 
 def _reading(kind: Any) -> dict[str, Any]:
-    """The parser of a number and its name in help; other types are parsed by typer."""
+    """The parser of a number and its name in help. Typer parses other types."""
     if kind == COUNT:
         return {"min": 1}
     if kind == WHOLE:
@@ -290,18 +290,18 @@ def _reading(kind: Any) -> dict[str, Any]:
 
 
 def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
-    """A parser of a number; it rejects other text in plain words."""
+    """A parser of a number that rejects other text with a plain message."""
 
     def read(text: str) -> float:
         try:
             return kind(text)
         except ValueError as error:
-            shares = kind is parse_share  # whose message says how it may be meant
+            shares = kind is parse_share  # its message suggests what may be meant
             raise typer.BadParameter(str(error) if shares else f"{text!r} is no {noun}") from None
 
     return read
 
 
 def _price(text: str) -> float | str:
-    """A number, or prices by GPU type, which the question reads."""
+    """A number, or text with prices by GPU type, which the question reads."""
     return text if "=" in text else _number(parse_number, "number")(text)

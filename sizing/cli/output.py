@@ -1,4 +1,4 @@
-"""Documents written to stdout in the chosen format."""
+"""Writes documents to stdout in the chosen format."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from sizing.specs.units import printable
 
 
 def files_with(line: str, folder: Path) -> tuple[str, ...]:
-    """The names of a folder's Python files in which a line begins as `line` does."""
+    """The names of a folder's Python files that have a line beginning with `line`."""
     files = sorted(folder.glob("*.py"))
     return tuple(path.stem for path in files if f"\n{line}" in path.read_text(encoding="utf-8"))
 
 
-# A file of `formats` with a function `write` is a format of its name.
+# A file in `formats` with a function `write` is a format with the file's name.
 OWN_FILE = files_with("def write(document:", Path(__file__).parents[1] / "formats")
 FORMATS = ("table", "json", "csv", "markdown", *OWN_FILE)
 DETAILED = "table with all details"  # the format of --verbose and --explain
 
-# Replacements for characters outside a terminal's encoding; any other becomes a question mark.
+# Replacements for characters outside a terminal's encoding. Other characters become question marks.
 PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
 
 
 def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
-    """The output format of the options; JSON and CSV say all, with or without --verbose. Raises InputError for an unknown
-    one, or for two.
+    """The output format of the options. JSON and CSV always have all details, so --verbose does not change them.
+
+    Raises InputError for an unknown format, or for two formats.
     """
     stated = values.get("format")
     name = stated.strip().lower() if stated is not None else None
@@ -53,7 +54,7 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
 
 
 def write(document: Document[Any], name: str) -> None:
-    """Write a document to stdout; the module of its format renders the text."""
+    """Write a document to stdout. The module of its format makes the text."""
     if name in ("table", DETAILED):
         from sizing.formats.text import render_for
 
@@ -67,9 +68,9 @@ def write(document: Document[Any], name: str) -> None:
 
 
 def write_file(path: Path, option: str, content: bytes | str) -> None:
-    """Write the file of an option, text as UTF-8. Raises InputError, naming the option, where that is impossible.
+    """Write the file of an option, with text in UTF-8. Raises InputError with the option's name if that fails.
 
-    A byte of a file's name that is no UTF-8 is written as `\\udcff`.
+    A byte in a file name that is not UTF-8 is written as `\\udcff`.
     """
     from sizing.catalog.files import write_bytes
 
@@ -78,14 +79,14 @@ def write_file(path: Path, option: str, content: bytes | str) -> None:
 
 
 def write_picture(path: Path, figures: Iterable[Figure], *, abreast: bool = False) -> None:
-    """Draw figures to the file of --plot, in the format of its suffix. Raises InputError where that is impossible."""
+    """Draw figures to the file of --plot, in the format of its suffix. Raises InputError if that fails."""
     from sizing.formats.pictures import draw
 
     write_file(path, "--plot", draw(tuple(figures), path.suffix.lower().removeprefix("."), abreast=abreast))
 
 
 class OutputError(Exception):
-    """Standard output is not writable: the disk is full, the descriptor closed, or the reader gone (`left`)."""
+    """Standard output is not writable: the disk is full, the descriptor is closed, or the reader is gone (`left`)."""
 
     def __init__(self, error: OSError | None = None) -> None:
         """`error` is the reason; None where there is no standard output at all."""
@@ -96,9 +97,9 @@ class OutputError(Exception):
 
 
 def print_text(text: str) -> None:
-    """Print text and a newline; characters outside the terminal's encoding are replaced.
+    """Print text and a newline. Characters outside the terminal's encoding are replaced.
 
-    Raises OutputError where the text does not arrive.
+    Raises OutputError if the text can't be written.
     """
     try:
         sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8") + "\n")
@@ -108,7 +109,7 @@ def print_text(text: str) -> None:
 
 
 def flush_output() -> None:
-    """Flush stdout. Raises OutputError where the text does not arrive."""
+    """Flush stdout. Raises OutputError if the text can't be written."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -124,13 +125,13 @@ def complain(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Redirect a stream to nowhere, the interpreter's own flush at exit included."""
+    """Redirect a stream to the null device, so that the flush at exit can't fail either."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def encodable(text: str, encoding: str) -> str:
-    """Text in the characters of an encoding; plainer characters replace the others."""
+    """The text in the characters of an encoding; plainer characters replace all others."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
