@@ -1,4 +1,4 @@
-"""`llmsize plan`: from users and peaks to GPUs over time: reserves, growth, a cloud that follows the load, a fleet."""
+"""`llmsize plan`: GPUs over time from users and peaks, with reserves, growth, a cloud that follows the load, and fleets."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def command(
 
 
 def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
-    """The picture to draw and the seed of the draws, None without them. Raises InputError for a wrong one."""
+    """The picture to draw and the seed of the draws, each None if not stated. Raises InputError for invalid ones."""
     from sizing.cli.reading import Reader
 
     read = Reader(values, [])
@@ -114,7 +114,7 @@ def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
 
 
 class PlanQuestion(NamedTuple):
-    """The resolved question of a plan. `moves` are names of workloads with their question on another GPU type."""
+    """The resolved question of a plan. `moves` has names of workloads, each with its question on another GPU type."""
 
     title: str | None
     is_fleet: bool
@@ -124,7 +124,7 @@ class PlanQuestion(NamedTuple):
 
 
 def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanReport:
-    """The record of the plan; with a seed, including draws of uncertain inputs."""
+    """The record of the plan; with a seed, it includes draws of uncertain inputs."""
     from sizing.planning.plan import plan
     from sizing.report.plan_record import record
 
@@ -133,7 +133,7 @@ def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanRe
 
 
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
-    """Read options and files. Raises InputError with all faults that can be known, those of `besides` too."""
+    """Read options and files. Raises InputError with all faults that it can find, including those of `besides`."""
     from sizing.catalog.shelf import only
     from sizing.catalog.workloads import find_fleet
     from sizing.planning.provision import FleetWorkload
@@ -151,7 +151,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     members = Part(lambda: _complete(found))
     check(*besides, members, own, rules, wrong, twice)
     stated = rules.value
-    if values["headroom"] is None and stated.headroom is not None:  # a fleet's, written as options are
+    if values["headroom"] is None and stated.headroom is not None:  # the fleet's headroom, written as an option
         values = {**values, "headroom": f"{stated.headroom * 100!r}%"}
     if found is None:
         question = _priced(workload, values, stated)
@@ -171,7 +171,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
 
 
 def rows_rules(values: Mapping[str, Any]) -> ProvisionRules:
-    """The rules of a plan by measured rows, which grows from today. Raises InputError with their faults."""
+    """The rules of a plan from measured rows, whose growth begins today. Raises InputError with their faults."""
     from sizing.catalog.shelf import only
     from sizing.planning.rules import rules_of
     from sizing.specs.demand import Scaling
@@ -181,7 +181,7 @@ def rows_rules(values: Mapping[str, Any]) -> ProvisionRules:
 
 
 def _complete(fleet: FoundFleet | None) -> None:
-    """Raise InputError with the faults of a fleet's workloads that could not be looked up."""
+    """Raise InputError with the faults of those workloads of a fleet that could not be looked up."""
     if fleet is not None and fleet.faults:
         raise InputError(fleet.faults)
 
@@ -195,9 +195,9 @@ def _own_rules(values: Mapping[str, Any]) -> PlanRules:
 
 
 def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
-    """The rules of options over those of a fleet's file. Raises InputError for contradictions.
+    """The rules of a fleet's file, with options taking precedence. Raises InputError for contradictions.
 
-    A fault names the option where it was given, else the key of the file with its line.
+    A fault names the option if it was given, else the key in the file with its line.
     """
     from sizing.planning.rules import contradictions
 
@@ -214,7 +214,7 @@ def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
 
 
 def _in_file(fault: Fault, name: str, document: DataFile) -> Fault:
-    """A fault of a rule with its place in the fleet's file."""
+    """The fault of a rule, with its place in the fleet's file."""
     from sizing.planning.rules import key_of
 
     file, line, key, _ = document.place(("planning", key_of(name)))
@@ -229,7 +229,7 @@ def _refuse_two_prices(values: Mapping[str, Any], rules: PlanRules) -> None:
 
 
 def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRules, *, uncertain: bool) -> None:
-    """Raise InputError for options on a varying load without a profile, and on a demand without one."""
+    """Raise InputError for options that need a load profile or a demand, if there is none."""
     asked = [each.question.origin.workload for each in workloads]
     if rules.cloud is None and all(workload.planning.profile is None for workload in asked):
         check_rules(("no hours",), PLAN_OPTIONS, own.model_dump())
@@ -238,10 +238,9 @@ def _refuse_idle(workloads: list[FleetWorkload], own: PlanRules, rules: PlanRule
 
 
 def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], rules: PlanRules) -> Question:
-    """A workload's question at a provider's prices where one is named; several GPU types are reduced to those it
-    offers.
+    """A workload's question, at a provider's prices if one is named. Only the GPU types that the provider offers remain.
 
-    Raises InputError where it offers none of them.
+    Raises InputError if the provider offers none of them.
     """
     from sizing.catalog.prices import price_of
     from sizing.question.ask import cautious, question_of
@@ -276,7 +275,7 @@ def _members(fleet: FoundFleet, values: Mapping[str, Any], rules: PlanRules) -> 
         return FleetWorkload(member.name, _of_member(member, values, rules, member.member.gpu), member.member.pool)
 
     def place(index: int, member: FoundMember, fault: Fault) -> Fault:
-        # The provider is one for all, of an option or of the fleet's planning.
+        # One provider serves all workloads: that of an option or of the fleet's planning.
         if fault.field != "--cloud":
             return member.located(fault, fleet.document, index)
         return fault if values["cloud"] is not None else _in_file(fault, "cloud", fleet.document)
@@ -291,7 +290,7 @@ def _of_member(member: FoundMember, values: Mapping[str, Any], rules: PlanRules,
 
 
 def _moves(stated: str | None, others: Mapping[str, OnGpu]) -> Iterator[tuple[str, Question]]:
-    """Yield the workloads to move, each with its question on another GPU type; `others` asks each on any type."""
+    """Yield the workloads to move, each with its question on another GPU type. `others` makes the question for any type."""
     from sizing.question.values import Part, check
 
     if stated is None:

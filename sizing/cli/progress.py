@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar of long runs on a terminal; and a line now and then from any command that takes long."""
+"""Progress on stderr: a bar for long runs on a terminal, and occasional lines from every slow command."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-FIRST_S, EVERY_S = 5.0, 15.0  # after which a command says that it is at work, and how often then
-PATIENCE_S = 1.0  # a shorter run needs no bar, and loading one takes a tenth of that
+FIRST_S, EVERY_S = 5.0, 15.0  # time until the first progress line, and between further lines
+PATIENCE_S = 1.0  # a shorter run needs no bar; loading the bar takes a tenth of this
 
 
 class _Work:
-    """What a command is at, for the line that tells of it; `shown` while a bar tells more."""
+    """The current work of a command, for the progress line. While a bar is `shown`, there are no lines."""
 
     text = "Working"
     shown = False
 
 
 def tell_of_work() -> None:
-    """Tell on stderr what a command is at, from a thread of its own, once it has taken five seconds and then every fifteen."""
+    """Write the current work to stderr from a separate thread, after five seconds and then every fifteen seconds."""
     threading.Thread(target=_tell, daemon=True).start()
 
 
@@ -37,7 +37,7 @@ def _tell() -> None:
 
 
 class Bar:
-    """A progress callback; the bar appears after a second, and is cleared at the end."""
+    """A progress callback. The bar appears after a second and is cleared at the end."""
 
     def __init__(self, text: str, total: int | None = None) -> None:
         """Prepare a bar without showing or loading anything. The caller may state the total later."""
@@ -66,7 +66,7 @@ class Bar:
         from rich.console import Console
         from rich.progress import Progress
 
-        # Text for stdout must stay there: rich would redirect it to the bar's own stream.
+        # Text for stdout must stay on stdout; rich would redirect it to the bar's stream.
         progress = Progress(console=Console(stderr=True), transient=True, redirect_stdout=False)
         task = progress.add_task(self.text, total=self.total, completed=done)
         progress.start()

@@ -1,4 +1,4 @@
-"""Option values with their ranges; faults are collected, so that all mistakes of a command are reported together."""
+"""Reads option values and checks their ranges. It collects faults, so that a command reports all mistakes together."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sizing.specs.errors import Fault, InputError, nearest
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
-MOST = 10_000_000  # of what is counted: more requests would not fit memory
-SEEDS = 2**32  # that random generators take
-# Lengths that vary more than this many times their mean are a few endless ones among many of one token: cut where the
-# model ends, they have another mean than was asked for.
+MOST = 10_000_000  # the largest count: more requests would not fit memory
+SEEDS = 2**32  # the number of seeds that random generators accept
+# Largest standard deviation as a multiple of the mean. Above it, most lengths are one token and a few are extremely long.
+# The model's maximum length cuts these, so that the mean differs from the stated one.
 MOST_SPREAD = 10.0
 PICTURES = (".svg", ".png", ".pdf")
 
 
 class Reader(NamedTuple):
-    """Reads options by parameter name; collects a fault for each value that is out of range."""
+    """Reads options by parameter name, and collects a fault for each value out of range."""
 
     values: Mapping[str, Any]
     faults: list[Fault]
@@ -43,7 +43,7 @@ class Reader(NamedTuple):
             self.fault(f"{std:g} is too wide for lengths of {mean:g} tokens on average", option, allowed)
 
     def number(self, name: str, option: str, *, least: float | None = None, most: float | None = None) -> float | None:
-        """A finite number within a range, above 0 without `least`; None where absent or wrong."""
+        """A finite number within a range (above 0 without `least`); None if absent or invalid."""
         value = self.values[name]
         if value is None:
             return None
@@ -55,7 +55,7 @@ class Reader(NamedTuple):
         return None
 
     def whole(self, name: str, option: str, *, least: int = 1, most: int = MOST) -> int | None:
-        """A whole number within a range; None where absent or wrong."""
+        """A whole number within a range; None if absent or invalid."""
         value = self.values[name]
         if value is None or least <= value <= most:
             return None if value is None else int(value)
@@ -68,7 +68,7 @@ class Reader(NamedTuple):
         return default if found is None else found
 
     def chosen(self, text: str, known: Sequence[Word], option: str, noun: str) -> Word | None:
-        """One of the `known` words, in any case; None where it is another."""
+        """One of the `known` words, in upper or lower case; None for any other word."""
         found = next((word for word in known if word == text.strip().lower()), None)
         if found is not None:
             return found
@@ -83,7 +83,7 @@ class Reader(NamedTuple):
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     def parsed(self, name: str, option: str, parse: Callable[[str], T], allowed: str | None = None) -> T | None:
-        """The result of `parse`; None where the text is absent, or where `parse` raises ValueError: then `allowed` is said."""
+        """The result of `parse`; None if the text is absent or `parse` raises ValueError. The fault then states `allowed`."""
         text = self.values[name]
         if text is None:
             return None
@@ -94,7 +94,7 @@ class Reader(NamedTuple):
             return None
 
     def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:
-        """The path of a file to write, in an existing folder and with one of the suffixes; None where wrong."""
+        """The path of a file to write, in an existing folder and with one of the suffixes; None if invalid."""
         text = self.values[name]
         if text is None:
             return None
@@ -116,7 +116,7 @@ class Reader(NamedTuple):
     def picture(self, *, long: bool = False) -> Path | None:
         """The path of the picture to draw; None without --plot.
 
-        Before work that takes `long`, a missing matplotlib is a fault. Other commands print their numbers first.
+        If the work takes `long`, a missing matplotlib is a fault at once. Other commands print their numbers first.
         """
         from sizing.formats.pictures import NO_MATPLOTLIB
 
@@ -126,7 +126,7 @@ class Reader(NamedTuple):
         return path
 
     def distinct(self, written: Mapping[str, Path | None], read: Mapping[str, Path | None] | None = None) -> None:
-        """Record files to write, by option, that are the same as another of them or as a file that is read."""
+        """Record a fault for each file to write, by option, that is also another output or an input file."""
         seen = {name: path for name, path in (read or {}).items() if path is not None}
         for option, path in written.items():
             if path is None:
@@ -140,7 +140,7 @@ class Reader(NamedTuple):
 def written_apart(
     out: str | None, files: Sequence[str], suffixes: Sequence[str] = (), option: str = "--out"
 ) -> Path | None:
-    """The file of an option, None without one. Raises InputError where it can't be written, or is one of the `files` that are read."""
+    """The file of an option, or None. Raises InputError if it can't be written or is one of the input `files`."""
     read = Reader({"out": out}, [])
     found = read.target("out", option, suffixes)
     read.distinct({option: found}, arguments(files))
@@ -149,12 +149,12 @@ def written_apart(
 
 
 def arguments(files: Sequence[str]) -> dict[str, Path | None]:
-    """Files that are read, by what a fault calls them."""
+    """The input files, by their names in faults."""
     return {f"the argument {file!r}": expanded(file) for file in files}
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two paths are one file: by their resolved path or, for existing files, by any link."""
+    """Whether two paths are the same file: by resolved path or, for existing files, by any link."""
     if resolved(one) == resolved(other):
         return True
     return exists(one) and exists(other) and one.samefile(other)

@@ -1,4 +1,4 @@
-"""`llmsize report`: the decision and what it rests on as one HTML file."""
+"""`llmsize report`: the decision and its basis as one HTML file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sizing.planning.bill import Ways
 
 STDOUT = "-"
-RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if option.name in RESERVED)  # any of them asks for a plan
-PAID_OPTIONS = tuple(option for option in COST_OPTIONS if option.name != "plot")  # any of them asks for its cost
+RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if option.name in RESERVED)  # any of these adds a plan
+PAID_OPTIONS = tuple(option for option in COST_OPTIONS if option.name != "plot")  # any of these adds the cost
 OPTIONS = (*WORKLOAD_OPTIONS, *RULE_OPTIONS, *PAID_OPTIONS, *VERIFY_OPTIONS)
 
 
@@ -93,7 +93,7 @@ def command(
 
 
 def _ways(values: Mapping[str, Any]) -> Ways | None:
-    """The ways to pay; None where none is asked for."""
+    """The ways to pay; None if none is asked for."""
     return ways_of(values) if any(is_given(values[option.name]) for option in PAID_OPTIONS) else None
 
 
@@ -113,17 +113,17 @@ def _give(page: str, target: Path | None, output: str | None) -> None:
 
 
 def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion | None:
-    """The question of a plan; None where no rule of one is given."""
+    """The question of a plan; None if no rule of a plan is given."""
     if not _plans(values):
         return None
     from sizing.cli.plan import ask
 
     absent = {option.name: False if option.type is bool else None for option in PLAN_OPTIONS}
-    return ask(workload, {**absent, **values, "cloud": None})  # a cloud is here a way to pay
+    return ask(workload, {**absent, **values, "cloud": None})  # here a cloud is a way to pay
 
 
 def _target(output: str | None) -> Path | None:
-    """The file to write, None for standard output. Raises InputError where it can't be."""
+    """The file to write, None for standard output. Raises InputError if it can't be written."""
     from sizing.cli.reading import written_apart
     from sizing.specs.errors import InputError
 
@@ -133,7 +133,7 @@ def _target(output: str | None) -> Path | None:
 
 
 def _command(workload: str | None, output: str, values: Mapping[str, Any]) -> str:
-    """The command line as written, quoted for a shell."""
+    """The user's command line, quoted for a shell."""
     words = ["llmsize", "report", *([workload] if workload is not None else [])]
     for option in OPTIONS:
         value = values[option.name]

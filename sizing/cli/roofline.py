@@ -1,4 +1,4 @@
-"""`llmsize roofline`: operations under the GPU's roof, and where decoding turns compute-bound."""
+"""`llmsize roofline`: operations under the GPU's roof, and the batch at which decoding becomes compute-bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`llmsize schema`: JSON Schema of a file that is read or of a result."""
+"""`llmsize schema`: the JSON Schema of an input file or of a result."""
 
 from __future__ import annotations
 

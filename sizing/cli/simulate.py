@@ -1,4 +1,4 @@
-"""`llmsize simulate`: a load through the engine's scheduler in real time; `--ticks` is in cli/ticks."""
+"""`llmsize simulate`: a load through the engine's scheduler in real time. `--ticks` is in cli/ticks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MOST_REPLICAS = 4096
 ARRIVALS = ("even", "poisson", "gamma:SHAPE", "at-once")
 SHAPES: tuple[Literal["lognormal", "normal"], ...] = ("lognormal", "normal")
-LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: all but a few at once, and all but evenly spaced
+LEAST_BURSTINESS, MOST_BURSTINESS = 0.01, 1000.0  # gamma shapes: almost all at once, and almost evenly spaced
 NOUNS = {"isl": "prompt", "osl": "output"}
 
 # Help of shared options for the simulation of a given deployment.
@@ -60,7 +60,7 @@ HELP = {
     "dau": "Load in daily active users, at the peak.",
 }
 CLOSED_LOOP = tuple(option for option in DEMAND_OPTIONS if option.name == "closed_loop")
-# GPUs are --replicas times the layout here, no budget; --requests with no load is what a mode would say.
+# The number of GPUs is --replicas times the layout, not a budget. --requests without a load replaces a mode.
 SHARED = (
     *MODEL_OPTIONS,
     *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode", "closed_loop")),
@@ -79,7 +79,7 @@ OPTIONS = (
 
 
 class SimulationFiles(NamedTuple):
-    """The files to write besides the result, None for those not requested."""
+    """The files to write besides the result, None for a file that is not requested."""
 
     plot: Path | None
     rows: Path | None
@@ -164,9 +164,9 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
 
 
 def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options with the layout and replicas that `llmsize estimate` gives a workload's demand, where none are stated.
+    """The options with the layout and replicas of `llmsize estimate` for a workload's demand, unless a layout is stated.
 
-    What is wrong with the question is told where the rest is read.
+    Faults of the question are reported later, with those of the other options.
     """
     from sizing.model.architecture import SIZES
 
@@ -202,7 +202,7 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:
     """The scenario of the options.
 
-    Raises InputError with all faults that can be known, those of `parts` too.
+    Raises InputError with all faults that it can find, including those of `parts`.
     """
     from sizing.answers.simulate import Trace, scenario
     from sizing.question.ask import PLACEHOLDER_TOKENS, SEPARATE_PATH, layout_of, separate_pools, with_origin
@@ -214,7 +214,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     driving = Part(lambda: _driving(values))
     read_rows = Part(lambda: _rows(values, driving))
     traced, data = values["trace"] is not None, load_data()
-    wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # here, as is a limit in ticks: already said
+    wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # invalid here and already reported, as is a limit in ticks
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
     said = [
         option.name
@@ -243,7 +243,7 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
 
 
 def _driving(values: Mapping[str, Any]) -> Driving:
-    """Read the options. Raises InputError with a fault for each that is wrong, contradicts another or counts ticks."""
+    """Read the options. Raises InputError for each option that is wrong, contradicts another or is in ticks."""
     from sizing.answers.simulate import OWN, WINDOW_S, Driving
     from sizing.cli.reading import MOST, Reader
     from sizing.engine.rules import POLICIES
@@ -334,7 +334,7 @@ def _seconds(text: str) -> float:
 
 
 def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | None:
-    """The rows of a trace; all rows where the number to send is unknown."""
+    """The rows of a trace; all rows if the number to send is unknown."""
     from sizing.catalog.files import expanded
     from sizing.catalog.traces import load_trace
 
@@ -346,7 +346,7 @@ def _rows(values: Mapping[str, Any], driving: Part[Driving]) -> NDArray[Any] | N
 
 
 def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any] | None:
-    """The rows of a trace as a task serves them: a pooling task has one result in place of the outputs."""
+    """The rows of a trace for the model's task: a pooling task has one result instead of output tokens."""
     import numpy as np
 
     from sizing.specs.workload import RESULTS
@@ -357,7 +357,7 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
 
 
 def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
-    """The question; the longest sequence of a trace must fit where nothing else is stated."""
+    """The question. The longest sequence of a trace must fit unless another length is stated."""
     from sizing.question.ask import resolved
 
     asked, traced = names.workload.value, trace is not None
@@ -373,7 +373,7 @@ def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any
 
 
 def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
-    """Raise InputError for turns with prompt lengths from another source."""
+    """Raise InputError for turns if the prompt lengths come from another source."""
     prefix = asked.optimisations.prefix
     if prefix is None or prefix.turns is None:
         return
@@ -409,7 +409,7 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
         for name, std in stds.items():
             read.spread(f"--{name}-std", getattr(driving, f"{name}_std"), getattr(asked.tokens, name))
             cut = std is not None and driving.length_ratio is None
-            # Values of a file may be without effect, but --isl may make them wrong.
+            # Values in a file may have no effect, but --isl may make them invalid.
             replaced = found is not None and getattr(found.spec.tokens, f"{name}_max") is not None
             if not cut and not replaced:
                 faults += broken((f"equal {name}",), OPTIONS, values)
@@ -417,7 +417,7 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
 
 
 def _draws(asked: Workload, driving: Driving, *, closed: bool, traced: bool) -> bool:
-    """Whether anything of a run is left to chance: lengths, arrivals, the router, what is drafted, or the turn of a talk."""
+    """Whether a run has random draws: lengths, arrivals, the router, drafts, or turns of a conversation."""
     tokens, optimised = asked.tokens, asked.optimisations
     if optimised.speculative is not None or (optimised.prefix is not None and (optimised.prefix.turns or 1) > 1):
         return True
@@ -437,7 +437,7 @@ def _idle_situations(asked: Workload, driving: Driving, pools: SeparatePools | N
     demand, at_once = asked.demand, driving.arriving.kind is None
     kind = demand.kind if demand is not None and not traced and not at_once else None
     closed = kind is not None and demand is not None and bool(demand.closed_loop)
-    if kind in (*OF_YEAR, "mean_requests_per_s"):  # whose peak comes from the mean as that of users does
+    if kind in (*OF_YEAR, "mean_requests_per_s"):  # like users, these have a peak derived from the mean
         yield "a mean rate"
     elif kind != "daily_active_users":
         yield "no users"

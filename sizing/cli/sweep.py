@@ -1,4 +1,4 @@
-"""`llmsize sweep`: an estimate for every combination of some varied inputs, as rows that stream."""
+"""`llmsize sweep`: an estimate for every combination of varied inputs, as a stream of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sizing.question.rules import OF_DEMAND
 from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError
 
-if TYPE_CHECKING:  # loaded where something is swept
+if TYPE_CHECKING:  # loaded only to run a sweep
     from sizing.answers.sweep import Axis, Searches
     from sizing.catalog.shelf import Found
     from sizing.question.question import Question
@@ -36,12 +36,12 @@ ROW_FORMATS = (
     FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
     *FORMAT_OPTIONS[1:],
 )
-AT_ONCE = 32  # combinations that a process answers before it hands them over; of simulated ones each takes longer
+AT_ONCE = 32  # combinations in a task of a process; a slow combination is a task of its own
 LENGTHS = ("isl", "osl")
-SHORT = 2  # tokens that stand in for a length that is varied: something decodes
+SHORT = 2  # stand-in for a varied length in tokens: long enough to decode
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
-NEEDED = ("model", *LENGTHS)  # for any question
-FEW = 64  # combinations that are answered before another process has started
+NEEDED = ("model", *LENGTHS)  # inputs that every question needs
+FEW = 64  # so few combinations take less time than starting another process
 
 
 @takes((*OWN_OPTIONS, *QUESTION_OPTIONS, *ROW_FORMATS))
@@ -59,7 +59,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
 
 
 def _written(asked: Sweeping) -> int:
-    """Write all rows, those of CSV and JSON lines as they come; the result is the number of feasible rows."""
+    """Write all rows, and return the number of feasible rows. CSV and JSON lines are written as they come."""
     from sizing.cli.output import print_text, write
     from sizing.formats.tables import csv_lines, json_line
     from sizing.report.sweep import SCHEMA, cells, columns, document, flat
@@ -85,18 +85,18 @@ def _written(asked: Sweeping) -> int:
 
 
 class SweepPart(NamedTuple):
-    """The `part`-th of `parts` equal parts of a sweep, from 1."""
+    """Part number `part`, counted from 1, of `parts` equal parts of a sweep."""
 
     part: int
     parts: int
 
     def numbers(self, total: int) -> range:
-        """The numbers of its combinations out of `total`; all parts in order are all numbers."""
+        """The numbers of its combinations out of `total`. All parts together have each number once, in order."""
         return range((self.part - 1) * total // self.parts, self.part * total // self.parts)
 
 
 class Sweeping(NamedTuple):
-    """The combinations of a sweep, those of them to answer, where, and the output format."""
+    """The combinations of a sweep, the part to answer, the processes or cluster to use, and the output format."""
 
     workload: Found[Workload] | None
     values: Mapping[str, Any]
@@ -109,13 +109,13 @@ class Sweeping(NamedTuple):
 
     @property
     def slow(self) -> bool:
-        """Whether a row is slow: simulated, or with separate pools."""
+        """Whether rows are slow, because they are simulated or have separate pools."""
         stated = self.workload is not None and self.workload.spec.optimisations.disaggregate is not None
         return self.verified or stated or self.values["disaggregate"] is not None
 
 
 class Resolver:
-    """A resolver of combinations; it looks up each name once."""
+    """Resolves combinations; it looks up each name only once."""
 
     def __init__(self, workload: Found[Workload] | None, options: tuple[Field, ...]) -> None:
         """Read the data that all combinations share."""
@@ -127,7 +127,7 @@ class Resolver:
         self.data = load_data()
 
     def question(self, values: Mapping[str, Any]) -> Question:
-        """The question of `values`. Raises InputError where they are wrong."""
+        """The question of `values`. Raises InputError for wrong values."""
         from sizing.question.ask import question_of
         from sizing.question.rules import check_rules, of_kind
 
@@ -144,7 +144,7 @@ class Resolver:
 
 @dataclass
 class Combinations:
-    """The work of one process on combinations by number; look-ups and tables stay with it."""
+    """The work of one process, which answers combinations by number and keeps its look-ups and tables."""
 
     asking: Sweeping
     resolver: Resolver | None = None
@@ -171,7 +171,7 @@ class Combinations:
 
 
 def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
-    """Resolve the sweep. Raises InputError for faults of the options, not for those of a combination."""
+    """Resolve the sweep. Raises InputError for faults of the options, not for faults of a combination."""
     from sizing.answers.sweep import size
     from sizing.catalog import workloads
     from sizing.cli import axes as reading
@@ -202,7 +202,7 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
 
 
 def _shard(text: str | None) -> SweepPart:
-    """The part that K/N names; the whole without one. Raises InputError."""
+    """The part that K/N names; the whole sweep without a text. Raises InputError for an invalid text."""
     if text is None:
         return SweepPart(1, 1)
     stated = SHARD.fullmatch(text.strip())
@@ -213,7 +213,7 @@ def _shard(text: str | None) -> SweepPart:
 
 
 def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolver:
-    """A resolver; its faults name varied inputs by axis."""
+    """A resolver whose faults name varied inputs by their axis."""
     from sizing.cli import axes as reading
 
     varied = {axis.name for axis in axes}
@@ -222,9 +222,9 @@ def _resolver(workload: Found[Workload] | None, axes: Sequence[Axis]) -> Resolve
 
 
 def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str, Any]) -> list[Fault]:
-    """The faults of all combinations: those of the first, and without varied values.
+    """The faults common to all combinations: faults of the first combination that remain without the varied values.
 
-    Without lengths and a model nothing else could be looked at, so harmless ones stand in where these are varied.
+    Other inputs can be checked only with lengths and a model, so harmless stand-ins replace varied lengths and models.
     """
     from sizing.answers.sweep import combination
 
@@ -254,7 +254,7 @@ def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
         else on_cluster(work, tasks, asking.dask)
     )
     done = 0
-    hidden = streams and sys.stdout.isatty()  # a bar would stand among the rows
+    hidden = streams and sys.stdout.isatty()  # a bar would mix with the rows
     with Bar("Sweeping", total) as bar:
         for rows in found:
             done += len(rows)
@@ -273,7 +273,7 @@ def _record(asking: Sweeping, rows: Sequence[SweepRow]) -> Sweep:
 
 
 def _each_varied(asking: Sweeping) -> Iterator[Question]:
-    """Yield the first combination and, for each input, every other value in it (for numbers the last)."""
+    """Yield the first combination, then variants of it with each other value of one input (for numbers, only the last)."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}
     changed = [

@@ -1,4 +1,4 @@
-"""`llmsize simulate --ticks`: from options to runs of the teaching simulator, which has neither model nor GPU."""
+"""`llmsize simulate --ticks`: runs of the teaching simulator, which has neither a model nor a GPU."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
 from sizing.question.fields import Field
 from sizing.question.rules import broken, is_given
 
-# Defaults of the sizing course's simulator.
+# Defaults of the simulator in the sizing course.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"
-WINDOW = 10.0  # ticks that a dynamic batch waits at most
-# The simulator walks through every step, slot and request one by one, with all of them in view. These bounds keep a run
-# within seconds, and are far beyond what anyone can look at: the course's longest run has 10,000 ticks of 4 slots.
+WINDOW = 10.0  # the most ticks that a dynamic batch waits
+# The simulator goes through every step, slot and request, and keeps all of them in memory. These bounds keep a run within
+# seconds. They are far larger than a person can inspect: the longest run of the course has 10,000 ticks of 4 slots.
 MOST_SLOTS = 1_000
-MOST_TICKS = 200_000  # of whatever is counted in ticks or tokens
+MOST_TICKS = 200_000  # for every quantity in ticks or tokens
 MOST_REQUESTS = 100_000  # sent, or in flight
-MOST_CELLS = 4_000_000  # steps x slots x policies, a step costing as much as STEP_SLOTS slots besides its own
-MOST_DRAWN_CELLS = 1_000_000  # of a picture, which takes longer to draw than to simulate
+MOST_CELLS = 4_000_000  # steps x slots x policies; a step costs as much as STEP_SLOTS additional slots
+MOST_DRAWN_CELLS = 1_000_000  # cells of a picture, which takes longer to draw than to simulate
 STEP_SLOTS = 16
-TAIL_STDS = 3.0  # a batch's longest output is about so many standard deviations above the mean
-ONE_BY_ONE = ("one-prefill", "chunked")  # policies under which prompts take their steps after each other
+TAIL_STDS = 3.0  # a batch's longest output is about this many standard deviations above the mean
+ONE_BY_ONE = ("one-prefill", "chunked")  # policies that prefill one prompt after another
 
 TAKEN = (
     "ticks", "policy", "slots", "batch_size", "batch_window", "requests", "concurrency", "rate", "prefill",
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     batch_window: float
 
     def inputs(self) -> dict[str, Any]:
-        """The inputs that a result repeats; batching rules only where a policy uses them."""
+        """The inputs to repeat in a result, with batching rules only if a policy uses them."""
         found = {"clock": "ticks", **self._asdict(), "policies": list(self.policies)}
         if "dynamic" not in self.policies:
             del found["batch_size"], found["batch_window"]
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any]) -> Asked:
-    """Read the options. Raises InputError with a fault for each that is wrong or belongs to real time."""
+    """Read the options. Raises InputError for each option that is wrong or belongs to real time."""
     read = Reader(values, [])
     for option in options:
         if option.name not in TAKEN and is_given(values[option.name]):
@@ -100,7 +100,7 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
 
 
 def _ticks(meant: str) -> Callable[[str], float]:
-    """A parser of ticks above zero for an option that takes a duration in real time."""
+    """A parser of ticks above zero, for an option that takes a duration in real time."""
 
     def parse(text: str) -> float:
         try:
@@ -115,7 +115,7 @@ def _ticks(meant: str) -> Callable[[str], float]:
 
 
 def _itl(text: str) -> float:
-    """Parse the ticks of a decode step, at least one: the course's clock has no shorter step."""
+    """Parse the ticks of a decode step: at least one, because the clock of the course has no shorter step."""
     ticks = _ticks("ticks of a decode step, as 1 (it is a latency limit, as 30ms, without --ticks)")(text)
     if ticks < SHORTEST_STEP:
         raise ValueError(f"{text!r} would change nothing: no step is shorter than a tick (at least {SHORTEST_STEP:g})")
@@ -126,7 +126,7 @@ def _check_load(found: Asked, read: Reader) -> None:
     if found.concurrency is not None and found.rate is not None:
         read.fault("contradicts --concurrency", "--rate", "one of them")
     if read.faults:
-        return  # a load that was given but is wrong is not absent
+        return  # a load was given but is wrong, so it is not missing
     if found.requests is None and found.concurrency is None and found.rate is None:
         read.fault("nothing says what to send", "--requests, --concurrency, --rate", "one of them")
     elif found.requests is None and found.limit is None:
@@ -134,7 +134,7 @@ def _check_load(found: Asked, read: Reader) -> None:
 
 
 def _check_values(found: Asked, read: Reader) -> None:
-    """Record faults for outputs spread too far, a prefill without time, and a rate with too many arrivals."""
+    """Record faults for outputs with too much spread, a prefill without time, and a rate with too many arrivals."""
     together = found.prefill * found.slots
     if together < SHORTEST_STEP:
         read.fault(
@@ -152,7 +152,7 @@ def _check_values(found: Asked, read: Reader) -> None:
 
 
 def _check_work(found: Asked, read: Reader) -> None:
-    """Record a fault for a run that would take too long to walk through, or to draw."""
+    """Record a fault for a run that would take too long to simulate or to draw."""
     most, what = (MOST_CELLS, "walk through") if read.values["plot"] is None else (MOST_DRAWN_CELLS, "draw")
     steps = [_steps(found, policy) for policy in found.policies]
     if sum(steps) * (found.slots + STEP_SLOTS) > most:
@@ -166,7 +166,7 @@ def _check_work(found: Asked, read: Reader) -> None:
 
 
 def _steps(found: Asked, policy: str) -> float:
-    """An upper estimate of the steps of a run; none is shorter than a tick."""
+    """An upper estimate of the steps of a run, as no step is shorter than a tick."""
     limit = math.inf if found.limit is None else found.limit
     if found.requests is None:
         return limit
@@ -175,7 +175,7 @@ def _steps(found: Asked, policy: str) -> float:
     prompts = together if policy in ONE_BY_ONE else 1
     arriving = found.requests / found.rate if found.rate is not None else 0.0
     steps = arriving + rounds * (found.prefill_chunks * prompts + found.osl_mean + TAIL_STDS * found.osl_std)
-    if policy == "dynamic":  # fewer in flight than a batch has make every one of them wait for its window
+    if policy == "dynamic":  # with fewer requests in flight than a batch holds, every batch waits for its window
         waits = rounds if found.concurrency is not None and found.concurrency < found.batch_size else 1
         steps += waits * found.batch_window
     return min(limit, steps)

@@ -12,7 +12,7 @@ from sizing.cli.options import FORMAT_OPTIONS, JOBS, takes
 
 
 class ValidationFiles(NamedTuple):
-    """The files to write besides the result, None for those not requested."""
+    """The files to write besides the result, None for a file that is not requested."""
 
     plot: Path | None
     per_row: Path | None
@@ -80,7 +80,7 @@ def command(
 
 
 def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> ValidationFiles:
-    """The files to write. Raises InputError before any work where one can't be written, or is also read."""
+    """The files to write. Raises InputError before any work if one can't be written or is also an input."""
     from sizing.cli.reading import Reader, arguments
 
     read = Reader({"plot": plot, "per_row": per_row}, [])

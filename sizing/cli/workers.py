@@ -1,6 +1,6 @@
-"""Work in processes, of this machine or of a cluster, with results in the order of the tasks.
+"""Runs work in processes, on this machine or on a cluster, with results in the order of the tasks.
 
-The end of the command ends the processes of this machine, and cancels what a cluster still has to do.
+When the command ends, the processes on this machine end too, and the remaining tasks on a cluster are cancelled.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from sizing.specs.units import printable
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-AHEAD = 3  # tasks a process that are handed out before their turn: none idles, little is lost where the reader leaves
+AHEAD = 3  # tasks for each process that start early: no process idles, and little is lost if the reader leaves
 
-REACHED_S = 10  # in which a cluster must answer
+REACHED_S = 10  # timeout for the cluster's answer
 MISSING = Fault(
     "needs dask.distributed, which is not installed", field="--dask", allowed="after pip install 'llmsize[dask]'"
 )
 
-_work: list[Callable[[Any], Any]] = []  # of a process that works: what it does, given to it once
-_of_thread = threading.local()  # of a cluster's worker: what this thread does, and the bytes that it was read from
+_work: list[Callable[[Any], Any]] = []  # in a worker process: its work, received once
+_of_thread = threading.local()  # in a cluster's worker: this thread's work, and the bytes that it was unpickled from
 
 
 class Promise(Protocol):
-    """The result of a task that may still be at work."""
+    """The result of a task that may still be running."""
 
     def result(self) -> Any:
         """Wait for it."""
 
 
 def cores() -> int:
-    """The number of processes that may work at once: the cores available to this process."""
+    """The number of processes to run at the same time: the cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def ordered(work: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) -> Iterator[Result]:
-    """Yield `work(task)` of each task, in order, computed in up to `jobs` processes (1: in this process).
+    """Yield `work(task)` for each task in order, computed in up to `jobs` processes (1: in this process).
 
-    `work` is pickled once for each process, which keeps its state from task to task. Few tasks are started ahead of
-    those yielded. Where the caller stops early, or is interrupted, the processes are ended at once.
+    `work` is pickled once for each process, which keeps its state between tasks. Only a few tasks start before their turn. If
+    the caller stops early or is interrupted, the processes end at once.
     """
     if jobs <= 1:
         yield from map(work, tasks)
@@ -72,10 +72,10 @@ def ordered(work: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) ->
 
 
 def on_cluster(work: Callable[[Task], Result], tasks: Iterable[Task], address: str) -> Iterator[Result]:
-    """Yield `work(task)` of each task, in order, computed by the workers of the Dask cluster at `address`.
+    """Yield `work(task)` for each task in order, computed by the workers of the Dask cluster at `address`.
 
-    Each thread of a worker keeps its own copy of `work`, with its state. The cluster repeats the tasks of a worker that
-    it loses. Raises InputError where there is no cluster, or no dask.distributed here.
+    Each thread of a worker keeps its own copy of `work` with its state. If the cluster loses a worker, it repeats the worker's
+    tasks. Raises InputError if there is no cluster, or if dask.distributed is not installed.
     """
     try:
         distributed = import_module("distributed")  # an extra, without types
@@ -104,7 +104,7 @@ def _in_turn(submit: Callable[[Any], Promise], tasks: Iterator[Any], ahead: int)
 
 
 def _prepare(work: Callable[[Any], Any]) -> None:
-    """Prepare a process: it ignores Ctrl-C, which the first process handles, and does not outlive that process."""
+    """Prepare a worker process: it ignores Ctrl-C, which the parent handles, and it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     collect()
@@ -113,7 +113,7 @@ def _prepare(work: Callable[[Any], Any]) -> None:
 
 
 def collect() -> None:
-    """Enable garbage collection, which short commands disable; loaded objects stay."""
+    """Enable garbage collection, which short commands disable. Objects loaded so far are exempt."""
     gc.freeze()
     gc.enable()
 

@@ -1,1 +1,1 @@
-"""What `--help` shows, and what a shell completes."""
+"""The texts of `--help`, and shell completion."""

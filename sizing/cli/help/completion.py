@@ -1,4 +1,4 @@
-"""`llmsize completion`: what a shell needs to complete commands, options and names, and the words that complete a line."""
+"""`llmsize completion`: the script with which a shell completes commands, options and names, and the words for a line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ end
 complete -c llmsize -a '(__llmsize_words)'
 """,
 }
-# What is named: the catalogue's module and its shelf.
+# Names to complete: the module of the catalogue and its shelf.
 SHELVES = {
     "gpu": ("profiles", "GPUS"),
     "model": ("models", "SHELF"),
@@ -43,7 +43,7 @@ SHELVES = {
     "own": ("servers", "SHELF"),
     "topic": ("topics", "TOPICS"),
 }
-LISTS = ("gpu", "precision")  # options that take several names with commas
+LISTS = ("gpu", "precision")  # options that take several names, separated by commas
 SEVERAL, EVERY = ",", "all"
 
 
@@ -75,7 +75,7 @@ def command(
 
 
 def words(line: Sequence[str]) -> Iterator[str]:
-    """Yield what may stand in place of the last word of a command line (without `llmsize`)."""
+    """Yield the possible last words of a command line (without `llmsize`)."""
     from sizing.cli.main import COMMANDS, application
 
     *before, current = line
@@ -91,7 +91,7 @@ def words(line: Sequence[str]) -> Iterator[str]:
 
 
 def _of_command(before: Sequence[str], current: str, parameters: Sequence[Any]) -> Iterator[str]:
-    """Yield the values of the option before the word, else options, else what the command is about."""
+    """Yield the values of the option before the word, else options, else names for the command's argument."""
     options = {flag: one for one in parameters for flag in one.opts if flag.startswith("-")}
     takes_value = options.get(before[-1])
     if takes_value is not None and not takes_value.is_flag:
@@ -105,7 +105,7 @@ def _of_command(before: Sequence[str], current: str, parameters: Sequence[Any]) 
 
 
 def _subjects(name: str) -> Iterator[str]:
-    """Yield the names that stand for the argument of a command."""
+    """Yield the names for the argument of a command."""
     if name in ("gpus", "models", "engines", "prices"):
         yield from _names("gpu" if name == "prices" else name.removesuffix("s"))
     elif name == "explain":
@@ -123,7 +123,7 @@ def _subjects(name: str) -> Iterator[str]:
 
 
 def _values(option: str) -> Iterator[str]:
-    """Yield the values of an option: the names of a catalogue, else the words that its field of a workload allows."""
+    """Yield the values of an option: the names in a catalogue, else the words that its workload field allows."""
     if option in (*SHELVES, "profile"):
         yield from _names(option)
         if option == "gpu":
@@ -133,7 +133,7 @@ def _values(option: str) -> Iterator[str]:
 
 
 def _names(kind: str) -> tuple[str, ...]:
-    """The names of a catalogue; only its folder is read."""
+    """The names in a catalogue; only its folder is listed."""
     if kind == "profile":
         from sizing.catalog.workloads import profile_names
 

@@ -1,4 +1,4 @@
-"""The commands in the groups of `llmsize --help`, and two or three examples of each."""
+"""The groups of commands in `llmsize --help`, and two or three examples of each command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manual page, `llmsize.1`: the help of all commands as roff."""
+"""The manual page `llmsize.1`: the help of all commands in roff."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sizing import __version__
 from sizing.cli.help.examples import GROUPS
 from sizing.cli.help.text import summary
 
-WIDTH = 78  # of the options of a command, as on a terminal
+WIDTH = 78  # columns for the options of a command, as on a terminal
 HELP = ["-h", "--help"]
 
 
 def manual(app: Any) -> str:
-    """The manual page of an application with all commands. It holds no date, so that equal versions give equal pages."""
+    """The manual page of an application with all commands. It has no date, so that equal versions give equal pages."""
     return "\n".join(_lines(app))
 
 
@@ -48,6 +48,6 @@ def _lines(app: Any) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text as roff prints it: hyphens that can be copied, and no line that looks like a request."""
+    """Text escaped for roff: hyphens can be copied, and no line looks like a request."""
     found = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{found}" if found[:1] in (".", "'") else found

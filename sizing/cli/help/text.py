@@ -1,4 +1,4 @@
-"""Help of commands: options under headings with their defaults, examples, and the commands in groups."""
+"""The help of commands: options under headings with their defaults, examples, and commands in groups."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 OWN, GENERAL = "Options", "Output"
-OTHERS = "Others"  # commands that no group names
-DEFAULT = "default"  # a text that has the word says its default itself
+OTHERS = "Others"  # the group of all other commands
+DEFAULT = "default"  # a help text with this word already states its default
 
 
 class CommandHelp(TyperCommand):
-    """A command; its help has examples, and its options under the headings of their panels."""
+    """A command whose help has examples, and options under the headings of their panels."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line. An option that it does not name keeps its default, and typer builds no parser for it.
+        """Parse a command line. Options that it does not name keep their defaults, without parsers from typer.
 
-        Help and faults, which are about all options, are those of the whole command.
+        For help and faults, which need all options, the whole command is parsed.
         """
         every, named = self.params, [option for option in self.params if _may_be_named(option, args)]
         if not set(args) & set(ctx.help_option_names):
             self.params = named
             try:
                 rest: list[str] = super().parse_args(ctx, list(args))
-            except Exception:  # read again below, for the fault to know all options
+            except Exception:  # parsed again below, so that the fault knows all options
                 pass
             else:
                 ctx.params |= {option.name: option.get_default(ctx) for option in every if option not in named}
@@ -35,12 +35,12 @@ class CommandHelp(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what the command does, then its examples."""
+        """Write the description of the command, then its examples."""
         super().format_help_text(ctx, formatter)
         write_examples(self.name or "", formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, those of one heading together."""
+        """Write arguments and options, grouped by heading."""
         known = defaults()
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
@@ -58,10 +58,10 @@ class CommandHelp(TyperCommand):
 
 
 class GroupHelp(TyperGroup):
-    """The application; its help has the commands in groups."""
+    """The application, whose help has the commands in groups."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, those of one group together, each with the first sentence of its help."""
+        """Write the commands by group, each with the first sentence of its help."""
         from sizing.cli.help.examples import GROUPS
 
         wide = max(map(len, self.commands))
@@ -72,13 +72,13 @@ class GroupHelp(TyperGroup):
                 formatter.write_dl([(f"{name:<{wide}}", summary(self.commands[name].help or "")) for name in names])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write where to read on."""
+        """Write where to find more help."""
         formatter.write_paragraph()
         formatter.write_text("llmsize COMMAND --help has the options of a command and examples.")
 
 
 def _may_be_named(parameter: Any, args: Sequence[str]) -> bool:
-    """Whether words may set a parameter, perhaps among short options in one word; or typer has more to say of it."""
+    """Whether `args` may set a parameter (also among joined short options), or the parameter needs typer in any case."""
     if parameter.param_type_name == "argument" or parameter.required or parameter.multiple:
         return True
     short = [name[1:] for name in parameter.opts if len(name) == len("-g")]
@@ -95,7 +95,7 @@ def summary(help_text: str) -> str:
 
 
 def write_examples(name: str, formatter: Any) -> None:
-    """Write the examples of a command, each on lines of its own."""
+    """Write the examples of a command, each on separate lines."""
     from sizing.cli.help.examples import EXAMPLES
 
     if name in EXAMPLES:
@@ -113,7 +113,7 @@ def _heading(parameter: Any) -> str:
 
 
 def defaults() -> dict[tuple[str, str], str]:
-    """The defaults of options by parameter and panel: those of planning rules, else those of the workload's own fields."""
+    """The defaults of options by parameter and panel, from planning rules or from the workload's fields."""
     from sizing.cli.options import PLAN_OPTIONS
     from sizing.question.fields import QUESTION_OPTIONS
 
@@ -122,7 +122,7 @@ def defaults() -> dict[tuple[str, str], str]:
 
 
 def _default(path: str) -> Iterator[str]:
-    """Yield the default of a workload's field, where there is one, as a user would write it."""
+    """Yield the default of a workload's field, if there is one, as a user would write it."""
     from sizing.catalog.shelf import only
     from sizing.specs.workload import Defaults, Workload
 
