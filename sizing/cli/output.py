@@ -89,7 +89,7 @@ class OutputError(Exception):
     """Standard output is not writable: the disk is full, the descriptor is closed, or the reader is gone (`left`)."""
 
     def __init__(self, error: OSError | None = None) -> None:
-        """`error` is the reason; None where there is no standard output at all."""
+        """`error` is the reason; None if there is no standard output at all."""
         self.left = isinstance(error, BrokenPipeError)
         place = (error.filename if error is not None else None) or "standard output"
         reason = "it is closed" if error is None else error.strerror or error

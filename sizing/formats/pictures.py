@@ -235,7 +235,7 @@ def _wrapped(text: str, characters: int) -> str:
     return "\n".join(line for row in text.splitlines() for line in textwrap.wrap(words(row), characters))
 
 
-# --- labels beside marks -------------------------------------------------------------------------------------------------
+# --- labels next to marks ------------------------------------------------------------------------------------------------
 
 # The axes are a grid of cells. Labels and points occupy cells; a label is left out
 # if its cells are taken.

@@ -107,7 +107,7 @@ PLACES = re.compile(r"\{(head|rank)(?:\*(\d+))?\}")  # a placeholder in a word; 
 class OfNodes(NamedTuple):
     """The terms that the commands of several nodes state besides the layout: `first` for the first node, `further` for others.
 
-    `further` is None if no other node has a command.
+    `further` is None if the other nodes need no terms.
     """
 
     first: Terms

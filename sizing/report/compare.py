@@ -192,7 +192,7 @@ def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ra
 
 
 def _unserved(outcome: Outcome) -> CompareCandidate:
-    """A candidate without an answer, with its layout where one is known."""
+    """A candidate without an answer: its GPU type and precision, its limits, and the reason."""
     question, gpu_types = outcome.question, _gpu_types(outcome)
     limit, reason = _limit(outcome)
     return CompareCandidate(
@@ -241,7 +241,7 @@ def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
 
 
 def _common(values: Iterable[str | None]) -> str | None:
-    """The value that all values share; None where they differ."""
+    """The common value of all values; None if they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 

@@ -244,7 +244,7 @@ def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
 
 
 def shortest(record: Estimate) -> str:
-    """The number of GPUs, with their type where one of several was chosen."""
+    """The number of GPUs, with their type if several types were considered."""
     if record.disaggregated is not None:
         return str(record.disaggregated.gpus)
     assert record.deployment is not None

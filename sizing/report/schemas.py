@@ -132,7 +132,7 @@ def _described(whole: Json) -> None:
 
 
 def _inside(found: Json, whole: Json) -> Json:
-    """The mapping that a field holds."""
+    """The schema of the mapping that a field holds."""
     for branch in (found, *found.get("anyOf", ()), *found.get("allOf", ())):
         if "$ref" in branch:
             target: Json = whole["$defs"][branch["$ref"].rpartition("/")[2]]
@@ -144,7 +144,7 @@ def _inside(found: Json, whole: Json) -> Json:
 
 
 def _record(record: Any) -> Json:
-    """The JSON object of a record; the record's docstring is its description."""
+    """The schema of a record, which JSON writes as an object. The record's docstring is the description."""
     hints, defaults = _hints(record), record._field_defaults
     properties = {name: _value(hint) for name, hint in hints.items()}
     required = [name for name in hints if name not in OPTIONAL and name not in defaults]  # others came later

@@ -27,7 +27,7 @@ class SettingRow(NamedTuple):
 
 
 class FileRow(NamedTuple):
-    """A file of settings; `path` is None where there is none."""
+    """A settings file; `path` is None if there is none."""
 
     layer: str
     path: str | None
@@ -35,7 +35,7 @@ class FileRow(NamedTuple):
 
 
 class OwnRow(NamedTuple):
-    """An entry of the catalogue that is the user's own."""
+    """The user's own entry in the catalogue."""
 
     kind: str
     name: str

@@ -281,7 +281,7 @@ def rows(record: SimulationReport) -> Rows:
 
 
 def _flat(run: SimulatedRun) -> dict[str, Any]:
-    """The figures of a run by column name, those of a pool included."""
+    """The figures of a run by column name, including the figures of pools."""
     flat: dict[str, Any] = {}
     for name, value in plain(run).items():
         flat |= {f"{name}_{part}": entry for part, entry in value.items()} if isinstance(value, dict) else {name: value}

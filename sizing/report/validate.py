@@ -92,7 +92,7 @@ def record(
 
 
 def per_row(compared: Sequence[Comparison]) -> str:
-    """Every comparison as CSV text: id, metric, measured, predicted, and the band where there is one."""
+    """Every comparison as CSV text: id, metric, measured, predicted, and the band if there is one."""
     out = io.StringIO()
     values = (
         (one.id, one.metric, one.measured, *plain((one.predicted, one.low, one.high, one.corrected)))

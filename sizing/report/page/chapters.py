@@ -44,7 +44,7 @@ COMMANDS = "Next"  # the label of commands, which only a terminal shows
 
 
 def html(report: Report) -> str:
-    """The page as HTML. Raises InputError where jinja2 is missing."""
+    """The page as HTML. Raises InputError if jinja2 is missing."""
     return page.render(report.title, _about(report), list(chapters(report)), report)
 
 
@@ -54,7 +54,7 @@ def _about(report: Report) -> str:
 
 
 def chapters(report: Report) -> Iterator[Chapter]:
-    """Yield all chapters: the decision, what would change it, other GPU types, plan and cost, curves, memory, and so on."""
+    """Yield the decision, what would change it, other GPU types, plan and cost, curves, memory, layouts, assumptions, commands."""
     estimate = report.estimate
     yield Chapter("answer", "Decision", tuple(_answer(report)), style="" if estimate.feasible else "no")
     yield from _changes(report)

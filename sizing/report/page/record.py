@@ -85,7 +85,7 @@ class RatePoint(NamedTuple):
 
 
 class RateLine(NamedTuple):
-    """A layout with its points by rate; `gpus` are those of one replica."""
+    """A layout with its points by rate; `gpus` are the GPUs of one replica."""
 
     gpu: str
     weight_precision: str
@@ -119,7 +119,7 @@ class Report(NamedTuple):
     """The record of `llmsize report`, `written` on a day. `simulated` says whether a simulation confirmed each size in it.
 
     `rates` are latencies by rate, for a demand with Poisson arrivals. `curve` is the record of the `curve` command, for a demand
-    in flight and for offline work. `comparison` is the record of `compare`, null for a single candidate or without a demand.
+    of requests in flight and for offline work. `comparison` is the record of `compare`, null for a single candidate or without a demand.
     `plan` and `cost` are the records of their commands, null if not asked for.
     """
 

@@ -46,8 +46,8 @@ class Evidence(NamedTuple):
 
     With `own`, the runs are the user's own runs in the GPU's profile, and each is a group. `why_not` says why there is no sure
     number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted` are the
-    GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type with a lower
-    sure number than the answer, or the only one with a sure number. Fields that do not apply are null.
+    GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type whose sure
+    number is cheaper, or the only one with a sure number. Fields that do not apply are null.
     """
 
     groups: int

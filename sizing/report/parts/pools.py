@@ -311,7 +311,7 @@ def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str
 
 
 def pools_words(*pools: PoolShape | SimulatedPool | PoolFigures) -> Iterator[str]:
-    """Yield the replicas and the layout of the prefill pool and of the decode pool, with GPU types where they differ."""
+    """Yield the replicas and the layout of the prefill and the decode pool, with GPU types if they differ."""
     named = len({pool.gpu for pool in pools}) > 1
     for name, pool in zip(("prefill", "decode"), pools, strict=True):
         yield f"{name} {pool.replicas} x {layout(pool)}" + (f" {pool.gpu}" if named else "")
