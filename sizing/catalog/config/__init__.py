@@ -1,1 +1,1 @@
-"""A published config.json, read by field into a model."""
+"""Reads a published config.json, field by field, into a model."""

@@ -1,11 +1,14 @@
-"""The parts of one layer, read by field: its mixer, its MLPs, and the modules for multi-token prediction.
+"""Reads the parts of a layer: its mixer, its MLPs, and the modules for multi-token prediction.
 
 A mixer is grouped-query, windowed, latent, linear or state-space. An MLP is dense or routed. It is gated (three projections) or
-not (two) by the first of these fields that a config has: `ffn_type` (gated where it names a GLU); `hidden_activation`, a key that
-only gated families write; the activation itself (SiLU, SwiGLU and their kin gate; ReLU, squared ReLU and GELU don't); a stated
-`intermediate_size`, which families without gates leave to a multiple of the hidden size.
+not (two). The first of these fields that a config has decides:
 
-Of modules for multi-token prediction a config states the number. Their layers are as the last layer, or follow a pattern.
+- `ffn_type`: gated if it names a GLU;
+- `hidden_activation`: gated, because only gated families write this key;
+- the activation: SiLU, SwiGLU and similar are gated; ReLU, squared ReLU and GELU are not;
+- `intermediate_size`: gated, because families without gates use a multiple of the hidden size instead.
+
+A config states the number of modules for multi-token prediction. Their layers equal the last layer, or follow a pattern.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ def _windowed(heads: Heads, window: int, *, chunked: bool = False) -> SlidingWin
 
 
 def _window(fields: Fields, mixer: Mixer) -> int | None:
-    """The window in tokens; None for a window of the longest context, as it never applies."""
+    """The window in tokens; None for a window as long as the context, because it never applies."""
     if mixer == "full":
         return None
     size = fields.integer("attention_chunk_size" if mixer == "chunk" else "WINDOW")
@@ -77,7 +80,7 @@ def _window(fields: Fields, mixer: Mixer) -> int | None:
 
 
 def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) -> GqaAttention:
-    """Heads and widths; windowed and full layers may differ (`global_head_dim`, `attention_other_setting`)."""
+    """Heads and widths of a layer. Windowed and full layers may differ (`global_head_dim`, `attention_other_setting`)."""
     own = fields.section("attention_other_setting") if windowed else None
     q_heads = (own or fields).integer("Q_HEADS")
     if windowed:
@@ -107,7 +110,7 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
 
 
 def _index_dim(fields: Fields, index: int) -> int:
-    """The width of the key by which blocks of the cache are chosen; 0 in layers that attend to all."""
+    """The width of the key that selects cache blocks; 0 in layers that attend to the whole cache."""
     types, sparse = fields.sequence("layer_types") or (), fields.section("sparse_attention_config")
     if index < len(types) and types[index] == "indexed_attention":
         return fields.integer("index_head_dim")
@@ -118,7 +121,7 @@ def _index_dim(fields: Fields, index: int) -> int:
 
 
 def head_dim_of(fields: Fields, q_heads: int) -> int:
-    """The stated head width, else the hidden size divided by the heads."""
+    """The stated head width, otherwise the hidden size divided by the number of heads."""
     stated = fields.stated("HEAD_DIM")
     if stated is not None:
         return fields.integer(stated)
@@ -131,12 +134,9 @@ def head_dim_of(fields: Fields, q_heads: int) -> int:
 
 
 def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
-    """The KV heads of a layer.
+    """The KV heads of a layer: listed by layer, one for all query heads (multi-query), stated, otherwise one per query head.
 
-    By layer, shared by all (multi-query), stated, else one a query head.
-
-    Falcon writes a head count that only its newer decoder uses; `multi_query` rules where that decoder is
-    off.
+    Falcon states a number of heads that only its newer decoder uses. If that decoder is off, `multi_query` decides.
     """
     by_layer = fields.sequence(KV_HEADS_BY_LAYER)
     if by_layer is not None:
@@ -160,10 +160,7 @@ def _bias(fields: Fields) -> bool:
 
 
 def _output_gate(fields: Fields) -> bool:
-    """Whether a gate as wide as the queries follows attention.
-
-    With linear layers it does unless denied.
-    """
+    """Whether a gate as wide as the queries follows attention. In models with linear layers it does unless denied."""
     stated = fields.flag("OUTPUT_GATE")
     if stated is not None:
         return stated
@@ -174,7 +171,7 @@ def _output_gate(fields: Fields) -> bool:
 
 
 def _cross(fields: Fields, index: int) -> SlidingWindowAttention:
-    """Attention to an image: its keys and values are those of the tokens of one image, whatever the prompt's length."""
+    """Cross attention to an image. Keys and values come from the tokens of one image, whatever the prompt's length."""
     vision = fields.section("vision_config")
     if vision is None:
         fields.fault("vision_config", "missing, and cross_attention_layers attend to images")
@@ -187,7 +184,7 @@ def _cross(fields: Fields, index: int) -> SlidingWindowAttention:
 
 
 def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
-    """Attention over a compressed cache: its ratio is listed by layer, or follows from the layer's type."""
+    """Attention over a compressed cache. Its ratio is listed by layer, or follows from the layer's type."""
     listed = _ratio(fields, index)
     indexed_ratio, dense_ratio = fields.integer("indexed_ratio"), fields.integer("dense_ratio")
     all_of_them = [_ratio(fields, layer) for layer in range(layers)]
@@ -218,7 +215,7 @@ def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
 
 
 def _ratio(fields: Fields, index: int) -> object:
-    """What a config states as the ratio of a layer."""
+    """The compression ratio that a config states for a layer."""
     ratios = fields.sequence("compress_ratios")
     if ratios is not None:
         return ratios[index] if index < len(ratios) else 0
@@ -228,7 +225,7 @@ def _ratio(fields: Fields, index: int) -> object:
 
 
 def _latent(fields: Fields, index: int, layers: int) -> MlaAttention:
-    """Latent attention; a layer with a `shared` indexer reuses the choice of the layer before it."""
+    """Latent attention. A layer with a `shared` indexer reuses the tokens that the previous layer chose."""
     if not fields.has("q_lora_rank"):
         fields.fault("q_lora_rank", "missing", "a whole number above zero, or null for full-rank queries")
     topk = fields.optional_integer("index_topk") or 0
@@ -251,9 +248,9 @@ def _latent(fields: Fields, index: int, layers: int) -> MlaAttention:
 
 
 def _linear(fields: Fields) -> LinearAttention | SsmAttention:
-    """Linear attention: a delta rule with its own fields, a section of them, MiniMax's plain form; or a state space.
+    """Linear attention: a delta rule with its own fields or section, or MiniMax's plain form. May also be a state space.
 
-    Transformers 5 calls layers of Mamba linear attention as well.
+    Transformers 5 also calls Mamba layers linear attention.
     """
     if fields.stated("SSM_HEADS"):
         return _ssm(fields)
@@ -302,10 +299,7 @@ def _ssm(fields: Fields) -> SsmAttention:
 
 
 def _state_bytes(fields: Fields) -> int:
-    """Bytes of one state value.
-
-    Without a stated type the state is kept in 32 bit, as the references do.
-    """
+    """Bytes of one state value: 32 bit, as in the reference code, unless a type is stated."""
     stated = fields.text("STATE_DTYPE")
     if stated is None:
         fields.note("mamba_ssm_dtype absent: the state of linear and state-space layers is kept in 32 bit")
@@ -322,7 +316,7 @@ DOUBLE_WIDTH = 2
 
 
 def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Mlp:
-    """One MLP; `reuses_cache` layers are twice as wide where `use_double_wide_mlp` says so."""
+    """One MLP. In layers with `reuses_cache` it is twice as wide if `use_double_wide_mlp` is set."""
     if name == "moe":
         return _moe(fields)
     width = _dense_width(fields)
@@ -370,8 +364,8 @@ def _dense_width(fields: Fields) -> int:
 
 
 def _adjusted(fields: Fields, width: int) -> int:
-    """The width that LFM2 makes of the stated one: two thirds of it, up to a multiple; of one that counts both halves, a half."""
-    if fields.flag("counts_both_halves"):  # said by a family: the first Qwen
+    """The MLP width from the stated one: half of a width that counts both halves; for LFM2 two thirds, rounded up to a multiple."""
+    if fields.flag("counts_both_halves"):  # a fact of a family: the first Qwen
         return width // 2
     if not fields.flag("block_auto_adjust_ff_dim"):
         return width
@@ -399,7 +393,7 @@ def _moe(fields: Fields) -> MoeMlp:
 
 
 def _expert_width(fields: Fields) -> int:
-    """The width of an expert, which some families state as that of their MLPs."""
+    """The width of an expert. Some families state it with the key of the MLP width."""
     key = fields.stated("EXPERT_WIDTH")
     named = fields.stated("EXPERTS")
     if key in spelled("DENSE_WIDTH") and named == NAMED_BY_DEEPSEEK:
@@ -410,7 +404,7 @@ def _expert_width(fields: Fields) -> int:
 
 
 def _shared_width(fields: Fields, expert_width: int) -> int:
-    """The shared experts' total width: stated, by their number, or of one expert where Llama 4's MLPs interleave."""
+    """The total width of the shared experts: stated, from their number, or of one expert in interleaved layouts (Llama 4)."""
     stated = fields.optional_integer("SHARED_WIDTH")
     if stated:
         return stated
@@ -433,9 +427,9 @@ PATTERN, BLOCKS = "mtp_hybrid_override_pattern", "mtp_layers_block_type"
 def read_mtp(
     fields: Fields, layers: Sequence[LayerKind], layer_of: Callable[[Slot], LayerKind], excluded: Sequence[str]
 ) -> Mtp | None:
-    """The modules stated by a config, 0 where it states none of them; None where it is silent.
+    """The modules for multi-token prediction that a config states (possibly 0); None if it does not mention them.
 
-    `layer_of` reads a layer of a pattern, `excluded` are the modules that a quantised checkpoint leaves alone.
+    `layer_of` reads a layer of a pattern. `excluded` lists the modules that a quantised checkpoint leaves in 16 bit.
     """
     key = fields.stated("MTP_MODULES")
     count = fields.optional_integer("MTP_MODULES")
@@ -450,6 +444,6 @@ def read_mtp(
 
 
 def left_alone(excluded: Sequence[str], layers: int) -> bool:
-    """Whether a quantised checkpoint's lists leave whole modules in 16 bit: `mtp*`, or the layer after the last."""
+    """Whether a quantised checkpoint leaves all prediction modules in 16 bit: it lists `mtp*` or the layer after the last."""
     whole = re.compile(rf"(?:model\.)?(?:mtp(?:\.layers)?(?:\.\d+)?|layers\.{layers})[.*]*")
     return any(whole.fullmatch(pattern.removeprefix("re:")) for pattern in excluded)

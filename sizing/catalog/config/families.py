@@ -1,8 +1,8 @@
-"""What a model type says that its config leaves to the library's code: its gate, its tied head, defaults, or why it is refused.
+"""Facts about model types that configs leave to the library's code: gates, tied heads, defaults, or why a type is refused.
 
-A published config states what differs from the defaults of its class, and inside a wrapper nothing else. One line of
-workloads/models/_families.csv tells a model type: `facts` hold wherever the config is silent, `defaults` only inside a
-wrapper. Keys that no reader knows are refused by name, unless _keys.yaml says that they change no size.
+Inside a wrapper, a published config states only what differs from the defaults of its class. Each line of
+workloads/models/_families.csv describes a model type. Its `facts` hold wherever the config states nothing, its `defaults` only
+inside a wrapper. Keys that no reader knows are refused by name, unless _keys.yaml says that they change no size.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TOWERS = ("vision_config", "audio_config")
 
 @cache
 def _readable() -> frozenset[str]:
-    """Every key that some reader looks at; which of them one config needs depends on the others."""
+    """All keys that some reader looks at. Which of them a config needs depends on its other keys."""
     return frozenset((*spelled(*only(ConfigKeys).words), *WRAPPERS, *SECTIONS))
 
 
 class Family(NamedTuple):
-    """A model type: why it is refused, or what holds where its config is silent."""
+    """A model type: why it is refused, or the values for keys that its config does not state."""
 
     name: str
     refused: str
@@ -43,7 +43,7 @@ class Family(NamedTuple):
 
 @cache
 def family(model_type: object) -> Family | None:
-    """The family of a model type; None for one that is not known."""
+    """The family of a model type; None if the type is unknown."""
     row = _rows().get(str(model_type))
     if row is None:
         return None
@@ -62,14 +62,14 @@ def _pairs(text: str) -> dict[str, Any]:
 
 
 def completed(config: Mapping[str, Any], where: str | None) -> dict[str, Any]:
-    """A config with the facts and defaults of its model types in place. Raises InputError for a type that is refused."""
+    """A config completed with the facts and defaults of its model types. Raises InputError for a refused type."""
     return _completed(config, where, frozenset(), inside=False)
 
 
 def _completed(
     config: Mapping[str, Any], where: str | None, outside: frozenset[str], *, inside: bool
 ) -> dict[str, Any]:
-    """A config, or what a wrapper holds; `outside` are the keys that hold from around it."""
+    """Complete a config or a section inside a wrapper. `outside` holds the keys stated around it."""
     known = _family_of(config)
     if known is not None and known.refused:
         message = f"{known.name} is not modelled: {known.refused}"
@@ -84,7 +84,7 @@ def _completed(
     return _filled({**config, **inner, **towers}, known, stated, inside=inside)
 
 
-# Words for the same size: a default does not speak where another word is written.
+# Groups of keys for the same size. A default is not used if another key of the group is written.
 SYNONYMS = (
     "LAYERS",
     "HIDDEN",
@@ -100,13 +100,13 @@ SYNONYMS = (
 
 
 def _is_written(key: str, config: Mapping[str, Any], outside: frozenset[str]) -> bool:
-    """Whether a config, or what is around it, writes a key, null or not, or another word for it."""
+    """Whether a config or its surroundings write a key or a synonym of it, even as null."""
     words = next((words for words in map(spelled, SYNONYMS) if key in words), (key,))
     return any(word in config or word in outside for word in words)
 
 
 def left_to_defaults(config: Mapping[str, Any]) -> frozenset[str]:
-    """The keys that a wrapped language model leaves to the defaults of its model type."""
+    """The keys for which a wrapped language model uses the defaults of its model type."""
     inner = [config[key] for key in WRAPPERS if isinstance(config.get(key), Mapping) and _family_of(config[key])]
     known = [found for one in inner if (found := _family_of(one)) is not None]
     below = frozenset[str]().union(*map(left_to_defaults, inner))
@@ -125,14 +125,14 @@ def _family_of(config: Mapping[str, Any]) -> Family | None:
 
 
 def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A section with a tower: a type that names a tower alone fills it; some name the whole model there."""
+    """Complete the section of a tower, if its type names a tower. Some configs name the whole model there."""
     known = _family_of(config)
     stated = frozenset(key for key, value in config.items() if value is not None)
     return _filled(config, known if known is not None and known.refused else None, stated, inside=True)
 
 
 def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[str], *, inside: bool) -> dict[str, Any]:
-    """A config with the facts of its family where it says nothing, and inside a wrapper the defaults of what it does not write."""
+    """A config with its family's facts for unstated keys and, inside a wrapper, defaults for keys that it does not write."""
     if known is None:
         return dict(config)
     defaults = {key: value for key, value in known.defaults.items() if inside and not _is_written(key, config, stated)}
@@ -140,7 +140,7 @@ def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[s
 
 
 def report_unread(fields: Fields) -> None:
-    """Record a fault for each key that no reader looked at, and that may change the model's size."""
+    """Record a fault for each key that no reader looked at and that may change the model's size."""
     faulty = {fault.field for fault in fields.faults}
     for key in fields.names():
         known = not isinstance(key, str) or key in fields.asked or key in _readable() or key in faulty
@@ -151,7 +151,7 @@ def report_unread(fields: Fields) -> None:
 
 
 def report_unread_lists(section: Fields) -> None:
-    """Record a fault for each list or section of a quantization_config that no reader looked at: it may name modules."""
+    """Record a fault for each unread list or section of a quantization_config, because it may name modules."""
     harmless = re.compile("|".join(only(ConfigKeys).harmless_of_quantisation))
     for key, value in section.unread():
         if value and isinstance(value, list | Mapping) and not harmless.fullmatch(key):
@@ -165,7 +165,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _may_matter(key: str, value: object) -> bool:
-    """Whether a key may change sizes: one that says something, is not known as harmless, and is no text but a telling one."""
+    """Whether a key may change sizes: it has a value, is not known as harmless, and is not text (except for telling keys)."""
     harmless, telling = _patterns()
     if value is None or value == "" or value == [] or value == {} or harmless.fullmatch(key):
         return False
@@ -175,6 +175,6 @@ def _may_matter(key: str, value: object) -> bool:
 
 
 def is_known(fields: Fields) -> bool:
-    """Whether the config's model type is in the table, or the config states none."""
+    """Whether the config's model type is in the table, or is not stated."""
     kind = fields.value(MODEL_TYPE)
     return kind is None or family(str(kind)) is not None

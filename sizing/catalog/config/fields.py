@@ -1,11 +1,11 @@
-"""Typed reading of a published config.json: the synonyms of every field, wrappers, misspelt keys.
+"""Typed reading of a published config.json: synonyms of every field, wrappers, misspelt keys.
 
-Families name the same size differently (`hidden_size`, `n_embd`, `d_model`), nest the language model in a
-wrapper, or keep attention and MLP fields in sections of their own. `Fields` hides that and collects faults
-instead of raising at the first, so that a user sees all of them at once. A null value counts as absent.
+Families name the same size differently (`hidden_size`, `n_embd`, `d_model`), nest the language model in a wrapper, or keep
+attention and MLP fields in separate sections. `Fields` hides that. It collects faults instead of raising at the first one, so a
+user sees all of them at once. A null value counts as absent.
 
-Configs hold dozens of keys that are no concern of sizing, so an unknown key alone is no mistake. One that
-resembles a size that is then missing, or left to its default, is: the model would silently be another one.
+Configs have dozens of keys that do not matter for sizing, so an unknown key alone is no mistake. It is a mistake if it resembles
+the key of a size that is missing or left to its default: the model would silently be a different one.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sizing.catalog.shelf import only
 from sizing.specs.errors import Fault
 from sizing.specs.values import OneFile, Sourced, Text
 
-# Sections that hold the language model inside a multimodal config, and those that hold fields of one block.
+# Sections with the language model of a multimodal config, and sections with the fields of one block.
 WRAPPERS = ("thinker_config", "text_config", "llm_config", "language_config", "language_model_config")
 SECTIONS = ("attn_config", "ffn_config")
-# No model comes near this; larger values are typing errors and would only overflow later.
+# No model comes near this. Larger values are typing errors and would only overflow later.
 LARGEST = 2**40
 SMALLEST_STAND_IN = 1
 
 
-# Sizes that some configs state for each layer in a list.
+# Sizes that some configs state as a list with one value per layer.
 BY_LAYER = (
     "Q_HEADS",
     "KV_HEADS",
@@ -41,16 +41,16 @@ BY_LAYER = (
     "SHARED_EXPERTS",
     "EXPERTS",
 )
-OF_ONE_LAYER = "per_layer_config"  # what single layers have otherwise, by their numbers (Transformers 5)
+OF_ONE_LAYER = "per_layer_config"  # values that differ in single layers, by layer number (Transformers 5)
 
 
 Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bidirectional", "compressed"]
 
 
 class ConfigKeys(OneFile, Sourced):
-    """The file workloads/models/_keys.yaml: what configs call fields, formats, projections and layers.
+    """The file workloads/models/_keys.yaml: the names of fields, formats, projections and layers in configs.
 
-    Also why model types are refused, which keys change no size, and words of keys that may.
+    It also states why model types are refused, which keys change no size, and words in keys that may change sizes.
     """
 
     FILE = "workloads/models/_keys.yaml"
@@ -68,7 +68,7 @@ class ConfigKeys(OneFile, Sourced):
 
 @cache
 def spelled(*names: str) -> tuple[str, ...]:
-    """The keys of fields: those of a name in capitals are the words of the table, any other name is a key itself."""
+    """The keys of fields. A name in capitals stands for its keys in the table; any other name is itself a key."""
     table = only(ConfigKeys).words
     return tuple(key for name in names for key in (table[name].split() if name.isupper() else (name,)))
 
@@ -78,12 +78,12 @@ _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A wrong value as a message shows it; long texts, numbers and lists are cut."""
+    """A wrong value, formatted for a message. Long texts, numbers and lists are cut."""
     return _SHORT.repr(value)
 
 
 def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
-    """One mapping: the innermost language model's values take precedence over the wrapper's; sections are merged."""
+    """The config as one mapping. Values of the innermost language model override the wrapper's, and sections are merged."""
     merged = dict(config)
     for wrapper in WRAPPERS:
         inner = config.get(wrapper)
@@ -101,10 +101,10 @@ def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Fields:
-    """A config to be read by field; `faults` and `notes` gather what was wrong and what was inferred.
+    """A config that is read field by field. `faults` collects mistakes, `notes` collects inferences.
 
-    Reading leaves traces, by which misspelt keys are found: `asked` holds every key looked for, `unmet` those
-    of which neither the key nor a synonym has a value, `missing` the faults of required fields by their keys.
+    Records of reading help to find misspelt keys. `asked` holds every key looked for. `unmet` holds the keys without a value for
+    the key or a synonym. `missing` holds the faults of required fields by their keys.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Fields:
         notes: list[str] | None = None,
         prefix: str = "",
     ) -> None:
-        """Wrap `config`; `where` is the file that faults name, `prefix` the section of the fields."""
+        """Wrap `config`. `where` is the file that faults name, `prefix` the section of the fields."""
         self._values = flattened(config)
         self.where = where
         self._prefix = prefix
@@ -126,19 +126,19 @@ class Fields:
         self.missing: dict[tuple[str, ...], Fault] = {}
 
     def fault(self, field: str, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
-        """Record a fault once; the fault is the result."""
+        """Record a fault once, and return it."""
         found = Fault(message, file=self.where, field=self._prefix + field, allowed=allowed, nearest=nearest)
         if found not in self.faults:
             self.faults.append(found)
         return found
 
     def note(self, text: str) -> None:
-        """Record, once, an inference that the result should state."""
+        """Record once an inference that the result should state."""
         if text not in self.notes:
             self.notes.append(text)
 
     def of_layer(self, index: int, layers: int) -> Fields:
-        """The fields of one layer: of a list with a size for each layer, that of the layer."""
+        """The fields of one layer. A list with a size for each layer is replaced by the layer's size."""
         own = {
             key: value[index]
             for key in spelled(*BY_LAYER)
@@ -158,7 +158,7 @@ class Fields:
         return value.items() if isinstance(value, Mapping) else ()
 
     def has(self, key: str) -> bool:
-        """Whether the key is written, null or not."""
+        """Whether the key is written, even as null."""
         self.stated(key)
         return key in self._values
 
@@ -193,7 +193,7 @@ class Fields:
         *,
         same: bool = False,
     ) -> Any:
-        """A value that fits; with `same` also of a list whose items are all the same."""
+        """A value of the wanted type. With `same`, a list of equal items also gives its item."""
         key = self.stated(*keys)
         value = None if key is None else self._values[key]
         if same and isinstance(value, list | tuple) and value and all(item == value[0] for item in value):
@@ -204,7 +204,7 @@ class Fields:
         return None
 
     def optional_integer(self, *keys: str, least: int = 0) -> int | None:
-        """A whole number of at least `least`; None where no key has a value. A wrong value is a fault."""
+        """A whole number of at least `least`; None if no key has a value. A wrong value is a fault."""
 
         def fits(value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
@@ -213,10 +213,7 @@ class Fields:
         return found
 
     def integer(self, *keys: str) -> int:
-        """A whole number above zero.
-
-        Where it is missing or wrong, record a fault and return a stand-in.
-        """
+        """A whole number above zero. If it is missing or wrong, record a fault and return a placeholder."""
         keys = spelled(*keys)
         if self.stated(*keys) is None:
             others = f" (or {', '.join(keys[1:])})" if len(keys) > 1 else ""
@@ -225,42 +222,42 @@ class Fields:
         return self.optional_integer(*keys, least=1) or SMALLEST_STAND_IN
 
     def flag(self, *keys: str) -> bool | None:
-        """True or false; None where no key has a value. Anything else is a fault."""
+        """True or false; None if no key has a value. Anything else is a fault."""
         found: bool | None = self._typed(keys, lambda value: isinstance(value, bool), "switch", "true or false")
         return found
 
     def text(self, *keys: str) -> str | None:
-        """A string; None where no key has a value. Anything else is a fault."""
+        """A string; None if no key has a value. Anything else is a fault."""
         found: str | None = self._typed(keys, lambda value: isinstance(value, str), "text")
         return found
 
     def sequence(self, *keys: str) -> tuple[Any, ...] | None:
-        """A list; None where no key has a value. Anything else is a fault."""
+        """A list; None if no key has a value. Anything else is a fault."""
         found = self._typed(keys, lambda value: isinstance(value, list | tuple), "list")
         return None if found is None else tuple(found)
 
     def inner(self, key: str, value: object) -> Fields:
-        """A value of a list or section as fields, which record into the same faults and notes."""
+        """A value inside a list or section as `Fields` that record into the same faults and notes."""
         return Fields({key: value}, self.where, self.faults, self.notes)
 
     def section(self, key: str) -> Fields | None:
-        """A nested section that records into the same faults and notes; None where there is none. Anything else is a fault."""
+        """A nested section that records into the same faults and notes; None without one. Anything else is a fault."""
         value = self._typed((key,), lambda value: isinstance(value, Mapping), "section", "fields in braces")
         if value is None:
             return None
         return Fields(value, self.where, self.faults, self.notes, f"{self._prefix}{key}.")
 
 
-# Above the most alike pair of published keys that mean different things (q_lora_rank and kv_lora_rank: 0.87).
+# Above the most similar pair of published keys with different meanings (q_lora_rank and kv_lora_rank: 0.87).
 SAME_KEY = 0.88
-# Where a required field is missing anyway, a looser likeness still helps.
+# If a required field is missing anyway, a looser similarity still helps.
 LIKELY_KEY = 0.8
 
 
 def report_misspelt(fields: Fields) -> None:
-    """Record a fault for each misspelt key, after all other fields have been read.
+    """Record a fault for each misspelt key. To be called after all other fields have been read.
 
-    The fault of a missing field turns into one at the key that was written in its place, so that it has a line.
+    The fault of a missing field moves to the misspelt key, so that it has a line.
     """
     fields.stated(*WRAPPERS), fields.stated(*SECTIONS)
     unknown = {_plain(key): key for key in fields.names() if isinstance(key, str) and key not in fields.asked}
@@ -282,7 +279,7 @@ def _plain(key: str) -> str:
 
 
 def _most_alike(written: Mapping[str, str], known: Sequence[str], cutoff: float) -> tuple[str, str] | None:
-    """The most similar pair of a written and a known key; None where no pair reaches `cutoff`."""
+    """The most similar pair of a written and a known key; None if no pair reaches `cutoff`."""
     for key in known:
         hits = get_close_matches(key, list(written), n=1, cutoff=cutoff)
         if hits:

@@ -1,7 +1,7 @@
-"""Which mixer and which MLP each layer has, and the tables of rotary embeddings.
+"""The mixer and the MLP of each layer, and the tables of rotary embeddings.
 
-A config states the order of layers in one of a dozen ways: a pattern string, a list of layer types, an interval, a count of
-leading dense layers. Where it states none of them, every layer is alike. Engines hold the tables of rotary embeddings beside the
+A config states the order of layers in one of a dozen ways, for example a pattern string, a list of layer types, an interval, or a
+number of leading dense layers. If it states none of them, all layers are equal. Engines hold rotary tables in addition to the
 weights: a cosine and a sine for every position.
 """
 
@@ -19,12 +19,12 @@ from sizing.specs.model import CompressedAttention, LayerKind, MlaAttention
 MlpName = Literal["dense", "moe"]
 
 PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-# Said by a family (workloads/models/_families.csv), as its configs state no key for it.
+# Facts of a family (workloads/models/_families.csv), for which its configs have no key.
 SIDE_BY_SIDE, ENCODER, SWITCH_OF_EXPERTS = "side_by_side", "encoder", "use_moe"
 PATTERN, BLOCKS = "hybrid_override_pattern", "layers_block_type"
 BLOCK_MLPS: dict[str, MlpName] = {"mlp": "dense", "moe": "moe"}
 
-ROUTED = ("sparse", "moe", "hash_moe")  # layers of mlp_layer_types that route
+ROUTED = ("sparse", "moe", "hash_moe")  # values of mlp_layer_types for layers with routed experts
 LISTED_MIXERS = (
     BLOCKS,
     "layer_types",
@@ -33,9 +33,9 @@ LISTED_MIXERS = (
     "hybrid_layer_pattern",
 )
 
-# Llama4TextConfig (Transformers 4.51): every fourth layer sees the whole context where the config is silent.
+# Llama4TextConfig (Transformers 4.51): by default every fourth layer sees the whole context.
 CHUNKED_INTERVAL = 4
-# Gemma2Config (Transformers 4.42): a hybrid cache without a stated pattern alternates, window first.
+# Gemma2Config (Transformers 4.42): without a stated pattern a hybrid cache alternates, window first.
 HYBRID_CACHE_PERIOD = 2
 
 
@@ -44,7 +44,7 @@ NAMED_BY_DEEPSEEK = (
 )
 OF_EXPERTS = ("moe_intermediate_size", "n_shared_experts", "routed_scaling_factor", "moe_layer_freq")
 
-# Deeper than any model; a larger count is a typing error.
+# Deeper than any model. A larger number is a typing error.
 MOST_LAYERS = 4096
 
 
@@ -78,7 +78,7 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
 
 
 def _has_experts(fields: Fields) -> bool:
-    """Whether some layers route to experts. What only experts have, without their number, is a fault."""
+    """Whether some layers route to experts. A key that only experts have is a fault if their number is missing."""
     if fields.flag("enable_moe_block") is False or fields.flag(SWITCH_OF_EXPERTS) is False:
         return False
     if fields.stated("EXPERTS") is None and fields.optional_integer("EXPERTS_PER_TOKEN") and fields.stated(*OF_EXPERTS):
@@ -101,7 +101,7 @@ def _check_length(fields: Fields, key: str, found: int, expected: int) -> None:
 
 
 def block_slots(fields: Fields, pattern: str, listed: str) -> tuple[Slot, ...]:
-    """The layers of a pattern string or of a list of blocks, by their keys; none where neither is stated."""
+    """The layers from a pattern string or a list of blocks at the given keys; empty if neither is stated."""
     return tuple(_block_slot(fields, listed, block) for block in _blocks(fields, pattern, listed) or ())
 
 
@@ -157,12 +157,12 @@ def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
 
 
 def _or(full: bool, other: Mixer) -> Mixer:
-    """Full attention or the other mixer of a layout with two mixers."""
+    """Full attention, or the `other` mixer of a layout with two mixers."""
     return "full" if full else other
 
 
 def _by_convolutions(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
-    """Read LFM2's list of the layers with attention."""
+    """Read LFM2's list of layers with attention."""
     listed = fields.sequence("full_attn_idxs")
     return None if listed is None else tuple(_or(index in listed, "conv") for index in range(count))
 
@@ -212,7 +212,7 @@ def _by_chunks(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
 
 
 def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
-    """Read a sliding window: none, switched off, by list, by period, from a layer on, or on every layer."""
+    """Read the layers with a sliding window: none, by list, by period, from a layer on, or all. It may be switched off."""
     switch = fields.flag("use_sliding_window")
     if fields.stated("WINDOW") is None or switch is False:
         return tuple(_or(True, "window") for _ in range(count))
@@ -271,7 +271,7 @@ def _by_frequency(fields: Fields) -> Callable[[int], bool]:
 
 
 def _by_step(fields: Fields) -> Callable[[int], bool]:
-    """Read a period counted from layer 1, and layers excepted from it."""
+    """Read a period counted from layer 1, and the layers excepted from it."""
     step = fields.optional_integer("MOE_STEP", least=1) or 1
     dense = fields.sequence("mlp_only_layers") or ()
     return lambda index: (index + 1) % step == 0 and index not in dense
@@ -286,15 +286,15 @@ def _by_range(fields: Fields, count: int) -> Callable[[int], bool]:
 
 
 SCALING = ("rope_scaling", "rope_parameters")
-# Scalings whose table reaches beyond the stated positions, by their factor; others state the scaled positions.
+# Scalings that extend the table beyond the stated positions by their factor. With others the stated positions are scaled already.
 STRETCHED = ("linear", "dynamic")
 
 
 def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
-    """Values of the tables: positions by rotary width, of windowed layers once more where their base is another.
+    """The number of values in the tables: positions times rotary width. Windowed layers with another base have a second table.
 
-    Source: vLLM, model_executor/layers/rotary_embedding. Learned positions and ALiBi have none, nor
-    has attention among state-space layers where no base of it is stated.
+    Models with learned positions or ALiBi have no tables. State-space models have none if they state no rotary base.
+    Source: vLLM, model_executor/layers/rotary_embedding.
     """
     if (
         fields.flag("mla_use_nope")
@@ -325,7 +325,7 @@ def _width(kind: LayerKind) -> int:
 
 
 def _factor(fields: Fields) -> float:
-    """How far the table is stretched: the factor of a linear or dynamic scaling."""
+    """The factor of a linear or dynamic scaling, by which the table is longer; 1 without one."""
     for key in SCALING:
         section = fields.section(key)
         if section is not None and section.text("rope_type", "type") in STRETCHED:

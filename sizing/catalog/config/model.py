@@ -1,11 +1,11 @@
-"""A published config.json, read by field into a model: never by class name, model type or model name.
+"""Reads a published config.json into a model by its fields, never by class name, model type or model name.
 
-Fields that a family leaves to its code are inferred from others that only such families write. Each inference is documented where
-it is made and, where it could matter, stated in the model's notes.
+Fields that a family leaves to its code are inferred from other fields that only such families write. Each inference is documented
+where it is made. If it could matter, the model's notes state it.
 
-This file also reads layers of an architecture search, each stated in `block_configs`; vision towers, and the field that says how
-an image becomes tokens; and parameters outside the text layers (learned positions, per-layer embeddings, indexers of sparse
-attention). These parameters are counted and not modelled, because no text token is multiplied by them.
+This file also reads layers from an architecture search (`block_configs`), vision towers with the field that says how an image
+becomes tokens, and parameters outside the text layers (learned positions, per-layer embeddings, indexers of sparse attention).
+These parameters are counted but not modelled, because no text token is multiplied by them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Mod
 # The published model code rounds two thirds of mult x hidden up to a multiple of 256 (modeling_decilm.py).
 GATED_SHARE_NUMERATOR, GATED_SHARE_DENOMINATOR = 2, 3
 WIDTH_MULTIPLE = 256
-MOST_MULTIPLE = 1_000  # of the hidden size: MLPs are a few times as wide, published ones at most 5.25 times
+MOST_MULTIPLE = 1_000  # of the hidden size: published MLPs are at most 5.25 times as wide
 LINEAR_KEY = "replace_with_linear"
 
 
@@ -75,34 +75,31 @@ def _mlps(fields: Fields, block: Fields) -> tuple[DenseMlp, ...]:
 
 BLOCK_SPARSE = "block-sparse attention modelled as full attention: long contexts come out too slow"
 ABSOLUTE = "absolute"
-PER_LAYER_PROJECTIONS = 3  # one from the input embedding, a gate and a way back in each layer
+PER_LAYER_PROJECTIONS = 3  # one from the input embedding; a gate and an output projection in each layer
 
 
 def other_parameters(fields: Fields, layers: int) -> int:
-    """The number of parameters outside the text layers, embedding, head and vision tower.
-
-    Notes say what is estimated.
-    """
+    """The number of parameters outside the text layers, embedding, head and vision tower. Notes state estimates."""
     found = _learned_positions(fields) + _per_layer_embeddings(fields, layers) + _block_indexers(fields)
     found += _alternating_updates(fields, layers)
     return found + _hyper_connections(fields, layers) + _hashed_routing(fields) + _sound_tower(fields)
 
 
 def _alternating_updates(fields: Fields, layers: int) -> int:
-    """Gemma 3n's streams beside the hidden state, each joined and parted by a matrix, and its low-rank residuals."""
+    """Parameters of Gemma 3n's additional streams (a matrix each to join and to split) and low-rank residuals."""
     hidden, streams = fields.integer("HIDDEN"), fields.optional_integer("altup_num_inputs") or 1
     return 2 * (streams - 1) * hidden * hidden + layers * 2 * (fields.optional_integer("laurel_rank") or 0) * hidden
 
 
 def _hyper_connections(fields: Fields, layers: int) -> int:
-    """DeepSeek-V4's streams of hidden states: two mixings of all streams in each layer, and one at the head."""
+    """Parameters of DeepSeek-V4's hidden-state streams: two mixings of all streams in each layer, and one at the head."""
     streams = fields.optional_integer("hc_mult") or 0
     width = streams * fields.integer("HIDDEN")
     return layers * 2 * (2 + streams) * streams * width + streams * width
 
 
 def _hashed_routing(fields: Fields) -> int:
-    """The experts of each word of the vocabulary, in layers that route by words."""
+    """The table that maps each vocabulary entry to its experts, in layers that route by token."""
     layers = fields.optional_integer("num_hash_layers") or 0
     return layers * fields.integer("VOCABULARY") * (fields.optional_integer("EXPERTS_PER_TOKEN") or 0) if layers else 0
 
@@ -113,7 +110,7 @@ def _is_absolute(fields: Fields) -> bool:
 
 
 def _longest(fields: Fields) -> int:
-    """The most tokens of a sequence. In the manner of RoBERTa the first token's position follows that of the padding token.
+    """The most tokens of a sequence. As in RoBERTa, the first token's position follows that of the padding token.
 
     Source: vLLM 0.33.0, model_executor/models/roberta.py (position_ids + padding_idx + 1).
     """
@@ -125,10 +122,7 @@ def _longest(fields: Fields) -> int:
 
 
 def _learned_positions(fields: Fields) -> int:
-    """A learned position table.
-
-    MPT without ALiBi, and families with a word-embedding width of their own.
-    """
+    """Parameters of a learned position table: MPT without ALiBi, and families with a separate word-embedding width."""
     learned = fields.flag("learned_pos_emb") and not fields.flag("alibi")
     types = fields.optional_integer("type_vocab_size") or 0
     if _is_absolute(fields):
@@ -143,7 +137,7 @@ def _learned_positions(fields: Fields) -> int:
 
 
 def _per_layer_embeddings(fields: Fields, layers: int) -> int:
-    """Gemma 3n's and 4's embeddings of every layer, with the projections around them."""
+    """Parameters of the per-layer embeddings of Gemma 3n and 4, with their projections."""
     width = fields.optional_integer("hidden_size_per_layer_input") or 0
     if not width:
         return 0
@@ -154,7 +148,7 @@ def _per_layer_embeddings(fields: Fields, layers: int) -> int:
 
 
 def _block_indexers(fields: Fields) -> int:
-    """The indexers of block-sparse grouped attention, whose layers are modelled as full attention."""
+    """Parameters of the indexers of block-sparse grouped attention. Its layers are modelled as full attention."""
     types = fields.sequence("layer_types") or ()
     listed = sum(1 for kind in types if kind == "indexed_attention")
     if listed and not fields.stated("kv_lora_rank"):
@@ -172,9 +166,9 @@ def _block_indexers(fields: Fields) -> int:
 
 
 SECTION, SOUND = "vision_config", "audio_config"
-# Said by a family: the frames of a video that an engine profiles (vLLM 0.24.0, qwen2_vl.py: _MAX_FRAMES_PER_VIDEO).
+# A fact of a family: the frames of a video that an engine profiles (vLLM 0.24.0, qwen2_vl.py: _MAX_FRAMES_PER_VIDEO).
 PROFILED_FRAMES = "profiled_frames"
-# Said by a family: the number of the padding token, after which positions begin (RoBERTa and its kin).
+# A fact of a family: the number of the padding token. Positions begin after it (RoBERTa and similar).
 PADDING = "padding_token"
 COLOURS = 3
 PLAIN_MATRICES, GATED_MATRICES = 2, 3
@@ -192,7 +186,7 @@ HALF_FFNS, CONFORMER_ATTENTION, LIGHT_CONV = 16, 5, 3  # matrices of a conformer
 
 
 def _sound_tower(fields: Fields) -> int:
-    """The parameters of a sound tower: of a conformer (Gemma) or of Whisper's encoder; 0 without one, or of another kind."""
+    """The parameters of a sound tower: a conformer (Gemma) or Whisper's encoder. 0 without one; another kind is a fault."""
     sound = fields.section(SOUND)
     if sound is None:
         return 0
@@ -213,9 +207,9 @@ def _sound_tower(fields: Fields) -> int:
 
 
 def read_vision(fields: Fields) -> Tower:
-    """The vision transformer of a config; an empty tower without one, or where it lacks sizes.
+    """The vision transformer of a config; an empty tower if there is none or it lacks sizes.
 
-    Parameters are those of patches, blocks, and the merger's two matrices where stated.
+    Parameters are those of patches, blocks, and the merger's two matrices if stated.
     """
     vision, profiled = fields.section(SECTION), fields.optional_integer(PROFILED_FRAMES)
     if vision is None:
@@ -225,7 +219,7 @@ def read_vision(fields: Fields) -> Tower:
     hidden = vision.optional_integer("VISION_HIDDEN", least=1)
     depth = vision.optional_integer("VISION_LAYERS", least=1)
     depth = depth and depth + (vision.optional_integer("num_global_layers") or 0)
-    swapped = vision.text("blocks_width")  # GLM: blocks are as wide as the output, and the merger has the stated width
+    swapped = vision.text("blocks_width")  # GLM: blocks have the output's width, the merger has the stated width
     width = vision.optional_integer(swapped or "VISION_WIDTH", least=1)
     embedded, ratio = vision.optional_integer("embed_dim", least=1), vision.value("mlp_ratio")
     if embedded and isinstance(ratio, int | float):  # Qwen2-VL: the hidden size beside them is that of the output
@@ -252,7 +246,7 @@ def read_vision(fields: Fields) -> Tower:
 
 
 def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
-    """The field that determines image tokens, patches along a side of a token, and the number of fixed tokens."""
+    """The field that determines image tokens, the patches along a side of a token, and the fixed number of tokens."""
     for key in ("mm_tokens_per_image", "vision_soft_tokens_per_image"):
         tokens = fields.optional_integer(key, least=1)
         if tokens is not None:
@@ -271,7 +265,7 @@ def _rule(fields: Fields, vision: Fields) -> tuple[str | None, int, int | None]:
 
 
 def _of_ratio(vision: Fields, ratio: Any) -> int:
-    """The patches along a side of one token for a ratio."""
+    """The patches along a side of a token: 1 over the ratio."""
     side = 1 / ratio if isinstance(ratio, int | float) and not isinstance(ratio, bool) and 0 < ratio <= 1 else 0.0
     if side != round(side) or not side:
         vision.fault("pixel_shuffle_ratio", f"{shown(ratio)} is no ratio", "1 over a whole number, as 0.5")
@@ -280,7 +274,7 @@ def _of_ratio(vision: Fields, ratio: Any) -> int:
 
 
 def _merger(vision: Fields, hidden: int) -> int:
-    """The two matrices that join patches, once for the output and once for each tapped layer."""
+    """Parameters of the two matrices that join patches, once for the output and once for each deepstack layer."""
     merge = vision.optional_integer("spatial_merge_size", least=1)
     embedded = vision.stated("embed_dim") and vision.stated("mlp_ratio")
     output = vision.optional_integer("hidden_size" if embedded else "VISION_OUTPUT", least=1)
@@ -300,7 +294,7 @@ DTYPES: dict[str, Literal["fp32", "fp16", "bf16"]] = {
     "bfloat16": "bf16",
 }
 DTYPE_PREFIX, WIDE = "torch.", "float32"
-# Fields of architectures that the layer kinds can't express, with why.
+# Fields of architectures that the layer kinds can't express, with the reason.
 INEXPRESSIBLE = {
     "mamba_dt_rank": "the first Mamba generation is not modelled",
 }
@@ -317,15 +311,14 @@ def read_model(
 ) -> Model:
     """The model of a config.json.
 
-    `where` is the file that faults name; `hf_quant_config` is ModelOpt's file of that name, where a checkpoint has one;
-    `checkpoint_bytes` the exact size of the weights in bytes, where an index gives it. Raises InputError with one fault
-    for each field that is missing or wrong, or whose meaning can't be expressed.
+    `where` is the file that faults name. `hf_quant_config` is the content of ModelOpt's file with that name, if there is one.
+    Raises InputError with one fault for each field that is missing, wrong, or can't be expressed.
     """
     if not isinstance(config, Mapping):
         raise InputError("not a mapping of fields", file=where)
     given, config = config, completed(config, where)
     fields = Fields(config, where)
-    if config.get("is_encoder_decoder") is True:  # none of its other fields means what a decoder's does
+    if config.get("is_encoder_decoder") is True:  # its other fields have other meanings than a decoder's
         raise InputError("an encoder beside a decoder is not modelled", file=where, field="is_encoder_decoder")
     for key, reason in INEXPRESSIBLE.items():
         if fields.stated(key):
@@ -372,7 +365,7 @@ def read_model(
 
 
 def _taken(given: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-    """Say which sizes a wrapped config leaves to the defaults of its model type."""
+    """Yield notes on the sizes for which a wrapped config uses the defaults of its model type."""
     taken = [
         f"{key} {value:,}"
         for key in sorted(fields.asked & left_to_defaults(given))
@@ -411,10 +404,7 @@ def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
 
 
 def _tied(fields: Fields) -> bool:
-    """Whether input embedding and output head share their weights.
-
-    Inferred where the config is silent.
-    """
+    """Whether input embedding and output head share their weights. Inferred if the config does not state it."""
     others = [fields.flag(key) for key in spelled("TIED")]
     stated = fields.flag("tie_word_embeddings")
     if stated is not None or any(others):
@@ -434,8 +424,8 @@ def _tied(fields: Fields) -> bool:
 def _parallel(fields: Fields) -> bool:
     """Whether attention and MLP read the same input and share one norm and one reduction.
 
-    A flag says so, or fields that only such families write: a logit scale (Cohere), or rotary width beside
-    GPT-2's names (GPT-J).
+    A flag states it, or a field that only such families write: a logit scale (Cohere), or a rotary width together with GPT-2's
+    names (GPT-J).
     """
     stated = fields.flag("PARALLEL")
     if stated is not None:

@@ -1,7 +1,6 @@
 """How a checkpoint's weights are stored, from `quantization_config` or ModelOpt's hf_quant_config.json.
 
-A method, algorithm or mix that is not listed here is refused: bytes and speed both hang on it, and a guess
-would look like knowledge.
+A method, algorithm or mix that is not listed is refused. Bytes and speed depend on it, and a guess would look like a fact.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ SECTIONS = ("quantization_config", "compression_config")
 
 
 MIXED = "MIXED_PRECISION"
-WEIGHT_ONLY = ("W4A16_NVFP4", "W4A16_AWQ", "W8A16")  # whose products run at 16 bit
+WEIGHT_ONLY = ("W4A16_NVFP4", "W4A16_AWQ", "W8A16")  # products run at 16 bit
 EXPERT_MODULES = "*.mlp.experts.*"
-EXPERT_TYPES = {"fp4": "mxfp4", "fp8": None}  # None: as the other weights
+EXPERT_TYPES = {"fp4": "mxfp4", "fp8": None}  # None: like the other weights
 GENERAL_TARGETS = ("Linear",)
 SCALE_BITS = 16
 CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
 BITS = {4: "int4", 8: "int8"}
-# (type, bits) of a compressed-tensors group; four-bit floats differ by the group that shares a scale.
+# (type, bits) of a compressed-tensors group. Four-bit floats differ by the size of the group that shares a scale.
 GROUP_FORMATS = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
 FLOAT4_BY_GROUP = {16: "nvfp4", 32: "mxfp4"}
 FP8_BLOCK = "fp8_block"
-WHOLE_CHANNEL = -1  # a group size written so means one scale for a whole channel
+WHOLE_CHANNEL = -1  # this group size means one scale for a whole channel
 
 
 def read_quantisation(
@@ -40,16 +39,16 @@ def read_quantisation(
     activation_precision: str,
     hf_quant_config: Mapping[str, Any] | None = None,
 ) -> Quantisation:
-    """The storage of the weights; unquantised checkpoints are in their activation precision.
+    """The storage of the weights. Unquantised checkpoints have their activation precision.
 
-    Unknown names are recorded as faults in `fields`, with a stand-in as the result.
+    Unknown names are recorded as faults in `fields`, and the result is a placeholder.
     """
     section = _section(fields, hf_quant_config)
     method = None if section is None else _method(section)
     if section is None or method is None:
         return Quantisation(precision=activation_precision)
     base, block = _weights(section, method)
-    # Of FP8 with experts in another format, the list of exceptions is of that format: what it names is in FP8.
+    # In FP8 checkpoints with experts in another format, the exceptions are exceptions from that format: they are in FP8.
     listed = _excluded(section)
     excluded = () if section.stated("moe_quant_algo") and _kind(method) == "fp8" else listed
     rules = [*_own_precisions(fields, section), *((pattern, None) for pattern in excluded)]
@@ -73,13 +72,13 @@ def read_quantisation(
 
 
 def excluded_modules(fields: Fields, hf_quant_config: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The names or patterns of modules that a quantised checkpoint leaves alone."""
+    """The names or patterns of modules that a quantised checkpoint does not quantise."""
     section = _section(fields, hf_quant_config)
     return () if section is None else _excluded(section)
 
 
 def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """The section with the quantisation: the config's own, or ModelOpt's file where that has more."""
+    """The section with the quantisation: the config's own, or ModelOpt's file if that has more."""
     section = next((found for key in SECTIONS if (found := fields.section(key)) is not None), None)
     modelopt = _modelopt_file(fields, hf_quant_config)
     if section is None or (modelopt is not None and section.stated("quant_algo", "config_groups", "bits") is None):
@@ -88,7 +87,7 @@ def _section(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Field
 
 
 def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) -> Fields | None:
-    """The `quantization` part of ModelOpt's file, with faults recorded among the config's."""
+    """The `quantization` part of ModelOpt's file. Its faults are recorded with those of the config."""
     if hf_quant_config is None:
         return None
     outer = Fields(hf_quant_config, fields.where, fields.faults, fields.notes)
@@ -96,7 +95,7 @@ def _modelopt_file(fields: Fields, hf_quant_config: Mapping[str, Any] | None) ->
 
 
 def _method(section: Fields) -> str | None:
-    """The method's name; files of ModelOpt give the algorithm and leave the method out."""
+    """The name of the method. ModelOpt's files state the algorithm and omit the method."""
     method = section.text("quant_method")
     if section.stated("quant_algo") and method in (None, "modelopt", "modelopt_fp4"):
         return "modelopt"
@@ -115,15 +114,12 @@ def _method(section: Fields) -> str | None:
 
 
 def _kind(method: str) -> str:
-    """What states the precision of a method."""
+    """The kind of field that states the precision of a method."""
     return only(ConfigKeys).methods[method]
 
 
 def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
-    """The precision of the quantised weights.
-
-    And the block width of block-wise FP8, which limits splits.
-    """
+    """The precision of the quantised weights, and the block width of block-wise FP8, which limits splits."""
     kind = _kind(method)
     if section.text("quant_algo") == MIXED and kind != "fp8":
         if section.section("quantized_layers") is None:
@@ -144,7 +140,7 @@ def _weights(section: Fields, method: str) -> tuple[str | None, int | None]:
 
 
 def _own_precisions(fields: Fields, section: Fields) -> Iterator[Rule]:
-    """Yield modules that the section gives a precision of their own, general ones first."""
+    """Yield modules with their own precision in the section, general ones first."""
     experts = fields.text("expert_dtype")
     if experts is not None and experts not in EXPERT_TYPES:
         fields.fault("expert_dtype", f"unknown type {shown(experts)}", ", ".join(EXPERT_TYPES))
@@ -163,7 +159,7 @@ def _own_precisions(fields: Fields, section: Fields) -> Iterator[Rule]:
 
 
 def _own_widths(section: Fields) -> Iterator[Rule]:
-    """Yield modules to which GPTQ (`+:`, a regular expression) or AutoRound gives bits of their own."""
+    """Yield modules with their own number of bits in GPTQ (`+:`, a regular expression) or AutoRound."""
     for key, mark in (("dynamic", "re:"), ("extra_config", "")):
         for name in _names(section, key):
             one = None if name.startswith("-:") else _inner(section, key, name)
@@ -173,19 +169,19 @@ def _own_widths(section: Fields) -> Iterator[Rule]:
 
 
 def _is_weight_only(section: Fields, main: str | None) -> bool:
-    """Whether an algorithm that stores weights in the precision `main` multiplies them at 16 bit."""
+    """Whether the algorithm with weights in the precision `main` multiplies them at 16 bit."""
     layers = [_inner(section, "quantized_layers", name) for name in _names(section, "quantized_layers")]
     algorithms = {holder.text("quant_algo") for holder in (section, *layers) if holder is not None}
     return any(name in WEIGHT_ONLY and only(ConfigKeys).algorithms[name] == main for name in algorithms if name)
 
 
 def _is_general(targets: tuple[str, ...]) -> bool:
-    """Whether a group is of every linear layer, and not of named modules."""
+    """Whether a group covers every linear layer, not only named modules."""
     return any(target in GENERAL_TARGETS for target in targets)
 
 
 def _bits_with_scales(section: Fields, kind: str) -> float | None:
-    """Mean bits of an integer weight with its share of scale and zero point, where groups are stated."""
+    """Mean bits of an integer weight with its share of scale and zero point, if groups are stated."""
     groups = [group for key in _names(section, "config_groups") if (group := _inner(section, "config_groups", key))]
     holders = [weights for group in groups if (weights := group.section("weights"))] if kind == "groups" else [section]
     sizes = {_group_size(holder) for holder in holders}
@@ -263,7 +259,7 @@ def _group_format(group: Fields) -> tuple[str | None, int | None]:
 
 
 def _excluded(section: Fields) -> tuple[str, ...]:
-    """Modules in 16 bit: listed by name, or among the exceptions of GPTQ (`-:`) and AutoRound (16 bits)."""
+    """Modules in 16 bit: listed by name, or exceptions of GPTQ (`-:`) and AutoRound (16 bits)."""
     listed = [str(name) for key in spelled("EXCLUDED") for name in section.sequence(key) or ()]
     listed += [f"re:{name.removeprefix('-:')}" for name in _names(section, "dynamic") if name.startswith("-:")]
     for name in _names(section, "extra_config"):

@@ -1,8 +1,8 @@
-"""Which weights of a checkpoint are in which precision: what its lists say of modules, added up by role.
+"""The precision of each weight of a checkpoint, from its lists of modules, added up by role.
 
-Lists name modules as globs, as regular expressions (`re:`), or plainly, one layer at a time or all at once; some leave
-their modules in 16 bit, some give them a precision of their own. A role that is in 16 bit in every layer is kept; of one
-that is mixed each share is told.
+Lists name modules by globs, regular expressions (`re:`) or plain names, for one layer or for all layers. Some leave their modules
+in 16 bit, others give them their own precision. A role that is in 16 bit in every layer counts as kept. For a mixed role the
+share of each precision is reported.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sizing.specs.model import (
     Stored,
 )
 
-# Every engine and toolkit leaves these in 16 bit unless a checkpoint says otherwise.
+# Every engine and toolkit leaves these in 16 bit unless a checkpoint states otherwise.
 ALWAYS_KEPT: frozenset[Role] = frozenset({"embedding", "lm_head", "norm", "router"})
 OUTSIDE = ("mtp", "visi", "visual", "mm_", "multi_modal", "audio", "patch_merge")
 MLP_ROLES: frozenset[Role] = frozenset({"dense_mlp", "expert", "shared_expert", "router"})
-LEAST_SHARE = 0.002  # of a role's weights; less is not told
+LEAST_SHARE = 0.002  # smaller shares of a role's weights are not reported
 
 _LAYER = re.compile(r"(?:^|[.*])(?:layers|h|blocks)\.(?P<index>[^.]+?)(?:\.(?P<tail>.+))?$")
 _PROJECTION = re.compile(r"(?:^|\.)(?P<name>[a-z0-9_]*proj[a-z_]*|fc[12]|w[123]|wq_[ab]|wo_[ab]|wkv|dense[a-z0-9_]*)$")
@@ -51,7 +51,7 @@ class _Cell(NamedTuple):
 
 
 def projections(layer: LayerKind, hidden_size: int) -> dict[tuple[Role, str], int]:
-    """The weights of one layer by role and projection; norms and routers have none to tell."""
+    """The number of weights of one layer by role and projection, without norms; routers count as 0."""
     found: dict[tuple[Role, str], int] = {}
     mixer = layer.mixer
     if isinstance(mixer, MlaAttention):
@@ -99,9 +99,9 @@ def _mlp_projections(mlp: DenseMlp | MoeMlp) -> dict[tuple[Role, str], int]:
 def stored(
     rules: Iterable[Rule], base: str | None, layers: Sequence[LayerKind], hidden_size: int
 ) -> tuple[str | None, frozenset[Role], tuple[Stored, ...]]:
-    """The precision of most weights, the roles in 16 bit, and the shares that are stored in neither way.
+    """The precision of most weights, the roles in 16 bit, and the shares of roles with any other storage.
 
-    `base` is the precision of what no rule names; of two rules for one projection the later holds.
+    `base` is the precision of weights that no rule names. If two rules name a projection, the later one holds.
     """
     present = [projections(layer, hidden_size) for layer in layers]
     cells: dict[_Cell, str | None] = {
@@ -116,7 +116,7 @@ def stored(
     by_role: dict[Role, Counter[str | None]] = {}
     for cell, precision in cells.items():
         by_role.setdefault(cell.role, Counter())[precision] += present[cell.layer][cell.role, cell.projection]
-    # The experts' precision is the checkpoint's: they are most of it, and have a kernel of their own.
+    # The precision of the experts is that of the checkpoint: they are most of it and have their own kernel.
     ranked = [by_role[role] for role in ("expert", "dense_mlp", "attention", "shared_expert") if role in by_role]
     main = next((name for sizes in ranked for name, _ in sizes.most_common() if name is not None), base)
     kept = frozenset(role for role, sizes in by_role.items() if not any(n for name, n in sizes.items() if name))
@@ -180,5 +180,5 @@ def _named_roles(tail: str, roles: frozenset[Role]) -> frozenset[Role]:
     if any(word in name for word in ("mlp", "ffn", "feed_forward", "block_sparse_moe")):
         # In a layer with routed experts a module named `mlp` is the dense MLP; otherwise it is the layer's only MLP.
         return roles & {"dense_mlp"} or (frozenset() if _PROJECTION.search(name) or "(" in name else roles & MLP_ROLES)
-    # A projection alone, as `down_proj`, is that of every role that has it.
+    # A projection alone, such as `down_proj`, means every role that has it.
     return roles if _PROJECTION.fullmatch(name) else frozenset()

@@ -1,7 +1,7 @@
-"""Start-up logs of vLLM, SGLang and TensorRT-LLM: what the engine holds in memory, and the settings that it printed.
+"""Start-up logs of vLLM, SGLang and TensorRT-LLM: the engine's memory use and the settings that it printed.
 
-A log has no latencies, so it gives no measured row: its facts are shown, and say what a prediction of memory should be.
-The lines of each engine are data (`_engine_logs.yaml`).
+A log has no latencies, so it gives no measured row. Its facts are shown to compare with a prediction of memory. The expressions
+for each engine's lines are data (`_engine_logs.yaml`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sizing.specs.measurements import EngineLogs
 
 
 class EngineFacts(NamedTuple):
-    """What a start-up log says of one GPU; None or empty where it says nothing. Sizes are GiB."""
+    """The facts of a start-up log about one GPU; None or empty if not stated. Sizes are in GiB."""
 
     file: str
     engine: str
@@ -43,12 +43,12 @@ KEY_AND_VALUE = re.compile(r"KV Cache is allocated\..*K size: ([\d.]+) GB, V siz
 
 
 def engine_of(content: str) -> str:
-    """The engine whose start-up log a text is; empty where it is none."""
+    """The engine of a start-up log; empty if the text is not one."""
     return next((name for name, known in only(EngineLogs).engines.items() if re.search(known.sign, content)), "")
 
 
 def facts(content: str, file: str) -> EngineFacts:
-    """What a start-up log says. Raises MalformedRunError for a log without memory or cache."""
+    """The facts of a start-up log. Raises MalformedRunError for a log without memory or cache."""
     engine = engine_of(content)
     found: dict[str, str | float | int] = {}
     for name, spellings in only(EngineLogs).engines[engine].facts.items():
@@ -65,7 +65,7 @@ def facts(content: str, file: str) -> EngineFacts:
 
 
 def _last(spelling: str, content: str) -> str:
-    """The last group of the last line with a spelling; empty without one."""
+    """The last group of the last line that matches `spelling`; empty without a match."""
     matches = re.findall(spelling, content)
     if not matches:
         return ""

@@ -1,6 +1,7 @@
 """Results of guidellm, versions 0.3 and 0.8: a JSON file with a list of benchmarks, or its CSV.
 
-`inter_token_latency_ms` means (last - first) / (OSL - 1) in both; `time_per_output_token_ms` changed its meaning and is not read.
+In both versions `inter_token_latency_ms` is (last - first) / (OSL - 1). `time_per_output_token_ms` changed its meaning and is not
+read.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _run(benchmark: Mapping[str, Any]) -> BenchmarkRun:
 
 
 def _load(kind: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
-    """How requests were sent: so many in flight, one after another, at a rate, or all at once."""
+    """How requests were sent: a number in flight, one after another, at a rate, or all at once."""
     if kind == "synchronous":
         return {"concurrency": 1}
     if kind == "concurrent":
@@ -82,7 +83,7 @@ def _spread(metrics: Mapping[str, Any], name: str, in_ms: float) -> LatencyFigur
 
 
 def _percent(key: str | float) -> float:
-    """Read p50 as 50, p001 as 0.1 and p999 as 99.9; a number of the CSV as it is."""
+    """Read p50 as 50, p001 as 0.1 and p999 as 99.9. A number from the CSV stays as it is."""
     if isinstance(key, float):
         return key
     digits = key.removeprefix("p")
@@ -127,7 +128,7 @@ def from_table(content: str) -> Iterator[BenchmarkRun]:
 
 
 def _json(cell: str) -> Any:
-    """The value of a cell; None where it holds none."""
+    """The value of a cell; None if it is empty."""
     try:
         return json.loads(cell)
     except (ValueError, RecursionError):

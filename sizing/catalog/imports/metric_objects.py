@@ -1,6 +1,7 @@
-"""Results of genai-perf and AIPerf: one object or line a metric, with its unit; and their records of single requests.
+"""Results of genai-perf and AIPerf: one object or line per metric, with its unit. Also their records of single requests.
 
-Fields: genai_perf/export_data and AIPerf's exporters, and result files of both. A file's own unit counts: old versions wrote ns.
+Fields: genai_perf/export_data and AIPerf's exporters, and result files of both. The unit in the file is used, because old versions
+wrote ns.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sizing.catalog.imports.run import (
 TTFT, ITL, E2E = "time_to_first_token", "inter_token_latency", "request_latency"
 ISL, OSL = "input_sequence_length", "output_sequence_length"
 GENAI_PERF, AIPERF = "genai-perf", "AIPerf"
-ENGINES = {"tensorrtllm": "tensorrt-llm", "vllm": "vllm"}  # backends of Triton; any other endpoint may be any engine
+ENGINES = {"tensorrtllm": "tensorrt-llm", "vllm": "vllm"}  # backends of Triton; other endpoints may be any engine
 METRIC_LINE = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
 
 
@@ -39,7 +40,7 @@ def recognised(entry: Mapping[str, Any]) -> bool:
 
 
 def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
-    """The run of a summary, those of a raw export. Raises MalformedRunError."""
+    """The run of a summary, or the runs of a raw export. Raises MalformedRunError."""
     if _is_raw(entry):
         yield from _raw_runs(entry)
     else:
@@ -72,7 +73,7 @@ def _run(entry: Mapping[str, Any]) -> BenchmarkRun:
 
 
 def _load(asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The object that states concurrency and rate, wherever a version keeps it."""
+    """The object that states concurrency and rate. Its place depends on the version."""
     measured = _objects(asked.get("phases"))
     return measured[-1] if measured else part(asked, "loadgen") or asked
 
@@ -85,7 +86,7 @@ def _model(asked: Mapping[str, Any]) -> str:
 
 
 def _forced_length(asked: Mapping[str, Any], extra: Mapping[str, Any]) -> float:
-    """The output length that the engine could not miss; zero where it could."""
+    """The output length that was forced on the engine; 0 if it was not forced."""
     mean = number(asked, "output_tokens_mean")
     exact = (extra.get("ignore_eos") is True and number(extra, "min_tokens") == mean) or asked.get(
         "output_tokens_mean_deterministic"
@@ -106,7 +107,7 @@ def _mean_of(entry: Mapping[str, Any], metric: str) -> float | None:
 
 
 def _spread(entry: Mapping[str, Any], metric: str) -> LatencyFigures:
-    """The statistics of a metric in ms, by the unit that stands beside them."""
+    """The statistics of a metric in ms, converted from the unit in the file."""
     found = _metric(entry, metric)
     if not found:
         return LatencyFigures()
@@ -147,7 +148,7 @@ def from_table(content: str) -> Iterator[BenchmarkRun]:
 
 
 def _cell(cell: str) -> float | str:
-    """A number, also one with commas between thousands; the text where it is none."""
+    """A number, possibly with commas between thousands; otherwise the text."""
     try:
         return float(cell.replace(",", ""))
     except ValueError:
@@ -160,7 +161,7 @@ def is_record(entry: Mapping[str, Any]) -> bool:
 
 
 def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]:
-    """The run of single requests, each with its metrics and units; warm-up and cancelled requests are left out."""
+    """The run of single requests, each with its metrics and units. Warm-up and cancelled requests are left out."""
     kept = [entry for entry in entries if _is_measured(entry)]
     served = [part(entry, "metrics") for entry in kept]
     times = {
@@ -190,7 +191,7 @@ def _is_raw(entry: Mapping[str, Any]) -> bool:
 
 
 def _raw_runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
-    """A run for each experiment: times of requests and of their responses in ns. Tokens are not in it, so ITL is not either."""
+    """A run for each experiment, from times of requests and responses in ns. There are no token counts and so no ITL."""
     for experiment in _objects(entry["experiments"]):
         requests = _objects(experiment.get("requests"))
         times: dict[str, list[float]] = {TTFT: [], ITL: [], E2E: [], ISL: [], OSL: []}

@@ -1,4 +1,4 @@
-"""Result files: recognised by content, read into runs; what a file of no known kind looks like is said."""
+"""Result files: recognised by content and read into runs. For an unknown kind, the fault says what the file looks like."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ACCEPTED = (
 SHOWN_KEYS = 6
 
 
-# How a log begins that is no JSON, though its first character might begin a list.
+# The beginning of a log whose first character could also begin a JSON list.
 LOG = re.compile(r"\[(?:\d{4}-\d\d|TensorRT-LLM\]|TRT-LLM\])")
 
 
 class Reading(NamedTuple):
-    """The runs of a file, a fault for each one that cannot be taken, and what engines say of themselves."""
+    """The runs of a file, a fault for each run that cannot be used, and facts from start-up logs."""
 
     runs: tuple[BenchmarkRun, ...]
     faults: tuple[Fault, ...]
@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 def read_results(path: str) -> Reading:
     """The runs of a result file.
 
-    Raises InputError for a file that can't be read or is of no known kind; a run that can't be taken is a fault.
+    Raises InputError for a file that can't be read or has no known kind. A run that can't be used is a fault in the result.
     """
     content = read_text(expanded(path), MOST_BYTES, TOO_LARGE)
     if not content.strip():
@@ -62,7 +62,7 @@ def read_scrapes(taken: Sequence[scrapes.Scrape], seconds: float | None) -> Read
 
 
 def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:
-    """The JSON values of a file with the line of each: one value, a list of them, or one a line."""
+    """The JSON values of a file, each with its line. The file has one value, a list, or one value per line."""
     lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
     if len(lines) > 1 and all(line.lstrip()[0] == "{" and line.rstrip()[-1] == "}" for _, line in lines):
         return [(number, json_value(line, file, number)) for number, line in lines]
@@ -71,7 +71,7 @@ def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:
 
 
 def _taken(entries: Sequence[tuple[int | None, Any]], file: str) -> Reading:
-    """The runs of JSON values; records of single requests are one run."""
+    """The runs of JSON values. All records of single requests make one run."""
     records, others = [], []
     for line, entry in entries:
         if isinstance(entry, Mapping) and metric_objects.is_record(entry):
@@ -82,7 +82,7 @@ def _taken(entries: Sequence[tuple[int | None, Any]], file: str) -> Reading:
 
 
 def _runs(entry: Any) -> Iterator[BenchmarkRun]:
-    """The runs of an object, by the first kind that knows it. Raises MalformedRunError."""
+    """The runs of an object, read by the first module that recognises it. Raises MalformedRunError."""
     for kind in (guidellm, metric_objects, serving_scripts):
         if isinstance(entry, Mapping) and kind.recognised(entry):
             yield from kind.runs(entry)
@@ -100,7 +100,7 @@ def _table(content: str, file: str) -> Reading:
 
 
 def _settled(sources: Iterable[tuple[int | None, Iterator[BenchmarkRun]]], file: str) -> Reading:
-    """The runs of what stands at each line of a file; a run that can't be taken, and all after it there, are a fault."""
+    """The runs at each line of a file. A run that can't be used gives a fault, and the runs after it on its line are skipped."""
     runs: list[BenchmarkRun] = []
     faults: list[Fault] = []
     for line, found in sources:

@@ -1,4 +1,4 @@
-"""Measured rows from runs: what a file does not record is stated by the user, or asked for by name; nothing is guessed."""
+"""Measured rows from runs. The user states what a file does not record, or is asked for it by name. Nothing is guessed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sizing.catalog.shelf import by_stem
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.workload import KvPrecision, Precision
 
-# Options by the setting that they state; of the first something must be known of every run.
+# Options by the setting that they state. The settings of the first group must be known for every run.
 NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp", "weight_precision": "--precision", "isl": "--isl",
           "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
 OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
@@ -32,7 +32,7 @@ Cells = dict[str, str | float | None]
 
 
 class Imports(NamedTuple):
-    """The rows of files by column, a fault for each run or file that gives none, and what start-up logs say."""
+    """The rows of files by column, a fault for each run or file without a row, and the facts of start-up logs."""
 
     rows: list[Cells]
     faults: list[Fault]
@@ -40,9 +40,9 @@ class Imports(NamedTuple):
 
 
 def stated(given: Mapping[str, Any]) -> RunSettings:
-    """What `given` says by the fields of `RunSettings`, names looked up in the catalogue.
+    """The settings in `given` as `RunSettings`, with names looked up in the catalogue.
 
-    Raises InputError with every unknown name and number out of range.
+    Raises InputError with every unknown name and every number out of range.
     """
     faults: list[Fault] = []
     values = dict(given)
@@ -76,10 +76,10 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
 
 
 def import_files(files: Sequence[str], said: RunSettings, seconds: float | None = None) -> Imports:
-    """The rows of result files, and what engines say of themselves.
+    """The rows of result files, and the facts of start-up logs.
 
-    Scrapes of one engine are taken in order: what was served between each and the next. `seconds` lie between two, or since
-    the start of the engine.
+    Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes, or
+    since the start of the engine.
     """
     readings: list[tuple[str, Reading]] = []
     for file in dict.fromkeys(files):
@@ -116,15 +116,15 @@ def _value(name: str, text: str) -> str | float | None:
     return float(text) if name in PERCENTILE_COLUMNS else read_number(text, BOUNDS[name]) if name in BOUNDS else text
 
 
-LEAST_BUSY = 0.5  # of the clients of a closed loop on average: start and end of a run explain the rest
-# What a file's own structure records, so that a statement against it is a mistake. Names of models are free text, and those of
-# engines mostly the client's.
+LEAST_BUSY = 0.5  # least mean share of busy clients in a closed loop; start and end of a run explain the rest
+# Settings that a file records reliably, so that a contradicting option is a mistake. Model names are free text, and engine names
+# are mostly those of the client.
 RECORDED = ("gpu", "engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
-LENGTHS = ("isl", "osl")  # which differ where what is said is not what was measured, to within COUNT_TOLERANCE
+LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ by more than COUNT_TOLERANCE
 
 
 def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[list[Cells], list[Fault]]:
-    """A row of values, by column, for each run of a file, and the faults of the runs that give none."""
+    """A row of values, by column, for each run of a file, and the faults of the runs without a row."""
     found: list[Cells] = []
     faults: list[Fault] = []
     for index, run in enumerate(runs):
@@ -165,7 +165,7 @@ def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterat
 
 
 def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
-    """The cells of a row; empty where neither the file nor the user says anything."""
+    """The cells of a row. A cell is empty if neither the file nor the user states its value."""
     values: dict[str, object] = {
         name: getattr(stated, name) or getattr(run, name, None) for name in (one.name for one in fields(RunSettings))
     }
@@ -200,7 +200,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
 
 
 def _mode(concurrency: int | None, rate_per_s: float | None) -> str:
-    """How requests arrived: at a rate, all at once, or a new one for each that ends."""
+    """How requests arrived: at a rate, all at once, or one new request for each that ends."""
     if rate_per_s is not None and math.isfinite(rate_per_s) and rate_per_s > 0:
         return "open_loop"
     if concurrency:

@@ -1,4 +1,4 @@
-"""One run of a benchmark tool with one meaning of each metric, whatever the tool calls it.
+"""One run of a benchmark tool. Each metric has one definition, whatever the tool calls it.
 
 TTFT is the time to the first token. ITL is the mean gap between tokens of a request after the first: (E2E - TTFT) /
 (OSL - 1). E2E is the time to the last token. All are in ms. Requests/s counts completed requests.
@@ -25,31 +25,31 @@ TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
 
 class MalformedRunError(ValueError):
-    """A run that cannot be taken; the message says why, and `allowed` what is."""
+    """A run that cannot be used. The message says why, and `allowed` says what is accepted."""
 
     def __init__(self, message: str, allowed: str | None = None) -> None:
-        """Say why by `message`."""
+        """Keep the reason and what is accepted."""
         super().__init__(message)
         self.allowed = allowed
 
 
 class LatencyFigures(NamedTuple):
-    """The mean of a latency and its percentiles by percent, in ms; None and empty where the file has none."""
+    """The mean of a latency and its percentiles by percent, in ms; None and empty if the file has none."""
 
     mean: float | None = None
     percentiles: Mapping[float, float] = {}
 
     def scaled(self, factor: float) -> LatencyFigures:
-        """The same in another unit."""
+        """The figures multiplied by `factor`, to convert units."""
         mean = None if self.mean is None else self.mean * factor
         return LatencyFigures(mean, {percent: value * factor for percent, value in self.percentiles.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings(MeasuredSetting):
-    """How a run was made, as a file records it or the user states it; empty or None where nothing does.
+    """The settings of a run, from a file or from the user. Unknown settings are empty or None.
 
-    `rate_per_s` is infinite where all requests were sent at once.
+    `rate_per_s` is infinite if all requests were sent at once.
     """
 
     isl: float | None = None
@@ -59,8 +59,10 @@ class RunSettings(MeasuredSetting):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRun(RunSettings):
-    """What a result file says of one run. `asked_osl` is the output length that was forced on the engine; `line` is the line of a
-    file with several runs; `named_engine` is one that the client's settings name, though another may have served.
+    """The content of a result file about one run.
+
+    `asked_osl` is the output length that was forced on the engine. `line` is the line in a file with several runs. `named_engine`
+    is the engine in the client's settings; another engine may have served the run.
     """
 
     tool: str
@@ -77,9 +79,9 @@ class BenchmarkRun(RunSettings):
     notes: tuple[str, ...] = ()
 
     def settled(self) -> BenchmarkRun:
-        """This run with what follows from its own figures: forced lengths, and E2E from TTFT and ITL or the reverse.
+        """This run with values that follow from its own figures: forced lengths, E2E from TTFT and ITL, or ITL from both others.
 
-        Raises MalformedRunError where no request was completed.
+        Raises MalformedRunError if no request was completed.
         """
         if self.requests == 0:
             raise MalformedRunError("no request was completed")
@@ -101,7 +103,7 @@ class BenchmarkRun(RunSettings):
         return replace(run, notes=(*run.notes, *notes))
 
     def _with_forced_length(self) -> BenchmarkRun:
-        """Lengths as they were forced on the engine, where the tool counted tokens of another tokenizer."""
+        """This run with the forced output length, if the tool counted tokens with another tokenizer."""
         forced, counted = self.asked_osl, self.osl
         if forced is None or counted is None or abs(counted / forced - 1) <= COUNT_TOLERANCE:
             return self
@@ -109,16 +111,16 @@ class BenchmarkRun(RunSettings):
             f"token counts of another tokenizer: {counted:,.2f} output tokens a request counted where {forced:,g} were "
             f"forced, so OSL, ITL and output tokens/s are those of {forced:,g}"
         )
-        # Both lengths span the same time, so gaps are longer as tokens are fewer.
+        # Both token counts span the same time, so fewer tokens mean longer gaps.
         itl = self.itl.scaled((counted - 1) / (forced - 1)) if forced > 1 and counted > 1 else LatencyFigures()
         tokens = None if self.req_per_s is None else self.req_per_s * forced
         return replace(self, osl=forced, itl=itl, output_tok_per_s=tokens, notes=(*self.notes, note))
 
 
 def figures(entry: Mapping[str, Any], mean: str, percentile: str, in_ms: float = 1.0) -> LatencyFigures:
-    """The latency whose mean is at a key, and whose percentiles are at keys of a pattern with the percent; in ms by `in_ms`.
+    """The latency with its mean at the key `mean` and its percentiles at keys that match the pattern `percentile`.
 
-    A pattern without a percent is that of the median.
+    The group of the pattern is the percent; without a group it is the median. `in_ms` converts values to ms.
     """
     found = {
         float(matched[1] or 50): value
@@ -129,7 +131,7 @@ def figures(entry: Mapping[str, Any], mean: str, percentile: str, in_ms: float =
 
 
 def spread_of(values_ms: Sequence[float]) -> LatencyFigures:
-    """The mean and the usual percentiles of one value a request."""
+    """The mean and the usual percentiles of values, one per request."""
     if not values_ms:
         return LatencyFigures()
     found = np.percentile(values_ms, PERCENTS)
@@ -137,7 +139,7 @@ def spread_of(values_ms: Sequence[float]) -> LatencyFigures:
 
 
 def number(entry: Mapping[str, Any], key: str) -> float | None:
-    """The number at `key`; None where it is missing or null. Raises MalformedRunError for anything but a finite number from zero on."""
+    """The number at `key`; None if it is missing or null. Raises MalformedRunError unless it is finite and at least 0."""
     value = entry.get(key)
     if value is None:
         return None
@@ -151,7 +153,7 @@ def number(entry: Mapping[str, Any], key: str) -> float | None:
 
 
 def parsed(name: str, text: str) -> float:
-    """The number that a text is. Raises MalformedRunError."""
+    """Parse a text as a number. Raises MalformedRunError."""
     try:
         return float(text)
     except ValueError:
@@ -159,7 +161,7 @@ def parsed(name: str, text: str) -> float:
 
 
 def count(entry: Mapping[str, Any], key: str) -> int | None:
-    """The whole number at `key`, also where it is written as text; None where there is none."""
+    """The whole number at `key`, also if written as text; None without one."""
     value = entry.get(key)
     if isinstance(value, str) and value.strip().isdigit():
         return int(value.strip()) if len(value.strip()) < 10 else None
@@ -168,7 +170,7 @@ def count(entry: Mapping[str, Any], key: str) -> int | None:
 
 
 def text(entry: Mapping[str, Any], *keys: str) -> str:
-    """The first text at one of `keys`, or the first of a list of texts; empty where there is none."""
+    """The first text at one of `keys`, or the first of a list of texts; empty without one."""
     for key in keys:
         value = entry.get(key)
         if isinstance(value, list) and value:
@@ -179,7 +181,7 @@ def text(entry: Mapping[str, Any], *keys: str) -> str:
 
 
 def part(entry: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """The object at a path of keys; empty where there is none."""
+    """The object at a path of keys; empty without one."""
     for key in path:
         found = entry.get(key)
         if not isinstance(found, Mapping):
@@ -189,7 +191,7 @@ def part(entry: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 def rate(entry: Mapping[str, Any], key: str) -> float | None:
-    """The arrival rate at `key`; infinite for `inf` and `Infinity`, which send all requests at once."""
+    """The arrival rate at `key`. `inf` and `Infinity` are infinite: all requests are sent at once."""
     value = entry.get(key)
     if isinstance(value, str) and value.strip().lower() in ("inf", "infinity"):
         return math.inf

@@ -1,7 +1,7 @@
-"""Prometheus metrics of a running vLLM or SGLang, in the text format that `/metrics` gives.
+"""Prometheus metrics of a running vLLM or SGLang, in the text format of `/metrics`.
 
-Counters and histograms count from the start of the engine: one scrape gives averages since then, two of one engine what
-happened between them. Names: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
+Counters and histograms count from the start of the engine. One scrape gives averages since then. Two scrapes of one engine give
+averages between them. Names: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from sizing.specs.units import MILLI
 SAMPLE = re.compile(r"(?P<name>(?:vllm|sglang):\w+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+(?P<at_ms>-?\d+))?\s*")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ENGINES = ("vllm", "sglang")
-# Spellings of one figure, the best first. A gap between tokens is that of requests where a version counts it, else of all tokens.
+# Spellings of each metric, the best first. The gap between tokens is the mean per request if a version counts it, otherwise per
+# token.
 TTFT, E2E = ("time_to_first_token_seconds",), ("e2e_request_latency_seconds",)
 ITL = ("request_time_per_output_token_seconds", "inter_token_latency_seconds", "time_per_output_token_seconds")
 PROMPTS, OUTPUTS = ("prompt_tokens_total", "prompt_tokens"), ("generation_tokens_total", "generation_tokens")
@@ -30,11 +31,11 @@ CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
 HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
 QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
 DRAFTED = ("spec_decode_num_accepted_tokens_total", "spec_accept_length")
-MOST_OVER = 1.2  # requests in flight over those of a row, which are whole: what `run` takes for one load
+MOST_OVER = 1.2  # largest ratio of requests in flight to the whole number in a row that still counts as the same load
 
 
 class Scrape(NamedTuple):
-    """The samples of one scrape, summed over the ranks of an engine: counters and gauges by name, histograms by name and bound."""
+    """The samples of a scrape, summed over the ranks of an engine: counters and gauges by name, histograms by name and bound."""
 
     file: str
     engine: str
@@ -44,19 +45,19 @@ class Scrape(NamedTuple):
     at_s: float | None
 
     def first(self, names: Sequence[str]) -> float | None:
-        """The value of the first spelling that there is."""
+        """The value of the first of `names` that the scrape has; None without one."""
         return next((self.values[name] for name in names if name in self.values), None)
 
 
 def recognised(content: str) -> bool:
-    """Whether a text is metrics of an engine: comments and samples, one of them of vLLM or SGLang."""
+    """Whether a text holds metrics of an engine: comments and samples, at least one from vLLM or SGLang."""
     lines = [line for line in content.splitlines() if line.strip()]
     shaped = all(line.startswith("#") or re.match(r"[A-Za-z_:][\w:]*(\{.*\})?\s+\S+", line) for line in lines[:200])
     return shaped and any(line.startswith(tuple(f"{name}:" for name in ENGINES)) for line in lines)
 
 
 def scrape(content: str, file: str) -> Scrape:
-    """The samples of a text. Raises MalformedRunError for metrics of several models, and for a value that is none."""
+    """The samples of a text. Raises MalformedRunError for metrics of several services, and for a value that is not a number."""
     values: dict[str, float] = {}
     buckets: dict[str, dict[float, float]] = {}
     models, engines, at_s = set(), set(), None
@@ -90,10 +91,10 @@ def _number(text: str, name: str) -> float:
 
 
 def runs(scrapes: Sequence[Scrape], seconds: float | None) -> Iterator[BenchmarkRun]:
-    """One run of a single scrape, averages since the start; of more of one engine what was between each and the next.
+    """One run from a single scrape (averages since the start), or one run between each two neighbouring scrapes of an engine.
 
-    `seconds` are those since the start or between two scrapes, where the samples do not say when they were taken. Raises
-    MalformedRunError where nothing was served, and for scrapes that are not of one engine in order.
+    `seconds` is the time since the start or between two scrapes, for samples without timestamps. Raises MalformedRunError if
+    nothing was served, and for scrapes that are not of one engine in order.
     """
     if len(scrapes) == 1:
         yield _run(scrapes[0], seconds, "since the engine's start")
@@ -108,7 +109,7 @@ def _seconds(before: Scrape, after: Scrape, stated: float | None) -> float | Non
 
 
 def _between(before: Scrape, after: Scrape) -> Scrape:
-    """What was counted between two scrapes; gauges are the mean of both."""
+    """The counts between two scrapes. Gauges are the mean of both."""
     gauges = {*RUNNING, *WAITING, *CACHE_USE}
     values = {
         name: (value + before.values.get(name, value)) / 2 if name in gauges else value - before.values.get(name, 0.0)
@@ -172,7 +173,7 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
 def _load(
     found: Scrape, e2e_ms: float | None, requests: float, seconds: float | None
 ) -> tuple[float | None, float | None]:
-    """(requests in flight on average, requests/s); each None where it is not known."""
+    """(mean requests in flight, requests/s); each None if unknown."""
     if seconds is not None:
         per_s = requests / seconds
         return (None if e2e_ms is None else per_s * e2e_ms * MILLI), per_s
@@ -184,13 +185,13 @@ def _load(
 
 
 def _tokens(found: Scrape, kind: str) -> float | None:
-    """Tokens of the requests that ended; where they are not counted, of all."""
+    """Tokens of completed requests; if the engine does not count these, tokens of all requests."""
     of_ended = found.values.get(f"request_{kind}_tokens_sum")
     return of_ended if of_ended is not None else found.first(PROMPTS if kind == "prompt" else OUTPUTS)
 
 
 def _spread(found: Scrape, names: Iterable[str]) -> LatencyFigures:
-    """Mean and percentiles of a histogram of seconds, in ms; percentiles beyond its last bound are not known."""
+    """Mean and percentiles in ms of a histogram in seconds. Percentiles beyond its last bound are unknown."""
     for name in names:
         count, total = found.values.get(f"{name}_count"), found.values.get(f"{name}_sum")
         if count and total is not None:
@@ -199,11 +200,11 @@ def _spread(found: Scrape, names: Iterable[str]) -> LatencyFigures:
 
 
 def _percentiles(buckets: Mapping[float, float]) -> dict[float, float]:
-    """Percentiles in ms, evenly spread within a bucket."""
+    """Percentiles in ms, interpolated linearly within a bucket."""
     bounds = sorted(bound for bound in buckets if math.isfinite(bound))
     counts = [0.0, *(buckets[bound] for bound in bounds)]
     total = max(buckets.values(), default=0.0)
-    # Just below a share, so that it is met at the first of the bounds that have it.
+    # Slightly below the share, so that the first bound that reaches it is used.
     wanted = {percent: percent / 100 * total * (1 - 1e-12) for percent in PERCENTS}
     known = {
         percent: np.interp(count, counts, [0.0, *bounds]) for percent, count in wanted.items() if count <= counts[-1]

@@ -1,4 +1,4 @@
-"""Results with one flat object a run: `vllm bench serve`, SGLang's bench_serving, InferenceMAX (InferenceX) and LLMPerf.
+"""Results with one flat object per run: `vllm bench serve`, SGLang's bench_serving, InferenceMAX (InferenceX) and LLMPerf.
 
 Fields and units: benchmarks/serve.py of vLLM, bench_serving.py of SGLang, utils/bench_serving and utils/process_result.py
 of InferenceX, token_benchmark_ray.py of LLMPerf, and result files of each.
@@ -23,7 +23,7 @@ from sizing.catalog.imports.run import (
     text,
 )
 
-# Engines by the name of the client's backend; `openai` and its kin speak to any server.
+# Engines by the name of the client's backend. `openai` and similar backends work with any server.
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-native": "sglang", "tensorrt-llm": "tensorrt-llm",
            "trt": "tensorrt-llm", "trtllm": "tensorrt-llm", "dynamo-trt": "tensorrt-llm"}  # fmt: skip
 
@@ -50,7 +50,7 @@ def recognised(entry: Mapping[str, Any]) -> bool:
 
 
 def runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
-    """The run that an object tells of. Raises MalformedRunError."""
+    """The run of an object. Raises MalformedRunError."""
     if _is_llmperf(entry):
         yield _llmperf(entry)
     else:
@@ -118,13 +118,13 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
 
 
 def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures, LatencyFigures] | None:
-    """TTFT, ITL and E2E of the lists that `--save-detailed` writes, in seconds a request; None without them."""
+    """TTFT, ITL and E2E from the lists that `--save-detailed` writes, in seconds per request; None without these lists."""
     first, gaps = entry.get("ttfts"), entry.get("itls")
     if not (isinstance(first, list) and isinstance(gaps, list) and len(first) == len(gaps) and first):
         return None
     if not all(map(_is_time, first)) or not all(isinstance(each, list) and all(map(_is_time, each)) for each in gaps):
         raise MalformedRunError("ttfts and itls are not lists of seconds")
-    # A request that failed has no token.
+    # Failed requests have no tokens.
     served = [(at, each) for at, each in zip(first, gaps, strict=True) if at > 0]
     itl = [1e3 * sum(each) / len(each) for _, each in served if each]
     return (
@@ -139,7 +139,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _joined(summary: LatencyFigures, detailed: LatencyFigures) -> LatencyFigures:
-    """The summary's figures, and those of the requests where it has none."""
+    """The figures of the summary. Missing ones come from the single requests."""
     mean = detailed.mean if summary.mean is None else summary.mean
     return LatencyFigures(mean, {**detailed.percentiles, **summary.percentiles})
 
@@ -159,7 +159,7 @@ def _mean(entry: Mapping[str, Any], key: str, completed: int | None) -> float | 
 
 
 def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
-    """One `agg_*.json` of InferenceMAX: seconds without a unit in their names, throughput a GPU."""
+    """One `agg_*.json` of InferenceMAX. Times are in seconds without a unit in their names, throughput is per GPU."""
     notes: list[str] = []
     separate = entry.get("disagg") in (True, "true")
     if separate:
@@ -198,7 +198,7 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
 
 
 def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:
-    """A summary of LLMPerf, whose inter-token latency is E2E over the tokens and so contains the TTFT; ITL is computed anew."""
+    """A summary of LLMPerf. Its inter-token latency is E2E over tokens and includes the TTFT, so ITL is computed again."""
 
     def spread(name: str) -> LatencyFigures:
         return figures(entry, f"results_{name}_s_mean", rf"results_{name}_s_quantiles_p(\d+)", 1e3)
