@@ -25,7 +25,7 @@ PLACE_OF = {
 
 
 class ComposeService(NamedTuple):
-    """A replica in a Compose file: its name, the numbers of its GPUs, and the Compose profile of its server if there are several."""
+    """A replica in a Compose file: its name, the numbers of its GPUs, and the profile of its server (if there are several)."""
 
     part: Started
     name: str
