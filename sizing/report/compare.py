@@ -473,14 +473,22 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
 
 
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:
-    """Yield the price of each GPU type if several types have a price; a single price is among the assumptions."""
+    """Yield the price of each GPU type, where several differ; a price that all share is among the assumptions."""
     each = {
-        c.gpu: f"{money(c.usd_per_hour / c.gpus)} {c.gpu}{of_providers(c.price_source or '')}"
+        c.gpu_id: (money(c.usd_per_hour / c.gpus), _of_providers(c.price_source or ""))
         for c in served
         if c.usd_per_hour is not None and c.gpus and c.gpu_id is not None
     }
-    if len(each) > 1:
-        yield Line(", ".join(each.values()), "$/GPU-hour", DIM)
+    if len(set(each.values())) > 1:
+        prices = ", ".join(f"{gpu} {usd}{of}" for gpu, (usd, of) in each.items())
+        said = "; medians (of so many providers)" if any(of for _, of in each.values()) else ""
+        yield Line(f"{prices}{said}", "$/GPU-hour", DIM, spare=7)
+
+
+def _of_providers(source: str) -> str:
+    """Write how many providers a price is the median of."""
+    said = of_providers(source)
+    return f" ({''.join(filter(str.isdigit, said)) or 1})" if said else ""
 
 
 def _failure(c: CompareCandidate) -> str:

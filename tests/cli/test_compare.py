@@ -285,3 +285,12 @@ def test_the_csv_is_as_kept(capsys: Capsys) -> None:
     cells = [["a number" if re.fullmatch(r"[0-9]+\.[0-9]+", cell) else cell for cell in row] for row in read]
     text = "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in cells)
     assert text == golden("compare.csv", text)
+
+
+def test_the_price_of_each_type_stands_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "-m", "llama-3.1-8b", "--isl", "500", "--osl", "100", "--rps", "5", "--no-verify", "-g"]
+    assert run([*asked, "h100-sxm,l40s"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "h100-sxm $6.16 (7)" in said and "l40s $2.62 (1)" in said
+    assert run([*asked, "h100-sxm,l40s", "--price", "2"]) == 0
+    assert "$2.00 per GPU-hour" in " ".join(capsys.readouterr().out.split())
