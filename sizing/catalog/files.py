@@ -110,7 +110,7 @@ def write_bytes(path: Path, content: bytes, fault: Callable[[str], Fault] | None
         if exists(path) and not stat.S_ISCHR(path.stat().st_mode):  # a terminal and /dev/null take what they are given
             _check_kind(path.stat().st_mode, file, _WRITABLE)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_WAIT
-        descriptor = os.open(path, flags, 0o666)  # without waiting for a reader: where there is none, this fails
+        descriptor = os.open(path, flags, 0o666)  # fails, and does not wait, if a pipe has no reader
         if hasattr(os, "O_NONBLOCK"):
             os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, "wb") as stream:

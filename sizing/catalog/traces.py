@@ -184,7 +184,7 @@ def _known(names: list[str], file: str) -> Columns:
 
 
 def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, most: int | None) -> array[float]:
-    """The rows as numbers in one flat array, which saves memory for millions of rows. Raises InputError for the first wrong rows."""
+    """The rows in one flat array, which saves memory for millions of rows. Raises InputError for the first wrong rows."""
     rows = array("d")
     faults: list[Fault] = []
     start, before = math.nan, -math.inf  # there is no start before the first row

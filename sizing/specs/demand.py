@@ -99,7 +99,7 @@ Discount = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
 class Scaling(OneFile, Sourced):
-    """What determines the start-up time of a new replica, the fewest replicas, and usual contract discounts. All are assumed."""
+    """Rates and times that give the start-up time of a replica, the fewest replicas, and contract discounts. All are assumed."""
 
     FILE = "workloads/_scaling.yaml"
 

@@ -20,8 +20,8 @@ class When(Spec):
 
     Memory is the smallest total that nvidia-smi reports, in GiB. The number of GPUs is tp x pp of one replica. `switched`: a
     switch (NVSwitch) joins the GPUs of a server, not PCIe or bridges of two. `states`: the model has recurrent states. `sparse`:
-    how a sparse cache holds a token, with an index beside the latent (DeepSeek-V3.2) or compressed (DeepSeek-V4). `windows`:
-    whether windowed layers beside full ones cache as many bytes a token (`alike`), another number, or attend in chunks.
+    how a sparse cache holds a token, with an index next to the latent (DeepSeek-V3.2) or compressed (DeepSeek-V4). `windows`:
+    whether windowed layers cache as many bytes a token as full layers (`alike`), another number, or attend in chunks.
     `between_nodes`: a pipeline stage spans several nodes.
     """
 
@@ -74,7 +74,7 @@ class AttentionWorkspace(Spec):
 
 
 class ExchangeBuffers(Spec):
-    """Buffers of a GPU for expert-parallel all-to-all: MiB by backend, and the tokens per rank that low latency makes room for."""
+    """Buffers of a GPU for expert-parallel all-to-all: MiB by backend, and the tokens per rank with low latency."""
 
     high_throughput_mib: NonNegative
     low_latency_mib: NonNegative
@@ -131,7 +131,7 @@ class CompressedRule(Spec):
 
 
 class StateRule(Spec):
-    """How an engine holds recurrent states beside the growing KV cache.
+    """How an engine holds recurrent states in addition to the growing KV cache.
 
     `pages`: one pool of blocks; a block holds a state or as many tokens as fit in its place (vLLM). Groups of layers share the
     pool. A group has as many layers as the rarest layer type, or as the most common one if that has less than `group_spread`
@@ -298,8 +298,8 @@ class VectorAttention(Spec):
         return group not in self.tensor_core_groups + (() if "16" in kv_format else self.tensor_core_groups_8bit)
 
 
-# How tokens reach the ranks of their experts if several attention ranks share experts: all tokens to all ranks, or each token only
-# to its experts, directly or through one GPU per node.
+# How tokens reach the ranks of their experts if several attention ranks share experts: all tokens to all ranks, or each token
+# only to its experts, directly or through one GPU per node.
 All2All = Literal["allgather", "low_latency", "high_throughput"]
 # Tokens of the busiest expert rank over the mean.
 Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
@@ -332,10 +332,10 @@ class EngineSettings(Spec):
 
     Memory and cache. `pool_rule` gives the size of the cache pool: `utilisation` (vLLM: visible * fraction less all use),
     `free_before_load` (SGLang: free after load less (1-fraction) of free before), or `free_after_load` (TensorRT-LLM: a fraction
-    of what is left). `mixed_windows`: windowed layers beside full ones are cut to their window or kept whole. `window_share`:
-    tokens of the window pool per token of the full pool; None if layers share one pool. `encoder`: the image encoder is split
-    over TP, or whole on each GPU. Blocks of a hybrid model are a multiple of `state_alignment_tokens`. `auto_cache` is the cache
-    format if neither user nor checkpoint states one; None means the format of the activations.
+    of what is left). `mixed_windows`: in models that also have full layers, windowed layers are cut to their window or kept
+    whole. `window_share`: tokens of the window pool per token of the full pool; None if layers share one pool. `encoder`: the
+    image encoder is split over TP, or whole on each GPU. Blocks of a hybrid model are a multiple of `state_alignment_tokens`.
+    `auto_cache` is the cache format if neither user nor checkpoint states one; None means the format of the activations.
 
     Layout. `attention_ranks` and `expert_ranks`: any number of ranks, or either one or one for each GPU of a stage.
     `pp_remainder` may list the layers of each stage.

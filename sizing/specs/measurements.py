@@ -80,7 +80,7 @@ class OfflineBudget(OfEngine):
 
 
 class Script(OfEngine):
-    """Engine settings from a source's scripts, for rows that do not state them. Without an `architecture` they hold on any GPU."""
+    """Engine settings from a source's scripts, for rows that do not state them. `architecture` None means any GPU."""
 
     rows_of: Text
     architecture: Text | None = None

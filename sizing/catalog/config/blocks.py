@@ -364,7 +364,10 @@ def _dense_width(fields: Fields) -> int:
 
 
 def _adjusted(fields: Fields, width: int) -> int:
-    """The MLP width from the stated one: half of a width that counts both halves; for LFM2 two thirds, rounded up to a multiple."""
+    """The MLP width from the stated one.
+
+    It is half of a width that counts both halves. For LFM2 it is two thirds, rounded up to a multiple.
+    """
     if fields.flag("counts_both_halves"):  # a fact of a family: the first Qwen
         return width // 2
     if not fields.flag("block_auto_adjust_ff_dim"):

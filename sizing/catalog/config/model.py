@@ -222,7 +222,7 @@ def read_vision(fields: Fields) -> Tower:
     swapped = vision.text("blocks_width")  # GLM: blocks have the output's width, the merger has the stated width
     width = vision.optional_integer(swapped or "VISION_WIDTH", least=1)
     embedded, ratio = vision.optional_integer("embed_dim", least=1), vision.value("mlp_ratio")
-    if embedded and isinstance(ratio, int | float):  # Qwen2-VL: the hidden size beside them is that of the output
+    if embedded and isinstance(ratio, int | float):  # Qwen2-VL: here `hidden_size` is the output's
         hidden, width = embedded, round(ratio * embedded)
     patch = vision.optional_integer("patch_size", least=1)
     stated = vision.optional_integer("tower_parameters")
@@ -312,7 +312,8 @@ def read_model(
     """The model of a config.json.
 
     `where` is the file that faults name. `hf_quant_config` is the content of ModelOpt's file with that name, if there is one.
-    Raises InputError with one fault for each field that is missing, wrong, or can't be expressed.
+    `checkpoint_bytes` is the exact size of the weights in bytes, if an index gives it. Raises InputError with one fault for each
+    field that is missing, wrong, or can't be expressed.
     """
     if not isinstance(config, Mapping):
         raise InputError("not a mapping of fields", file=where)
