@@ -63,7 +63,7 @@ def metrics_of(case: Case) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class MeasuredRuns:
-    """Runs to explain, on one GPU with one engine. Their n metrics form one vector. Factors are in units of spread, shape (4,)."""
+    """Runs to explain, on one GPU with one engine. Their n metrics form a vector. Factors are in units of spread, shape (4,)."""
 
     cases: Sequence[Case]
     gpu: Gpu

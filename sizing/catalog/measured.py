@@ -65,9 +65,9 @@ BOUNDS: dict[str, Bounds] = {
 }
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
 
-# Allowed ratios between figures of one run. In published runs E2E is 0.75 to 1.22 of its parts, output tokens/s are 0.88 to 1.06 of
-# requests/s x OSL, Little's law gives 0.61 to 1.15 of a closed loop's clients in flight, and no p99 is below its mean. If an ITL
-# includes the first token, the parts of E2E add up to at most twice E2E. A short run leaves clients idle, but not nine in ten.
+# Allowed ratios between figures of one run. In published runs E2E is 0.75 to 1.22 of its parts, output tokens/s are 0.88 to 1.06
+# of requests/s x OSL, Little's law gives 0.61 to 1.15 of a closed loop's clients in flight, and no p99 is below its mean. If an
+# ITL includes the first token, the parts of E2E add up to at most twice E2E. A short run leaves clients idle, but not nine in ten.
 PARTS, COUNTS, CLIENTS = (0.5, 1.5), (0.67, 1.5), (0.83, 10.0)
 ARRIVALS, NO_LESS, IN_ORDER = (0.0, 1.2), (1.0, math.inf), (0.9, math.inf)
 AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL without the first token, 10 requests or more of each client"

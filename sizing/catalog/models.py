@@ -185,9 +185,9 @@ def with_modules() -> tuple[str, ...]:
 def load_model(text: str) -> FoundModel:
     """The model that a name, a config.json, a model profile or a checkpoint's folder describes.
 
-    A text with a separator that exists as a path (`./config.json`, `org/model`) is a path and not a name. A Hub id that is neither
-    on disk nor in the catalogue is fetched (config.json only) if huggingface_hub is installed. Raises InputError for an unknown or
-    ambiguous name and for every fault of the files.
+    A text with a separator that exists as a path (`./config.json`, `org/model`) is a path and not a name. A Hub id that is
+    neither on disk nor in the catalogue is fetched (config.json only) if huggingface_hub is installed. Raises InputError for an
+    unknown or ambiguous name and for every fault of the files.
     """
     path = expanded(text)
     if text.lower().endswith(GGUF):
@@ -254,8 +254,8 @@ def _from_path(path: Path) -> FoundModel:
 def _name_of(path: Path, folder: Path, config: DataFile) -> str:
     """The name of a model on disk.
 
-    It is the name of the file or, for a config.json, of its folder. In the Hub's cache it is the model's name. For a `config.json`
-    in the working folder or from a pipe, it is the name in the config.
+    It is the name of the file or, for a config.json, of its folder. In the Hub's cache it is the model's name. For a
+    `config.json` in the working folder or from a pipe, it is the name in the config.
     """
     if path.suffix.lower() == ".json" and path.name != CONFIG_FILE:
         return path.stem
@@ -429,7 +429,7 @@ def _checkpoint(row: Mapping[str, str]) -> Checkpoint:
 
 
 def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
-    """The checkpoint of a profile whose name begins with `name`, for example `qwen3-coder-30b`. Quantised ones are not considered.
+    """The unquantised checkpoint of a profile whose name begins with `name`, for example `qwen3-coder-30b`.
 
     None if the profile's own name begins with `name`, or if different checkpoints do.
     """

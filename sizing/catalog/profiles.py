@@ -86,8 +86,8 @@ def named_gpu(name: str) -> tuple[str, str]:
 def load_gpu(name_or_path: str) -> Found[Gpu]:
     """The profile of a GPU by name (`h100-sxm`, `H100 SXM`, an alias) or by the path of a user's own file.
 
-    `h100-sxm:3g.40gb` is a slice of a card (MIG). Raises InputError for an unknown or ambiguous name, for every fault of the file,
-    for an unknown architecture, and for an unknown slice.
+    `h100-sxm:3g.40gb` is a slice of a card (MIG). Raises InputError for an unknown or ambiguous name, for every fault of the
+    file, for an unknown architecture, and for an unknown slice.
     """
     sliced = SLICED.fullmatch(name_or_path.strip())
     if sliced is None:
@@ -289,8 +289,8 @@ def surfaces(architecture: str) -> tuple[Surface, ...]:
 def card_of(gpu: Gpu) -> str:
     """The name of the card whose measured kernels a GPU uses: its own, or a measured card with the same facts.
 
-    So a renamed copy of a profile keeps the measured kernels. A GPU with other peaks, bandwidth or power, such as a slice, borrows
-    kernels at its own peaks.
+    So a renamed copy of a profile keeps the measured kernels. A GPU with other peaks, bandwidth or power, such as a slice,
+    borrows kernels at its own peaks.
     """
     return _card_of(gpu.name, gpu.architecture, _deciding(gpu))
 

@@ -62,8 +62,8 @@ class CatalogEntry(NamedTuple):
 class Shelf(Generic[SpecT]):
     """One folder of the catalogue: the spec of its files, its location, and the command that lists it.
 
-    `check` raises InputError for faults of a user's own file that its spec does not find. `dots_matter` keeps dots in comparisons:
-    Llama 3.1 is not Llama 31. GPUs have no such names.
+    `check` raises InputError for faults of a user's own file that its spec does not find. `dots_matter` keeps dots in
+    comparisons: Llama 3.1 is not Llama 31. GPUs have no such names.
     """
 
     spec: type[SpecT]

@@ -1,7 +1,7 @@
 """Results of genai-perf and AIPerf: one object or line per metric, with its unit. Also their records of single requests.
 
-Fields: genai_perf/export_data and AIPerf's exporters, and result files of both. The unit in the file is used, because old versions
-wrote ns.
+Fields: genai_perf/export_data and AIPerf's exporters, and result files of both. The unit in the file is used, because old
+versions wrote ns.
 """
 
 from __future__ import annotations

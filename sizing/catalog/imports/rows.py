@@ -78,8 +78,8 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
 def import_files(files: Sequence[str], said: RunSettings, seconds: float | None = None) -> Imports:
     """The rows of result files, and the facts of start-up logs.
 
-    Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes, or
-    since the start of the engine.
+    Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes,
+    or since the start of the engine.
     """
     readings: list[tuple[str, Reading]] = []
     for file in dict.fromkeys(files):
