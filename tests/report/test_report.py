@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "concurrency": {**LLAMA, "concurrency": 50, "closed_loop": True},
     "experts": {**LLAMA, "model": "qwen3-30b-a3b", "rps": 20.0},
     "users": {**LLAMA, "dau": 2e5, "peak_to_mean": 2.0, "headroom": "20%"},
-    "no_itl": {**LLAMA, "osl": 1, "rps": 20.0, "itl": "15ms", "ttft": "p95:1s"},
+    "no_itl": {**LLAMA, "osl": 1, "rps": 20.0, "ttft": "p95:1s"},
     "dear": {**LLAMA, "gpu": "gb200,mi300x", "rps": 100.0},
     "at_most": {**LLAMA, "gpus": 3},
 }
