@@ -44,7 +44,7 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
 }
 MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
 SHARES = ("server, interest rate", "server, staff share", "server, uptime")
-AMONG = re.compile("median of [0-9]+ providers|the only provider known")
+AMONG = re.compile("median of [0-9]+|the only provider known")
 BORROWED, STATED = "borrowed", "as stated in"
 LIKELY = 0.8  # the chance that the expected count suffices is shown if it is below this
 NEXT = "--verbose shows the rest"
