@@ -11,7 +11,18 @@ from dataclasses import replace
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, Surer, preference, spent
 from sizing.answers.counts import sure
-from sizing.answers.search import REACHES, alone, evaluate, layout_of, margin_of, replicas, resized, search, timed
+from sizing.answers.search import (
+    REACHES,
+    alone,
+    at_even_odds,
+    evaluate,
+    layout_of,
+    margin_of,
+    replicas,
+    resized,
+    search,
+    timed,
+)
 from sizing.model.architecture import SIZES, Layout
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.replica.capacity import Capacity, most_of, solo_over
@@ -27,7 +38,8 @@ MOST_OF_ONE = 0.5  # unrequested separate pools are shown only if they need at m
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
     """The answers to a question, confirmed by simulation where `simulated`, with changes that would help.
 
-    With `relaxed`, a looser limit that saves GPUs is searched for. `separate_pools` of the outcome is set where the question
+    With `relaxed`, a looser limit that saves GPUs is searched for. Other layouts than the answer's have at least even odds too,
+    where runs like theirs are known. `separate_pools` of the outcome is set where the question
     asks for separate pools, or where experts span nodes and separate pools need at most half of the GPUs.
 
     >>> from sizing import ask
@@ -39,12 +51,12 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     whole = question.with_(pools=None)
     outcome = answer(whole, data, simulated=simulated)
     feasible, asked = outcome.answer is not None, outcome
-    if outcome.even or _has_odds(outcome):  # suggested changes need at least even odds too
+    if outcome.even or _has_odds(outcome):  # a looser limit and pipelines need at least even odds too
         asked = replace(outcome, question=_evenly(outcome.question, data))
     return replace(
-        with_pipelines(outcome, asked.question, data),
+        _at_even_odds(with_pipelines(outcome, asked.question, data), data),
         relaxation=relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
-        suggestions=() if feasible else suggestions(asked, data, simulated=simulated),
+        suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
         if question.target.confidence is not None
         else outcome.predicted,
@@ -70,6 +82,26 @@ def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
     surer = _surer(outcome, [*rest, *others], outcome.sure, data)
     return replace(outcome, answers=(best, *ranked), surer=surer)
+
+
+def _at_even_odds(outcome: Outcome, data: Data) -> Outcome:
+    """Give the layouts at least even odds where runs like theirs are known; reject those that no size gives them.
+
+    The answer stays as it is, and so does a size that no simulation confirmed.
+    """
+    question = outcome.question
+    if question.target.confidence is not None or outcome.even or question.target.amount is None or data.runs is None:
+        return outcome
+    kept = 0 if outcome.passed and not outcome.within_budget else 1
+    sizes = [at_even_odds(each.pool, question, _evenly(question, data), data) for each in outcome.answers[kept:]]
+    others = [
+        each if size is each.pool else Answer((size,))
+        for each, size in zip(outcome.answers[kept:], sizes, strict=True)
+        if isinstance(size, Pool)
+    ]
+    ranked = sorted(others, key=lambda each: preference(each, question))
+    refusals = (*outcome.refusals, *(size for size in sizes if isinstance(size, Refusal)))
+    return replace(outcome, answers=(*outcome.answers[:kept], *ranked), refusals=refusals)
 
 
 def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -> Outcome | None:
@@ -360,14 +392,19 @@ def _miss(refusal: Refusal) -> tuple[bool, float, int]:
 def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
     """The single changes that would make an infeasible question feasible, each found by searching again.
 
+    Each has at least even odds where runs like it are known, as the answer to the changed question has.
     Of several values of one limit, only the tightest feasible one is returned.
     """
+
+    def answered(asked: Question) -> Outcome:
+        return _confirmed(search(asked, data), data, simulated)
+
     found, done = [], set()
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
         if of_what in done:
             continue
-        best = _confirmed(search(question, data), data, simulated).answer
+        best = with_odds(question, data, answered).answer
         if best is not None:
             replica = best.pool.replica
             done.add(of_what)

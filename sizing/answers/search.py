@@ -174,6 +174,24 @@ def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
     return _at(replace(pool, capacity=most), count, question)
 
 
+def at_even_odds(pool: Pool, question: Question, evenly: Question, data: Data) -> Pool | Refusal:
+    """The pool with the replicas that half of the published runs like it need; unchanged where none are known.
+
+    `evenly` is the question with a confidence of 50 %.
+    """
+    asked = evenly.target.confidence
+    assert asked is not None
+    found = counts.margins(pool.load, question, asked.runs)
+    if isinstance(found, str):
+        return pool
+    margin = found.of(asked.share)
+    if math.isinf(margin):
+        return _reject(pool.replica, "confidence", str(margin_of(pool.load, evenly)), math.inf)
+    if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
+        return pool
+    return resized(replace(pool, margin=margin), pool.capacity, question, data)
+
+
 def at_share(pool: Pool, share: float) -> Pool:
     """The same replicas at a share of their load."""
     most = replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_FLOOR, Context
 from typing import TypeGuard
 
 NOTHING = "-"  # written for a missing or infinite figure, such as the capacity of an API
@@ -25,6 +26,11 @@ def number(value: float | None, digits: int = 3) -> str:
         return f"{rounded:,.0f}"
     whole_digits = math.floor(math.log10(abs(rounded))) + 1
     return f"{rounded:,.{max(0, digits - whole_digits)}f}"
+
+
+def number_down(value: float, digits: int = 3) -> str:
+    """Write a number as `number` does, but rounded down: the figure that is written is never above the value."""
+    return number(float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))), digits)
 
 
 def stated(value: float | str, digits: int = 4) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from sizing import ask, estimate
 from sizing.answers.estimate import LARGER_BUDGET
+from sizing.formats.words import number_down
 from sizing.report.parts.limiting import unmet
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -49,7 +51,79 @@ def test_what_would_help_does(case: str) -> None:
 
 
 def test_a_budget_that_is_too_small_names_the_size_that_is_suggested() -> None:
-    asked = {"model": "deepseek-r1", "gpu": "h200-sxm", "gpus": 16, "isl": 4000, "osl": 1000, "rps": 60}
+    asked: dict[str, Any] = {"model": "deepseek-r1", "gpu": "h200-sxm", "gpus": 16, "isl": 4000, "osl": 1000, "rps": 60}
     outcome = estimate(ask(**asked), simulated=False)
     (larger,) = (change for change in outcome.suggestions if change.change == LARGER_BUDGET)
     assert f"takes {larger.gpus} x {larger.gpu} ({larger.layout})" in unmet(outcome).detail
+
+
+TIGHT: dict[str, Any] = {
+    "model": "gpt-oss-120b",
+    "gpu": "h100-sxm",
+    "isl": 1000,
+    "osl": 500,
+    "itl": "3ms",
+    "users": 100,
+}
+
+
+def test_a_suggestion_is_the_answer_to_the_changed_question() -> None:
+    found = estimate(ask(**TIGHT), simulated=False)
+    assert found.suggestions
+    for suggestion in found.suggestions:
+        again = estimate(ask(**changed(TIGHT, suggestion.change)), simulated=False, relaxed=False)
+        assert again.answer is not None, suggestion
+        assert (again.answer.gpus, str(again.answer.pool.replica.layout)) == (suggestion.gpus, suggestion.layout)
+    by_hand = estimate(ask(**TIGHT | {"precision": "fp8"}), simulated=False, relaxed=False)
+    assert by_hand.answer is None
+    assert not [suggestion for suggestion in found.suggestions if "fp8" in suggestion.change.split()[:2]]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "gpt-oss-120b", "gpu": "h100-sxm", "isl": 1000, "osl": 500}
+        | {"users": 1000, "itl": "15ms", "ttft": "p95:400ms"},
+        {"model": "mixtral-8x7b-v0.1", "gpu": "a100-sxm-80gb", "isl": 1500, "osl": 300, "rps": 8, "itl": "25ms"},
+    ],
+    ids=["users", "rate"],
+)
+def test_another_layout_takes_the_gpus_that_it_takes_where_it_is_asked_for(asked: dict[str, Any]) -> None:
+    _, *others = estimate(ask(**asked), simulated=False, relaxed=False).answers
+    assert [other for other in others if other.pool.margin > 1]
+    for other in others:
+        layout = other.pool.replica.layout
+        sizes = {name: getattr(layout, name) for name in ("tp", "pp", "dp", "ep")}
+        alone = estimate(ask(**asked, **sizes), simulated=False, relaxed=False).answer
+        assert alone is not None and alone.gpus == other.gpus, layout
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "llama-3.1-70b", "gpu": "a100-sxm-80gb", "isl": 3000, "osl": 200, "gpus": 16, "rps": 2.9}
+        | {"ttft": "p99:3s", "e2e": "p95:12s"},
+        {"model": "llama-3.1-70b", "gpu": "h100-sxm", "isl": 2000, "osl": 300, "gpus": 8, "rps": 20}
+        | {"itl": "40ms", "confidence": "90%"},
+        {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "gpus": 1, "concurrency": 900}
+        | {"itl": "12ms"},
+    ],
+    ids=["another layout", "a confidence", "requests in flight"],
+)
+def test_what_a_budget_is_said_to_serve_it_serves(asked: dict[str, Any]) -> None:
+    found = estimate(ask(**asked), simulated=False)
+    assert found.answer is None
+    served = re.search(r"GPUs?(?: as \S+ x .*?)? serves? ([\d.,]+) ", unmet(found).detail)
+    assert served is not None
+    demand, most = "rps" if "rps" in asked else "concurrency", float(served[1].replace(",", ""))
+    amount = most if demand == "rps" else int(most)
+    unit = 10 ** -len(served[1].partition(".")[2])  # the last digit that is written
+    assert estimate(ask(**asked | {demand: amount}), simulated=False, relaxed=False).answer is not None
+    assert estimate(ask(**asked | {demand: amount + unit}), simulated=False, relaxed=False).answer is None
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(5.858, "5.85"), (5.86, "5.86"), (0.09999, "0.0999"), (1239.0, "1,230")]
+)
+def test_a_number_written_down_is_never_above_the_value(value: float, written: str) -> None:
+    assert number_down(value) == written

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.answers.estimate import LARGER_BUDGET, MOST_RELAXED, nearest_miss
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, number_down, percent, plural
 from sizing.question.question import Question
 from sizing.replica.capacity import bounded
 from sizing.specs.bands import EVEN, of_runs
@@ -128,7 +129,7 @@ def _unmet(outcome: Outcome) -> Limiting:
         detail = (
             f"the demand takes {size.gpus} x {size.gpu} ({size.layout}), "
             f"{size.gpus - budget} more than the budget of {budget}{_for_runs(like, outcome.question)}"
-            f"{_served_within(like, outcome.question)}"
+            f"{_served_within(like, outcome)}"
         )
         return Limiting("gpu_budget", detail=detail, suggestions=words)
     miss = nearest_miss(outcome)
@@ -159,17 +160,38 @@ def _is_of(answer: Answer, size: Suggestion) -> bool:
     return (replica.gpu_type.name, str(replica.layout)) == (size.gpu, size.layout)
 
 
-def _served_within(best: Answer, question: Question) -> str:
-    """Write the part of the demand that the budget serves in the answer's layout."""
-    replicas = (question.rules.gpu_budget or 0) // best.pool.replica.layout.gpus
-    if not replicas:
+def _served_within(like: Answer, outcome: Outcome) -> str:
+    """Write the part of the demand that the budget serves, in the layout of the GPU type and precision that serves most.
+
+    `like` is the answer without a budget. The layout is written where it is another one.
+    """
+    question, own = outcome.question, like.pool.replica
+    alike = [each for each in outcome.answers if _type_of(each) == _type_of(like)]
+    most = max((like, *alike), key=lambda each: _served(each, question))
+    served, layout = _served(most, question), most.pool.replica.layout
+    if not served:
         return ""
-    served = number(replicas * best.pool.capacity.amount / best.pool.margin)
-    gpus = replicas * best.pool.replica.layout.gpus
-    serve = f"; {plural(gpus, 'GPU')} serve{'s' * (gpus == 1)} {served} {question.target.unit}"
-    if best.pool.capacity.binding == "utilisation":
+    replicas = (question.rules.gpu_budget or 0) // layout.gpus
+    whole = question.target.requests_per_s is None  # users and requests in flight are whole numbers
+    amount = number_down(math.floor(served) if whole else served)
+    gpus = replicas * layout.gpus
+    shape = "" if layout == own.layout else f" as {replicas} x {layout}"
+    serve = f"; {plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
+    if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation)"
-    return f"{serve}, where {limit_words(best.pool.capacity.binding)} reaches its limit"
+    return f"{serve}, where {limit_words(most.pool.capacity.binding)} reaches its limit"
+
+
+def _type_of(answer: Answer) -> tuple[str, str]:
+    replica = answer.pool.replica
+    return replica.gpu_type.id, replica.plan.weight_format
+
+
+def _served(answer: Answer, question: Question) -> float:
+    """The demand that the budget serves in an answer's layout, with the headroom and margin asked for."""
+    pool = answer.pool
+    replicas = (question.rules.gpu_budget or 0) // pool.replica.layout.gpus
+    return replicas * pool.capacity.amount / (pool.margin * (1 + question.rules.headroom))
 
 
 def _for_runs(best: Answer, question: Question) -> str:
