@@ -2,8 +2,9 @@
 
 A benchmark that keeps n requests in flight measures the rate X(n) at which a replica completes them. Random arrivals see a
 varying number in flight. The replica is modelled as a queue with service rate X(n). With arrivals at rate r, the probability
-of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)), a birth-death chain. The mean E2E follows from Little's law. An arrival
-that finds n in flight has the TTFT and ITL measured at n + 1. Percentiles are those of the mixture over all arrivals.
+of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)), a birth-death chain. An arrival that finds n in flight has the latencies
+measured at n + 1. Means and percentiles are those of the mixture over all arrivals. So the mean E2E is the mean TTFT plus
+OSL - 1 mean ITLs, as in the rows. The mean number in flight follows from the mean E2E by Little's law.
 
 Figures are interpolated between measured loads. Scatter is removed first, so that rate and latencies never fall with load.
 Below the lightest load, the rate falls in proportion and latencies stay. Above the heaviest load nothing is known.
@@ -144,9 +145,8 @@ def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
         else float(met @ np.interp(curve.states, curve.in_flight, values))
         for (metric, name), values in curve.latencies_s.items()
     }
-    in_flight = float(seen @ np.arange(len(seen)))
-    if ("e2e", "mean") in found:
-        found["e2e", "mean"] = in_flight / requests_per_s
+    e2e_s = found.get(("e2e", "mean"))
+    in_flight = float(seen @ np.arange(len(seen))) if e2e_s is None else requests_per_s * e2e_s
     return ReplicaLoad(in_flight, requests_per_s, found)
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from sizing.answers.lines import CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
 from sizing.catalog import models, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import named_gpu
-from sizing.evidence.notes import NoteFacts, facts_of
+from sizing.evidence.notes import NoteFacts, check_weights, facts_of
 from sizing.evidence.rows import layout_of
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
+from sizing.specs.workload import Precision
 
 MODE = "closed_loop"
 MOST_LISTED = 12  # the most values of a file that a fault lists
@@ -145,10 +146,11 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
     found: dict[CurveLine, list[CurvePoint]] = {}
     faults: list[Fault] = []
-    rules = shelf.only(Conventions).notes
+    conventions = shelf.only(Conventions)
     for row in rows:
         try:
-            facts = facts_of(row.notes, rules)
+            check_weights(row, get_args(Precision), conventions)
+            facts = facts_of(row.notes, conventions.notes)
             layout, replicas = layout_of(row, facts)
         except InputError as error:
             faults += [replace(fault, file=file, message=f"row {row.id}: {fault.message}") for fault in error.faults]
@@ -166,7 +168,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
         )
         found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
     if faults:
-        raise InputError(faults)
+        raise InputError(faults[:MOST_LISTED])
     with_points = [
         replace(line, points=tuple(sorted(points, key=lambda point: point.concurrency)))
         for line, points in found.items()

@@ -194,17 +194,10 @@ def load_model(text: str) -> FoundModel:
         raise InputError(unknown(text, (), SHELF))
     if _means_path(text, path):
         return _from_path(path)
-    known_one = published(text)
-    if known_one is not None:
-        return _from_checkpoint(text, known_one)
-    own = by_stem(without_organisation(text), SHELF)
-    parts = parsed(text, only(NameRules))
-    if own is None and (like := published(parts.unquantised, like=True)) is not None:
-        return _from_checkpoint(text, like)
-    direct = own or by_part(text)
-    if direct is not None:
-        return _from_profile(text, direct)
-    known = entries(SHELF)
+    found = _named(text)
+    if found is not None:
+        return _from_checkpoint(text, found) if isinstance(found, Checkpoint) else _from_profile(text, found)
+    parts, known = parsed(text, only(NameRules)), entries(SHELF)
     hits = candidates(text, known, SHELF, only(NameRules))
     if hits:
         entry = chosen(text, hits, known, SHELF)
@@ -216,6 +209,18 @@ def load_model(text: str) -> FoundModel:
     if _HUB_ID.match(text):
         return _from_hub(text, fault)
     raise InputError(fault)
+
+
+def known_id(name: str) -> str | None:
+    """The id of the model that a checkpoint's whole name means; None if the name is unknown. Fetches nothing."""
+    found = _named(name)
+    return found.profile if isinstance(found, Checkpoint) else None if found is None else found.id
+
+
+def _named(text: str) -> Checkpoint | CatalogEntry | None:
+    """The published checkpoint or else the profile that a whole name means; None if the name is unknown."""
+    own = published(text) or by_stem(without_organisation(text), SHELF)
+    return own or published(parsed(text, only(NameRules)).unquantised, like=True) or by_part(text)
 
 
 def by_part(text: str) -> CatalogEntry | None:

@@ -139,6 +139,11 @@ def formats_of(
     return weights, "auto", None
 
 
+def check_weights(row: MeasuredRow, known: Iterable[str], conventions: Conventions) -> None:
+    """Raise InputError for a weight precision that is neither a format nor in the table of spellings."""
+    _spelt(row.weight_precision, conventions.weights, tuple(known), "weight_precision")
+
+
 def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], column: str) -> str | None:
     """The format for a spelling, or None for an empty text. Raises InputError for an unknown spelling."""
     name = text.strip().lower()

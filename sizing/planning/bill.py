@@ -24,7 +24,7 @@ from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
-from sizing.specs.bands import Band, Bands, find, region
+from sizing.specs.bands import Band, Bands, Situation, find, region
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, GpuType, Price
 
@@ -321,15 +321,20 @@ def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOpti
 
 
 def _band(best: Answer, question: Question) -> Band | None:
-    """The error band of an answer's highest rate; None where the rate already includes a margin.
+    """The error band of an answer's highest rate; None where it has no situation, or nothing of its kind was measured."""
+    situation = situation_of_rate(best, question)
+    return None if situation is None else find(shelf.only(Bands).bands, "throughput", situation)
+
+
+def situation_of_rate(best: Answer, question: Question) -> Situation | None:
+    """The class of an answer's highest rate; None where the rate already includes a margin.
 
     Also None with optimisations and for pooled models: the published runs generated text without optimisations.
     """
     if best.pool.margin != 1.0 or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
-    situation = situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
-    return find(shelf.only(Bands).bands, "throughput", situation)
+    return situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
 
 
 def compared(options: Sequence[CostOption]) -> Iterator[BreakEven]:

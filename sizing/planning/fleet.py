@@ -243,7 +243,7 @@ def utilisation(tenants: Sequence[Tenant], gpus: float) -> float | None:
             mean = sum(rates) / hours
         if mean is None or tenant.need.in_flight:
             return None
-        busy += mean / tenant.need.per_replica * tenant.need.fit.gpus_per_replica
+        busy += mean / tenant.need.within_limits * tenant.need.fit.gpus_per_replica
     return busy / gpus
 
 

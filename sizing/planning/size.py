@@ -191,7 +191,8 @@ class Size(NamedTuple):
 class Need:
     """The demand of one workload at the peak, and the capacity of one replica.
 
-    Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight.
+    Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight. `per_replica` is what a replica is
+    sized for. `within_limits` is the most that it serves within the limits, without a margin for published runs.
     """
 
     demand: float
@@ -200,6 +201,12 @@ class Need:
     fit: Fit
     base: int
     in_flight: bool
+    most: float | None = None
+
+    @property
+    def within_limits(self) -> float:
+        """The most that a replica serves within the limits, and no less than its part of the demand."""
+        return self.per_replica if self.most is None else max(self.most, self.demand / self.base)
 
     def replicas(self, times: float = 1.0) -> int:
         """The replicas for `times` times the demand plus headroom, rounded up once."""
@@ -234,7 +241,9 @@ def need_of(best: Answer, question: Question) -> Need:
         most, demand = pool.capacity.requests_per_s, best.requests_per_s
     if demand is None:
         return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
-    return Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight).confirmed(pool.count)
+    return Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight, most).confirmed(
+        pool.count
+    )
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:

@@ -37,7 +37,7 @@ from sizing.question.question import (
     target_of,
     undemanded,
 )
-from sizing.question.rules import check_rules, of_question
+from sizing.question.rules import check_rules, of_question, of_workload
 from sizing.question.served import (
     as_served,
     check_asked,
@@ -321,8 +321,13 @@ def measured_question(workload: Found[Workload] | None, options: Options, *parts
             stated.planning,
         )
 
+    def check_idle() -> None:
+        situations = of_workload(names.workload.value, question.value.target)
+        check_rules(situations, *options.stated(WORKLOAD_OPTIONS))
+
     question = Part(asked, names.layers.by_field)
-    check(*parts, names.found, names.workload, names.price, gpu_types, question)
+    idle = Part(check_idle)
+    check(*parts, names.found, names.workload, names.price, gpu_types, question, idle)
     return question.value
 
 

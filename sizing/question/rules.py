@@ -10,6 +10,7 @@ from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # not needed for help and option faults
     from sizing.question.question import Question
+    from sizing.specs.workload import Target, Workload
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
@@ -142,8 +143,13 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 
 def of_question(question: Question) -> Iterator[str]:
     """Yield the situations of a question in which options have no effect, whatever the command."""
-    target, demand = question.target, question.origin.workload.demand
-    if question.origin.workload.tokens.osl == 1 and not question.origin.workload.tokens.osl_std:
+    yield from of_workload(question.origin.workload, question.target)
+
+
+def of_workload(workload: Workload, target: Target) -> Iterator[str]:
+    """Yield the situations of a workload and its target in which options have no effect, predicted or measured."""
+    demand = workload.demand
+    if workload.tokens.osl == 1 and not workload.tokens.osl_std:
         yield "one token out"
     if target.offline:
         yield "offline work"

@@ -32,18 +32,19 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import number, plural, rounded_usd
-from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced
+from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced, situation_of_rate
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, quantities
-from sizing.report.parts.evidence import Evidence, SureOf, evidence, is_own
+from sizing.report.parts.bands import Predicted
+from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment, layout
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, is_limited, is_rate, replica_lines
 from sizing.report.parts.screen import few, following, kept, rests_on, verdict, would_help
-from sizing.specs.bands import ErrorBand, of_runs
+from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
 LOADS: dict[LoadKind, str] = {
@@ -135,7 +136,7 @@ def record(bill: Bill) -> CostReport:
         suggestions=(),
         assumptions=tuple(dict.fromkeys(_assumptions(bill))),
         confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
-        evidence=evidence(first.outcome),
+        evidence=evidence(first.outcome, tuple(_predicted(bill))),
     )
 
 
@@ -186,6 +187,14 @@ def _bands(bill: Bill) -> Iterator[tuple[str, ErrorBand]]:
             if index == 0:
                 yield FULL_USE, error
             yield f"options.{index}.{FULL_USE}", error
+
+
+def _predicted(bill: Bill) -> Iterator[Predicted]:
+    """Yield the rate that the first deployment's cost at full use divides by."""
+    first = bill.deployed[0]
+    situation = situation_of_rate(first.best, first.priced.outcome.question)
+    if situation is not None:
+        yield Predicted(FULL_USE, first.usage.capacity_per_s, "throughput", situation)
 
 
 def _assumptions(bill: Bill) -> Iterator[Assumption]:
@@ -297,7 +306,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"
-        yield Line(f"Likely range: {span}, in 8 of 10 {of_runs(is_own(record.evidence))}", spare=1)
+        yield Line(f"Likely range: {span}, in 8 of 10 {runs_of(record.evidence)}", spare=1)
 
 
 def _load(record: CostReport) -> str:

@@ -336,3 +336,13 @@ def test_what_pays_holds_at_every_load(capsys: pytest.CaptureFixture[str]) -> No
         assert (own["usd_per_year"] < following["usd_per_year"]) == (cheaper == "own")
         assert pair["cheaper_at_this_load"].startswith(cheaper) and pair["requests_per_day"] is None
         assert (float(users[:-1]) * 1e6 > pair["last_requests_per_day"]) == (cheaper == "AWS")
+
+
+@pytest.mark.parametrize(("mode", "alike"), [("offline", False), ("streaming", True)])
+def test_a_likely_range_says_whose_it_is(capsys: pytest.CaptureFixture[str], mode: str, alike: bool) -> None:
+    asked_of = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--no-verify")
+    assert run(["cost", *asked_of, "--mode", mode, "--rps", "50"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("in 8 of 10 published runs like this" in text) == alike
+    assert ("no published runs like this; ranges: runs of other engines or GPUs" in text) != alike
+    assert ("in 8 of 10 of those other runs" in text) != alike

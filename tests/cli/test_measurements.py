@@ -95,6 +95,8 @@ def test_more_demand_never_needs_fewer_and_a_looser_limit_never_more(
             2,
             "--precision: leaves no measured row; allowed: fp8",
         ),
+        (["--rps", "10", "--mode", "offline", "--ttft", "1s"], 2, "--ttft: has no meaning for offline work"),
+        (["--rps", "10", "--mode", "offline", "--max-utilisation", "0.8"], 2, "--max-utilisation: has no meaning"),
         ([], 2, "nothing says how much to serve"),
         (["--rps", "10", "-g", "8xh100"], 2, "'8xh100' states a number of GPUs"),
     ],
@@ -117,6 +119,33 @@ def test_rows_of_a_gpu_without_a_profile_say_what_is_not_known(course: str, caps
 def test_a_result_file_is_imported_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", "--from", COURSE[0], "--rps", "10"]) == 2
     assert "llmsize import FILE -o rows.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compare", "plan", "cost"])
+def test_every_command_refuses_limits_of_offline_work(
+    course: str, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run([command, "--from", course, "--rps", "10", "--mode", "offline", "--e2e", "9s"]) == 2
+    assert "--e2e: has no meaning for offline work" in capsys.readouterr().err
+
+
+def test_rows_of_an_unknown_precision_are_refused(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Path(course)
+    rows.write_text(rows.read_text(encoding="utf-8").replace(",fp8,", ",fp5,"), encoding="utf-8")
+    assert run(["estimate", "--from", course, "--rps", "10"]) == 2
+    assert "'fp5' is no known format; did you mean fp8?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("loads", [1, 3])
+def test_e2e_is_that_of_the_parts_though_the_chain_ends_at_the_heaviest_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], loads: int
+) -> None:
+    head, *rows = (DATA / "course_8b_2000_200.csv").read_text(encoding="utf-8").splitlines()
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join([head, *rows[:loads]]) + "\n", encoding="utf-8")
+    latency = answer(capsys, "--from", str(file), "--rps", "10")["latency"]
+    ttft, itl, e2e = (latency[f"{name}_ms"]["mean"] for name in ("ttft", "itl", "e2e"))
+    assert e2e == pytest.approx(ttft + itl * (200 - 1), rel=1e-4)
 
 
 def test_a_closed_loop_without_its_concurrency_is_refused(course: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -542,3 +542,11 @@ def test_a_confidence_sizes_a_plan_as_it_sizes_an_estimate(capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["gpus"] == estimated
     assert run(["plan", *asked, "--uncertain"]) == 2
     assert "one of them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("confidence", ["50%", "90%"])
+def test_both_shares_of_the_gpus_are_of_one_capacity(capsys: pytest.CaptureFixture[str], confidence: str) -> None:
+    asked = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--ttft", "1s", "--no-verify")
+    load = ("--rps", "100", "--peak-to-mean", "3", "--active-hours", "24", "--spare", "1")
+    found = json_of(capsys, "plan", *asked, *load, "--confidence", confidence)
+    assert found["utilisation_peak"] == pytest.approx(3 * found["utilisation_mean"])

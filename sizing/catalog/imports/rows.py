@@ -117,8 +117,8 @@ def _value(name: str, text: str) -> str | float | None:
 
 
 LEAST_BUSY = 0.5  # least mean share of busy clients in a closed loop; start and end of a run explain the rest
-# Settings that a file records reliably, so that a contradicting option is a mistake. Model names are free text, and engine names
-# are mostly those of the client.
+# Settings that a file records reliably, so that a contradicting option is a mistake. Model names are free text, so they contradict
+# only where both are known. Engine names are mostly those of the client.
 RECORDED = ("gpu", "engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
 LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ by more than COUNT_TOLERANCE
 
@@ -158,6 +158,9 @@ def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterat
         recorded, said = profiles.named_gpu(run.gpu)[0] if name == "gpu" else getattr(run, name), getattr(stated, name)
         if recorded and said and recorded != said and (name != "gpu" or recorded in profiles.GPUS.ids):
             yield Fault(f"the file records {recorded}, {OPTIONS[name]} says {said}", file, run.line)
+    served, asked = (models.known_id(name) if name else None for name in (run.model, stated.model))
+    if served and asked and served != asked:
+        yield Fault(f"the file records {run.model}, {OPTIONS['model']} says {stated.model}", file, run.line)
     for name in LENGTHS:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and abs(said / recorded - 1) > COUNT_TOLERANCE:

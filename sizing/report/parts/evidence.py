@@ -11,7 +11,7 @@ from sizing.formats.view import Line
 from sizing.formats.words import money
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
-from sizing.specs.bands import Sure
+from sizing.specs.bands import Sure, of_runs
 
 
 class StepFactors(NamedTuple):
@@ -85,6 +85,14 @@ def _surer(outcome: Outcome) -> SurerType | None:
 def is_own(found: Evidence | None) -> bool:
     """Whether ranges come from the user's own runs."""
     return found is not None and found.own
+
+
+def runs_of(found: Evidence | None) -> str:
+    """Name the runs that a range comes from. Where none are like the answer, `why_not` says which others they are."""
+    why_not = None if found is None else found.why_not
+    if why_not is not None and why_not.startswith(NONE_ALIKE):
+        return "published runs" if why_not == NONE_ALIKE else "of those other runs"
+    return of_runs(is_own(found))
 
 
 def _factors(outcome: Outcome) -> StepFactors | None:

@@ -267,6 +267,18 @@ def test_a_model_by_its_name_in_the_catalogue_is_no_other(tmp_path: Path, record
     assert ("names another model" in str(row["notes"])) == noted
 
 
+@pytest.mark.parametrize("stated", ["llama-3.1-8b", "qwen3-8b", "a-folder-of-mine"])
+@pytest.mark.parametrize("recorded", ["meta-llama/Llama-3.1-8B-Instruct", "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8"])
+def test_another_model_than_the_files_is_refused_where_both_are_known(
+    tmp_path: Path, recorded: str, stated: str
+) -> None:
+    file = written(tmp_path, {**VLLM, "model_id": recorded})
+    rows, faults, _ = import_files([file], replace(STATED, model=stated))
+    told = f"the file records {recorded}, --model says qwen3-8b"
+    assert [told in str(fault) for fault in faults] == ([True] if stated == "qwen3-8b" else [])
+    assert len(rows) == (stated != "qwen3-8b")
+
+
 def test_lengths_that_were_not_measured_are_refused(tmp_path: Path) -> None:
     rows, (fault,), _ = import_files([written(tmp_path, VLLM)], replace(STATED, isl=500))
     assert rows == []
