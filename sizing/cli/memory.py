@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from sizing.question.fields import SERVING, TEXT, WHOLE, Field
 from sizing.question.values import check
 from sizing.specs.errors import InputError
 from sizing.specs.units import parse_share
+
+if TYPE_CHECKING:  # loaded when the command runs
+    from sizing.answers.deployment import Resolved
 
 HAIR = 1e-9  # rounding tolerance for decimal shares
 
@@ -48,13 +52,23 @@ def command(**values: Any) -> None:
         check(output, rules, most, members)
     asked = [options_of(MEMORY_OPTIONS, member) for member in members.value]
     questions = [layout_question(options, output, rules, most) for options in asked]
-    found = [
-        record(deployment(question, load_data()), most.value or 1, explained=values["explain"])
-        for question in questions
-    ]
+    deployed = [deployment(question, load_data()) for question in questions]
+    check_rules(set.intersection(*(set(_idle(each)) for each in deployed)), OPTIONS, values)
+    found = [record(each, most.value or 1, explained=values["explain"]) for each in deployed]
     write(document(found[0]) if len(found) == 1 else shared(found), output.value)
     if not all(each.fits for each in found):
         raise typer.Exit(1)
+
+
+def _idle(deployed: Resolved) -> Iterator[str]:
+    """Yield the situations of one layout in which options change nothing of its memory."""
+    from sizing.model.buffers import why_no_exchange
+
+    if deployed.question.service.model.encoder:
+        yield "no KV cache"
+    without = why_no_exchange(deployed.replica.shard)
+    if without is not None:
+        yield f"buffers of no {without}"
 
 
 def _members(values: dict[str, Any]) -> list[dict[str, Any]]:

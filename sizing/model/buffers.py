@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sizing.model import architecture
 from sizing.model.architecture import Shard
 from sizing.model.operations import dispatches
@@ -22,6 +24,14 @@ def workspace_bytes(shard: Shard) -> float:
         return 0.0
     values = shard.settings.max_num_batched_tokens * max(widths, default=0) / shard.layout.tp
     return max(rule.mib * MIB, rule.per_query_value_bytes * values)
+
+
+def why_no_exchange(shard: Shard) -> Literal["engine", "layout"] | None:
+    """Whether the engine or the layout keeps no such buffers, whatever the way to experts; None where one does."""
+    if shard.settings.exchange_buffers is None:
+        return "engine"
+    spread = shard.settings.model_copy(update={"all2all_backend": "low_latency"})
+    return None if dispatches(shard.layout, spread) else "layout"
 
 
 def exchange_bytes(shard: Shard) -> float:

@@ -51,6 +51,7 @@ def _but(names: tuple[str, ...]) -> tuple[str, ...]:
 
 ONE_CACHE = "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows"
 ALL_NEW = "changes which tokens a step gets, not the step"
+OF_CACHES = ("kv_precision", "kv_cache_bytes", "max_total_tokens", "prefix_caching", "sequences")
 NO_USERS = "has no meaning where no daily active users bring the load"
 NO_DRAWS = "has no meaning without draws"
 NO_HOURS = "has no meaning at the same load all day"
@@ -69,6 +70,9 @@ RULES = (
     Rule("a roofline", ("enforce_eager",), "changes launches by the host, and a roof has none", "llmsize step, estimate"),
     Rule("a step", ("max_model_len",), "bounds sequences, and a step is timed at the context that is given", "--context, --prior"),
     Rule("a memory", ("expert_imbalance", "kv_offload", "offload_backend"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
+    Rule("buffers of no engine", ("all2all_backend",), "changes no memory here: this engine's profile counts no buffers for it", "llmsize step, estimate"),
+    Rule("buffers of no layout", ("all2all_backend",), "changes no memory here: tokens go to the ranks of their experts only where --dp is above 1 and --ep counts all GPUs of a stage", "with --dp N --ep N"),
+    Rule("no KV cache", OF_CACHES, "has nothing to act on: the model keeps no KV cache"),
     Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
     # options without effect for a demand
     Rule("offline work", ("ttft", "itl", "e2e"), "has no meaning for offline work, which has no limits on latency", "another --mode"),
@@ -125,7 +129,7 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 
     A setting without effect is no fault, because it may have an effect in other questions.
     """
-    flags, holding = {field.name: field.flags[0] for field in fields}, set(situations)
+    flags, holding = {field.name: field.flags[0].partition("/")[0] for field in fields}, set(situations)
     settings = values.get(CONFIGURED, ())
     faults = []
     for rule in RULES:
@@ -151,6 +155,8 @@ def of_workload(workload: Workload, target: Target) -> Iterator[str]:
     demand = workload.demand
     if workload.tokens.osl == 1 and not workload.tokens.osl_std:
         yield "one token out"
+    if question.service.model.encoder:
+        yield "no KV cache"
     if target.offline:
         yield "offline work"
     elif target.concurrency is not None and demand is not None and demand.closed_loop:

@@ -15,6 +15,12 @@ from sizing.report.parts.memory import layout_memory
 from sizing.report.parts.question import inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
 
+# What an engine's memory fraction is a fraction of, by the rule of its pool.
+FRACTION_OF = {
+    "utilisation": "the card's memory",
+    "free_before_load": "the memory that is free before the weights load",
+    "free_after_load": "the memory that weights and activation leave free",
+}
 RESIDENT_SHARE = 0.99  # resident share of the reserved memory: from here on, both count as the same
 
 
@@ -30,6 +36,7 @@ class MemoryReport(NamedTuple):
     assumptions: tuple[Assumption, ...]
     explanations: tuple[Explanation, ...] = ()
     model_max_len: int | None = None
+    memory_fraction_of: str = FRACTION_OF["utilisation"]
     schema: str = "llmsize.memory/1"
 
 
@@ -60,6 +67,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
         bands=bands.bounds(layout.predicted),
         explanations=found,
         model_max_len=resolved.question.service.model.max_position,
+        memory_fraction_of=FRACTION_OF[resolved.settings.pool_rule],
     )
 
 
@@ -119,12 +127,15 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
     if m.least_memory_fraction is not None:
-        yield Line(f"{m.least_memory_fraction:.3f} of the card's memory for this load", "Least")
+        yield Line(f"{m.least_memory_fraction:.3f} of {record.memory_fraction_of}, for this load", "Least")
     if m.warm_up_gib:
         missing = f"{gib(m.warm_up_gib)} GiB are missing outside the memory fraction for CUDA graphs and the sampler's warm-up"
         yield Line(
             f"{missing}: the start may run out of memory; lower --gpu-memory-utilization or --max-num-seqs", "Warning"
         )
+    elif record.fits and screen.over_gib(m) > 0:
+        over = f"the parts take {gib(screen.over_gib(m))} GiB more than the card has"
+        yield Line(f"{over}: the engine may run out of memory; lower --gpu-memory-utilization or the cache", "Warning")
     spans = [(q.heading, record.bands.get(q.key), q.write) for q in bands.MEMORY]
     said = [f"{name} {between(band.low, band.high, write)}" for name, band, write in spans if band is not None]
     yield Line(f"{', '.join(said)} in 8 of 10 engine logs like this" if said else screen.UNKNOWN, "Range")

@@ -38,3 +38,60 @@ def test_more_sequences_than_the_cache_holds_are_a_no() -> None:
     assert run([*one, "50"]) == 0
     assert run([*one, "60"]) == 1
     assert run([*one, "0"]) == 2
+
+
+EXPERTS = ("memory", "-m", "deepseek-v3", "-g", "h200-sxm", "--max-model-len", "8k", "--all2all-backend")
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        (("--dp", "8", "--ep", "8", "--engine", "sglang"), "this engine's profile counts no buffers for it"),
+        (("--dp", "8", "--ep", "8", "--engine", "trtllm"), "this engine's profile counts no buffers for it"),
+        (("--tp", "8"), "tokens go to the ranks of their experts only where"),
+        (("--tp", "8", "--ep", "8"), "tokens go to the ranks of their experts only where"),
+    ],
+)
+def test_a_way_to_experts_that_changes_no_memory_is_refused(
+    layout: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for way in ("allgather", "low_latency", "high_throughput"):
+        assert run([*EXPERTS, way, *layout]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith(f"llmsize: --all2all-backend: changes no memory here: {why}")
+
+
+def test_a_way_to_experts_with_buffers_is_accepted() -> None:
+    assert run([*EXPERTS, "low_latency", "--dp", "8", "--ep", "8", "--engine", "vllm"]) == 0
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--kv-precision", "fp8"),
+        ("--sequences", "9"),
+        ("--max-total-tokens", "1000"),
+        ("--kv-cache-memory-bytes", "4G"),
+        ("--enable-prefix-caching",),
+    ],
+)
+def test_options_of_a_cache_are_refused_for_a_model_without_one(
+    option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["memory", "-m", "BAAI/bge-m3", "-g", "l4"]) == 0
+    capsys.readouterr()
+    assert run(["memory", "-m", "BAAI/bge-m3", "-g", "l4", *option]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"llmsize: {option[0]}: has nothing to act on: the model keeps no KV cache\n"
+
+
+def test_an_option_that_acts_on_one_of_two_models_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("memory", "-m", "llama-3.1-8b", "-m", "BAAI/bge-m3", "-g", "h100-sxm", "--share", "0.5,0.3")
+    assert run([*asked, "--max-model-len", "8192", "--kv-precision", "fp8"]) == 0
+
+
+def test_an_estimate_refuses_a_cache_precision_for_an_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("estimate", "-m", "BAAI/bge-m3", "-g", "l4", "--task", "embed", "--isl", "300", "--rps", "10")
+    assert run([*asked, "--kv-precision", "fp8"]) == 2
+    assert "--kv-precision: has nothing to act on: the model keeps no KV cache" in capsys.readouterr().err

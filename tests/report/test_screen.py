@@ -376,3 +376,40 @@ def test_a_percentile_of_a_curve_has_the_range_of_its_class(capsys: Capture) -> 
     assert run(["curve", *asked, "--concurrency", "8"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("TTFT p95")]
     assert f"{number(low)} to {number(high)} ms" in line
+
+
+FITTING = ["memory", "--max-model-len", "8k"]
+SMALL, LARGE = ["-m", "llama-3.1-8b", "-g", "h100-sxm"], ["-m", "deepseek-v3", "-g", "h200-sxm"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "fraction_of"),
+    [
+        ([*SMALL, "--engine", "vllm"], "the card's memory"),
+        ([*SMALL, "--engine", "sglang"], "the memory that is free before the weights load"),
+        ([*LARGE, "--engine", "sglang", "--dp", "8", "--ep", "8"], "the memory that is free before the weights load"),
+        ([*LARGE, "--engine", "trtllm", "--tp", "8"], "the memory that weights and activation leave free"),
+    ],
+)
+def test_where_a_sequence_fits_the_bar_is_the_card_and_nothing_is_too_much(
+    asked: list[str], fraction_of: str, capsys: Capture
+) -> None:
+    text, found = printed([*FITTING, *asked], capsys)
+    left = found["memory"]["visible_gib"] - sum_of(found["memory"])
+    free = re.search(r"left free ([\d.]+) GiB", text)
+    assert found["fits"] and "too much" not in text and "Warning" not in text
+    assert free is not None and float(free[1]) == pytest.approx(left, abs=0.06)
+    assert f"{found['memory']['least_memory_fraction']:.3f} of {fraction_of}, for this load" in text
+
+
+def test_a_share_that_leaves_no_room_for_the_activation_is_warned_of(capsys: Capture) -> None:
+    text, found = printed([*FITTING, *SMALL, "--engine", "sglang", "--gpu-memory-utilization", "0.99"], capsys)
+    over = sum_of(found["memory"]) - found["memory"]["visible_gib"]
+    assert over > 0 and f"the parts take {over:.2f} GiB more than the card has" in text
+
+
+def test_what_is_missing_of_a_share_without_activation_is_what_the_verdict_says(capsys: Capture) -> None:
+    assert run(["memory", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--engine", "sglang"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    short = re.search(r"need ([\d.]+) GiB more", out)
+    assert short is not None and f"too much {short[1]} GiB" in out

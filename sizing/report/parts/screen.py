@@ -5,6 +5,7 @@ A screen has at most 24 lines of 80 columns. --verbose adds everything else in t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -204,8 +205,23 @@ def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
     return Line(f"{parts}: {holds}{states}", "Memory")
 
 
+def used_gib(m: MemoryFigures) -> float:
+    """The sum of all parts of one GPU's memory, whether or not the engine counts them in its share."""
+    graphs = m.cuda_graphs_gib
+    return m.weights_gib + m.activation_gib + m.non_torch_gib + graphs + m.kv_cache_gib + m.state_cache_gib
+
+
+def over_gib(m: MemoryFigures) -> float:
+    """What the parts take beyond the card's memory; 0 for a card that is full up to rounding."""
+    used = used_gib(m)
+    return 0.0 if math.isclose(used, m.visible_gib) else max(0.0, used - m.visible_gib)
+
+
 def memory_bar(m: MemoryFigures) -> Whole:
-    """The memory of one GPU as a bar of its parts. If the parts do not fit, the bar is the engine's share of the memory."""
+    """The memory of one GPU as a bar of its parts. If the parts do not fit the engine's share, the bar is that share.
+
+    SGLang keeps activation outside its share, so the missing memory, not the sum of the parts, says what the share holds.
+    """
     parts = (
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),
@@ -213,10 +229,11 @@ def memory_bar(m: MemoryFigures) -> Whole:
         Segment("KV cache", m.kv_cache_gib, "K"),
         *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
     )
-    taken = m.budget_gib if m.cuda_graphs_in_budget else m.budget_gib + m.cuda_graphs_gib
-    if sum(part.size for part in parts) > taken:  # the parts do not fit the engine's share
-        return Whole("Engine's", parts, taken, lambda size: f"{gib(size)} GiB")
-    return Whole("One GPU", parts, m.visible_gib, lambda size: f"{gib(size)} GiB")
+    missing = m.deficit_gib - m.sequence_gib - m.shared_prefix_gib  # before any sequence
+    if missing > 0:
+        return Whole("Engine's", parts, used_gib(m) - missing, lambda size: f"{gib(size)} GiB")
+    card = m.visible_gib if over_gib(m) else max(m.visible_gib, sum(part.size for part in parts))
+    return Whole("One GPU", parts, card, lambda size: f"{gib(size)} GiB")
 
 
 def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES) -> Iterator[Line]:
