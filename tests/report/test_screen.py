@@ -378,6 +378,14 @@ def test_a_percentile_of_a_curve_has_the_range_of_its_class(capsys: Capture) -> 
     assert f"{number(low)} to {number(high)} ms" in line
 
 
+def of_memory(arguments: list[str], capsys: Capture) -> tuple[str, dict[str, Any]]:
+    """The first screen of a memory that fits on one line, and the JSON of the same."""
+    assert run(arguments) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert run([*arguments, "--json"]) == 0
+    return text, json.loads(capsys.readouterr().out)
+
+
 FITTING = ["memory", "--max-model-len", "8k"]
 SMALL, LARGE = ["-m", "llama-3.1-8b", "-g", "h100-sxm"], ["-m", "deepseek-v3", "-g", "h200-sxm"]
 
@@ -394,7 +402,7 @@ SMALL, LARGE = ["-m", "llama-3.1-8b", "-g", "h100-sxm"], ["-m", "deepseek-v3", "
 def test_where_a_sequence_fits_the_bar_is_the_card_and_nothing_is_too_much(
     asked: list[str], fraction_of: str, capsys: Capture
 ) -> None:
-    text, found = printed([*FITTING, *asked], capsys)
+    text, found = of_memory([*FITTING, *asked], capsys)
     left = found["memory"]["visible_gib"] - sum_of(found["memory"])
     free = re.search(r"left free ([\d.]+) GiB", text)
     assert found["fits"] and "too much" not in text and "Warning" not in text
@@ -403,7 +411,7 @@ def test_where_a_sequence_fits_the_bar_is_the_card_and_nothing_is_too_much(
 
 
 def test_a_share_that_leaves_no_room_for_the_activation_is_warned_of(capsys: Capture) -> None:
-    text, found = printed([*FITTING, *SMALL, "--engine", "sglang", "--gpu-memory-utilization", "0.99"], capsys)
+    text, found = of_memory([*FITTING, *SMALL, "--engine", "sglang", "--gpu-memory-utilization", "0.99"], capsys)
     over = sum_of(found["memory"]) - found["memory"]["visible_gib"]
     assert over > 0 and f"the parts take {over:.2f} GiB more than the card has" in text
 
