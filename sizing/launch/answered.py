@@ -15,7 +15,7 @@ from sizing.catalog.shelf import is_path, only
 from sizing.launch.flags import Args, Dialect, dialect_of, write
 from sizing.launch.terms import of_nodes, terms_of
 from sizing.model.architecture import SIZES
-from sizing.model.precision import requested
+from sizing.model.precision import SIXTEEN_BIT, requested
 from sizing.question.question import Question
 from sizing.replica.replica import Replica
 from sizing.specs.errors import InputError
@@ -122,7 +122,7 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
         "gpu": replica.gpu_type.id,
         "replicas": pool.count,
         "precision": precision,
-        "kv_precision": question.service.kv_precision,
+        "kv_precision": _cache(pool, question, dialect, model),
         "serving": _serving(pool, question, dialect),
         "speculative": spoken,
         "lora": question.service.optimisations.lora,
@@ -210,6 +210,33 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
     kind = f"in {wanted}" if sparse is None else f"with {sparse} sparsity"
     what = f"a checkpoint of {service.model.name} {kind} is needed, whose name the question does not say"
     raise InputError(what, field="--checkpoint", allowed="its name on the Hugging Face Hub, or its folder")
+
+
+def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) -> str:
+    """The precision of the KV cache to state: that of the prediction where `auto` of the checkpoint would be another.
+
+    Raises InputError if the engine has no word for it.
+    """
+    stated, predicted = question.service.kv_precision, pool.replica.plan.kv_format
+    if stated != "auto":
+        return stated
+    try:
+        found = load_model(checkpoint)
+    except InputError:  # a checkpoint that no profile describes
+        return stated
+    named = None if found.kv_precision == "auto" else found.kv_precision
+    own = named or found.spec.quantisation.kv_precision or pool.replica.settings.auto_cache
+    own = own or found.spec.activation_precision
+    if own == predicted or {own, predicted} <= set(SIXTEEN_BIT):
+        return stated
+    row = dialect.writes("kv_precision")
+    if row is None or (row.values and predicted not in row.values):
+        what = (
+            f"{dialect.title} {dialect.version} has no word for the {predicted.upper()} KV cache of the prediction, "
+            f"and {checkpoint} states {own.upper()}"
+        )
+        raise InputError(what, field="--checkpoint", allowed=f"with --kv-precision {own}")
+    return predicted
 
 
 def _check(question: Question) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -211,7 +212,8 @@ def _checked(
     question = _question(group, demanded, options)
     result = held(question, first.launched.replicas or 1, load_data(), simulate=simulated)
     whole = checked._replace(question=result.question, held=result)
-    return whole._replace(findings=(*before, *_of_load(whole), *_of_policy(whole, policy)))
+    needs = _needs(whole, policy)
+    return whole._replace(findings=(*before, *_of_load(whole, needs), *_of_policy(whole, policy, needs)))
 
 
 def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
@@ -334,6 +336,9 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     for stated in part.again:
         words = f"{stated.flag} contradicts what is stated before it: the last, {stated.value}, counts"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
+    for stated in part.idle:
+        words = f"{stated.flag} has no effect: {served.spec.name} has no experts to spread"
+        yield CheckFinding("flags", "warning", words, part.file, stated.line)
 
 
 def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
@@ -352,8 +357,8 @@ def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
 REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
 
 
-def _of_load(checked: Checked) -> Iterator[CheckFinding]:
-    """Yield the findings whether it starts, serves the demand, and keeps each limit."""
+def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
+    """Yield the findings whether it starts, serves the demand, and keeps each limit; `needs` names the replicas that would do."""
     found, question, part = checked.held, checked.question, checked.parts[0]
     assert found is not None and question is not None
     if found.why is not None:
@@ -361,7 +366,6 @@ def _of_load(checked: Checked) -> Iterator[CheckFinding]:
         yield _finding(part, rule, False, found.why, *fields)
         return
     yield _finding(part, "layout", True, str(layout_of(part.launched)), "tp")
-    needs = "" if found.needed is None else f"; {_needs(found.needed)}"
     enough = found.answer is not None and (found.utilisation is None or found.utilisation <= 1)
     yield _finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
     missed = False
@@ -391,13 +395,58 @@ def _served(checked: Checked) -> str:
     return f"{number(target.amount)} {target.unit} asked, serves at most {number(borne)} within the limits: {percent(used)} used"
 
 
-def _needs(needed: Answer) -> str:
-    counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools)
-    return f"{counts} replicas ({needed.gpus} GPUs) of this layout would do"
+def _needs(checked: Checked, policy: Policy) -> str:
+    """Write the replicas that keep the demand and all that the policy asks of the load, if a number is known to."""
+    found = checked.held
+    if found is None or found.needed is None:
+        return ""
+    needed, gpus = found.needed, found.needed.gpus
+    if needed.separate:
+        if not _bears(needed, found.question, policy):
+            return ""
+        counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools) + " replicas"
+    else:
+        count = _fewest(checked, policy)
+        if count is None:
+            return ""
+        counts, gpus = plural(count, "replica"), count * needed.pool.replica.layout.gpus
+    beyond = (
+        "" if policy.max_gpus is None or gpus <= policy.max_gpus else f", more than the limit of {policy.max_gpus} GPUs"
+    )
+    return f"; {counts} ({gpus} GPUs) of this layout would do{beyond}"
 
 
-def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
-    """Yield the findings of the policy. Raises InputError if a quantity that it bounds is unknown."""
+def _asked_share(policy: Policy) -> float:
+    """The share of its most that a deployment may serve, by the policy's utilisation and headroom."""
+    growth = 1 / (1 + (policy.min_headroom or 0.0))
+    return growth if policy.max_utilisation is None else min(growth, policy.max_utilisation)
+
+
+def _bears(needed: Answer, question: Question, policy: Policy) -> bool:
+    """Whether pools of this size keep the policy; their confidence is not known."""
+    rate, share = question.target.requests_per_s, _asked_share(policy)
+    return policy.confidence is None and (rate is None or rate <= share * needed.most_requests_per_s)
+
+
+def _fewest(checked: Checked, policy: Policy) -> int | None:
+    """The fewest replicas that keep the demand and the policy; None if no number is known to."""
+    found = checked.held
+    assert found is not None and found.needed is not None
+    counts = [found.needed.pool.count]
+    if found.utilisation is not None:  # the load of a replica falls as their number grows
+        counts.append(math.ceil(found.utilisation * checked.replicas / _asked_share(policy)))
+    runs = load_data().runs
+    if found.utilisation is not None and policy.confidence is not None:
+        asked = None if runs is None else found.question.with_(confidence=Confidence(policy.confidence, runs))
+        gpus = None if asked is None else sure(found.answer or found.needed, asked, runs).gpus
+        if gpus is None:
+            return None
+        counts.append(gpus // found.needed.pool.replica.layout.gpus)
+    return max(counts)
+
+
+def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFinding]:
+    """Yield the findings of the policy; `needs` names the replicas that would do. Raises InputError if a quantity that it bounds is unknown."""
     found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
     assert found is not None
     if policy.max_usd_per_million_tokens is not None and usd is None:
@@ -411,28 +460,20 @@ def _of_policy(checked: Checked, policy: Policy) -> Iterator[CheckFinding]:
     for rule, value, words, written in bounds:
         most = getattr(policy, rule)
         if most is not None and value is not None:
-            yield _finding(part, rule, value <= most, words.format(written(value), written(most)), "replicas")
+            kept, said = value <= most, words.format(written(value), written(most))
+            more = needs * (rule == "max_utilisation" and not kept)  # of the others, more replicas miss more
+            yield _finding(part, rule, kept, said + more, "replicas")
     if found.utilisation is not None and policy.min_headroom is not None:
         left = 1 / found.utilisation - 1
         words = f"the demand may grow by {percent(left)}, asked {percent(policy.min_headroom)}"
         words = words if left >= 0 else f"the demand must fall by {percent(-left)}"
-        yield _finding(part, "min_headroom", left >= policy.min_headroom, words, "replicas")
+        kept = left >= policy.min_headroom
+        yield _finding(part, "min_headroom", kept, words + needs * (not kept), "replicas")
     if found.utilisation is not None and found.answer is not None and policy.confidence is not None:
         chance = _chance(found)
         words = f"{percent(chance)} of published runs like it keep the limits, asked {percent(policy.confidence)}"
-        words += "" if chance >= policy.confidence else _surely_needs(found.answer, found.question, policy.confidence)
+        words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)
         yield _finding(part, "confidence", chance >= policy.confidence, words, "replicas")
-
-
-def _surely_needs(answer: Answer, question: Question, share: float) -> str:
-    """Write the number of replicas that keep the limits in a share of similar published runs, if any number does."""
-    runs = load_data().runs
-    if runs is None or answer.separate:
-        return ""
-    gpus = sure(answer, question.with_(confidence=Confidence(share, runs)), runs).gpus
-    if gpus is None:
-        return ""
-    return f": {plural(gpus // answer.pool.replica.layout.gpus, 'replica')} ({gpus} GPUs) of this layout would do"
 
 
 def _chance(found: Held) -> float:

@@ -20,7 +20,7 @@ from sizing.catalog.yaml import documents
 from sizing.launch import shell
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
 from sizing.launch.flags import Dialect, Word, dialect_of, flags_of
-from sizing.launch.manifests import LEADER, ONE_REPLICA, SERVICES, WORKER, Container, containers
+from sizing.launch.manifests import LEADER, ONE_REPLICA, SERVICES, WORKER, Container, containers, shared_cards
 from sizing.launch.starts import engine_of, image_of, is_further_node, meant, names_engine, started
 from sizing.launch.terms import data_of, nodes_of
 from sizing.model import architecture, settings
@@ -58,7 +58,8 @@ class Existing(NamedTuple):
 
     `again` has flags that are stated again with another value; the last value counts. `nodes` is the number of nodes of a
     replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
-    says that they change nothing. `doubt` says why its containers may not get the GPUs that they need.
+    says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that
+    have no effect on its model.
     """
 
     launched: Launched
@@ -71,6 +72,7 @@ class Existing(NamedTuple):
     nodes: int | None = None
     passed: frozenset[str] = frozenset()
     doubt: str | None = None
+    idle: tuple[StatedTerm, ...] = ()
 
     def line(self, *fields: str) -> int | None:
         """The line of the first field that has a line."""
@@ -163,6 +165,9 @@ def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
     if closed:
         raise InputError(closed)
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
+    shared = list(shared_cards(found, asked.file))
+    if shared:
+        raise InputError(shared)
     leaders = {each.path[: each.path.index(LEADER)] for each in found if LEADER in each.path}
     first = [each for each in found if WORKER not in each.path or each.path[: each.path.index(WORKER)] not in leaders]
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
@@ -272,7 +277,18 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
-    return Existing(launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt)
+    read_ = Existing(launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt)
+    return read_._replace(idle=tuple(_idle(args.value, model.value)))
+
+
+def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[StatedTerm]:
+    """Yield the flags of expert parallelism for a model without experts."""
+    if model is None or architecture.is_moe(model.spec):
+        return
+    for term in ("expert_parallel", "ep"):
+        stated = args.terms.get(term)
+        if stated is not None and int(stated.value) > (term == "ep"):
+            yield stated
 
 
 def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: _Asked) -> ReadArgs:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sizing.catalog.yaml import Path, Spot, YamlDocument, documents
 from sizing.launch.flags import Word
 from sizing.launch.shell import words as shell_words
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, unknown
 from sizing.specs.launch import LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
@@ -28,6 +28,7 @@ PARALLEL = {
     "tensorParallelSize": "--tensor-parallel-size",
     "pipelineParallelSize": "--pipeline-parallel-size",
 }
+OTHER_SIZES = ("dataRPCPort",)  # keys of KServe's `parallelism` that change no layout
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",), ("parallelism",))
@@ -60,13 +61,21 @@ _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
 
 
+class Card(NamedTuple):
+    """A card that a Compose service names in `device_ids`, and its line."""
+
+    id: str
+    line: int | None
+
+
 @dataclass(slots=True)
 class Container:
     """What a manifest states about one container: its command and its surroundings. `lines` are the lines of its fields.
 
     `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
     engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
-    its GPUs. `pods` is above one if a group of pods starts a replica.
+    its GPUs. `pods` is above one if a group of pods starts a replica. `cards` are those that a Compose service names, and
+    `profiles` those with which Compose starts it; without one it always starts.
     """
 
     name: str
@@ -83,6 +92,8 @@ class Container:
     slice_: str | None = None
     doubt: str | None = None
     pods: int = 1
+    cards: tuple[Card, ...] = ()
+    profiles: frozenset[str] = frozenset()
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     lines: dict[str, int | None] = field(default_factory=dict)
@@ -257,6 +268,7 @@ def _container(
     found.variables = _variables(own)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(_parallel(holders, stated, node.line()))
+    found.faults += _unknown_sizes(node) if service else ()
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
     _replicas(found, node, scaled)
     _gpus(found, node, facts)
@@ -318,6 +330,19 @@ def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], l
             yield Word(flag, line)
         elif sizes.get(name) not in (None, False) and flag not in given:
             yield from (Word(flag, line), Word(str(sizes[name]), line))
+
+
+def _unknown_sizes(node: _Node) -> Iterator[Fault]:
+    """Yield the fault of each key of `parallelism` that an LLMInferenceService does not have."""
+    for depth in range(len(node.above), 0, -1):
+        sizes = _at(node.above[depth - 1], "parallelism")
+        if isinstance(sizes, dict):
+            for key in sizes:
+                if str(key) not in (*PARALLEL, *OTHER_SIZES):
+                    line = _line(node.document, (*node.path[: depth - 1], "parallelism", key))
+                    fault = unknown(str(key), "key of parallelism", PARALLEL, field=f"parallelism.{key}")
+                    yield replace(fault, file=node.file, line=line)
+            return
 
 
 def _name(node: _Node, steps: tuple[str, ...]) -> str:
@@ -394,12 +419,35 @@ def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
         found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
         _, part, sliced = path.partition(facts.slice_resource)
         found.slice_ = sliced if part else None
-    for device in _list(_at(node.own, *DEVICES)):
+    found.profiles = frozenset(map(str, _list(node.own.get("profiles"))))
+    for number, device in enumerate(_list(_at(node.own, *DEVICES))):
         if "gpu" in _list(_at(device, "capabilities")):
             named = _list(_at(device, "device_ids"))
+            lines = (node.line(*DEVICES, number, "device_ids", at) for at in range(len(named)))
+            found.cards += tuple(Card(str(each), line) for each, line in zip(named, lines, strict=True))
             value, place = _at(device, "count"), (node.file, node.line(*DEVICES), "devices.count")
             value = len(named) if named else None if value == "all" else value
             found.gpus = None if value is None else _count(found, "gpus", value, place, text=False)
+
+
+def shared_cards(found: Sequence[Container], file: str) -> Iterator[Fault]:
+    """Yield the fault of each card that a Compose service names twice, or that two services of one server name."""
+    for at, service in enumerate(found):
+        cards: dict[str, Card] = {}
+        for card in service.cards:
+            if _VARIABLE not in card.id:
+                cards.setdefault(card.id, card)
+        for card in service.cards:
+            if cards.get(card.id, card) is not card:
+                what = f"{service.name} names card {card.id} twice"
+                yield Fault(what, file, card.line, "device_ids", "each card once")
+        for other in found[:at]:
+            named = {card.id for card in other.cards}
+            apart = service.profiles and other.profiles and not service.profiles & other.profiles
+            for card in () if apart else cards.values():
+                if card.id in named:
+                    what = f"{service.name} names card {card.id}, which {other.name} names too"
+                    yield Fault(what, file, card.line, "device_ids", "cards of its own for each service of a server")
 
 
 def _slices(node: _Node, facts: LaunchFacts) -> list[str]:

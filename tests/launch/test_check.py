@@ -82,6 +82,55 @@ def test_the_replicas_that_are_named_for_a_confidence_keep_it(
     assert run(["check", str(enough), *CHAT, "--confidence", "90%"]) == 0
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {},
+        {"confidence": 0.9},
+        {"max_utilisation": 0.8},
+        {"min_headroom": 0.5},
+        {"confidence": 0.9, "max_utilisation": 0.5, "min_headroom": 0.1},
+    ],
+)
+def test_the_replicas_that_are_named_keep_the_demand_and_the_policy(policy: dict[str, float], manifest: str) -> None:
+    def checked(replicas: int) -> tuple[bool, list[str]]:
+        text = Path(manifest).read_text(encoding="utf-8").replace("replicas: 4", f"replicas: {replicas}")
+        path = Path(manifest).with_name("resized.yaml")
+        path.write_text(text, encoding="utf-8")
+        (found,) = check(str(path), demand="chat", policy=Policy.model_validate(policy), simulated=False)
+        return found.passed, [finding.message for finding in found.findings if finding.level == "error"]
+
+    passed, said = checked(2)
+    named = {int(each) for words in said for each in re.findall(r"(\d+) replicas \(", words)}
+    assert not passed and len(named) == 1
+    assert all("would do" in words for words in said)
+    (count,) = named
+    assert checked(count)[0] and not checked(count - 1)[0]
+
+
+def test_replicas_beyond_the_most_gpus_are_said_to_be_so(manifest: str) -> None:
+    (found,) = check(manifest, demand="chat", policy=Policy(max_utilisation=0.8, max_gpus=8), simulated=False)
+    (missed,) = (finding for finding in found.findings if finding.level == "error")
+    assert missed.message.endswith("5 replicas (10 GPUs) of this layout would do, more than the limit of 8 GPUs")
+
+
+def test_expert_parallelism_of_a_dense_model_is_a_warning() -> None:
+    line = "{} {} {} --quantization fp8"
+    for flag, start, sizes in (
+        ("--enable-expert-parallel", "vllm serve", "-tp 4 --max-model-len 8192 --enable-expert-parallel"),
+        ("--ep-size", "sglang serve --model-path", "--tp-size 4 --context-length 8192 --ep-size 4"),
+    ):
+        for model, warned in (("llama-3.1-70b", True), ("qwen3-30b-a3b", False)):
+            (found,) = check(
+                line.format(start, model, sizes),
+                demand="chat",
+                filled=Filled(gpu="h100-sxm", replicas=4),
+                simulated=False,
+            )
+            said = [each.message for each in found.findings if each.level == "warning" and each.rule == "flags"]
+            assert [each.partition(" has no effect")[0] for each in said] == [flag] * warned
+
+
 def test_its_cost_is_that_of_the_estimate(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", manifest, *CHAT, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["deployments"]

@@ -17,6 +17,7 @@ from sizing.catalog import profiles
 from sizing.catalog.shelf import only
 from sizing.cli.main import run
 from sizing.launch.answered import Checkpoints, as_label
+from sizing.launch.check import check
 from sizing.launch.deploy import deploy
 from sizing.launch.existing import Filled, existing, gpu_of_label
 from sizing.launch.flags import dialect_of
@@ -40,13 +41,14 @@ def written(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
 def test_manifests_are_valid_for_kubernetes(engine: str) -> None:
     validate = pytest.importorskip("kubernetes_validate")
-    found = list(yaml.safe_load_all(deploy(estimated(engine), checkpoints=NAMED).text))
+    options = {"kv_precision": "fp8"} if engine == "tensorrt-llm" else {}  # it has no word for a 16-bit cache
+    found = list(yaml.safe_load_all(deploy(estimated(engine, **options), checkpoints=NAMED).text))
     assert [each["kind"] for each in found][-2:] == ["Deployment", "Service"]
     for each in found:
         validate.validate(each, "1.33", strict=True)
     (container,) = found[-2]["spec"]["template"]["spec"]["containers"]
     gpus = container["resources"]["limits"]["nvidia.com/gpu"]
-    assert int(gpus) * found[-2]["spec"]["replicas"] == estimated(engine).best.gpus  # type: ignore[union-attr]
+    assert int(gpus) * found[-2]["spec"]["replicas"] == estimated(engine, **options).best.gpus  # type: ignore[union-attr]
     assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
 
 
@@ -98,6 +100,32 @@ def test_what_cannot_be_written_is_said(
 ) -> None:
     code, out, err = written(capsys, "chat", *SIZE, *arguments)
     assert (code, out) == (2, "") and words in err
+
+
+@pytest.mark.parametrize(("engine", "flag"), [("vllm", "bfloat16"), ("sglang", "bfloat16")])
+def test_the_cache_is_that_of_the_prediction_whatever_the_checkpoint_states(
+    engine: str, flag: str, tmp_path: Path
+) -> None:
+    outcome = estimated(engine)
+    path = tmp_path / "k.yaml"
+    path.write_text(deploy(outcome, engine, checkpoints=NAMED).text, encoding="utf-8")
+    assert f"--kv-cache-dtype {flag}" in path.read_text(encoding="utf-8")
+    assert outcome.best is not None
+    (found,) = check(str(path), demand="chat", simulated=False)
+    assert found.held is not None and found.held.answer is not None
+    assert found.held.answer.pool.replica.plan.kv_format == outcome.best.pool.replica.plan.kv_format == "bf16"
+    own = deploy(outcome, engine).text  # the engine converts a checkpoint that states no cache
+    assert "--kv-cache-dtype auto" in own
+
+
+def test_a_cache_that_an_engine_has_no_word_for_is_refused_with_the_one_that_it_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("chat", *SIZE, "--for", "trtllm", "--checkpoint", str(NAMED.model))
+    code, out, err = written(capsys, *asked)
+    assert (code, out) == (2, "") and "has no word for the BF16 KV cache" in err and "--kv-precision fp8" in err
+    code, out, err = written(capsys, *asked, "--kv-precision", "fp8")
+    assert code == 0 and "dtype: fp8" in out
 
 
 def test_the_target_s_engine_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

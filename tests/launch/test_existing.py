@@ -667,7 +667,7 @@ items:
 def test_services_of_compose_that_start_the_same_are_replicas(tmp_path: Path) -> None:
     text = "services:\n" + "".join(
         f"  llm-{n}: {{image: '{IMAGE}', command: --model {MODEL} -tp 4 --max-num-seqs {seqs}, deploy: {{resources: {{reservations: {{devices: [{{capabilities: [gpu], device_ids: {ids}}}]}}}}}}}}\n"
-        for n, seqs, ids in ((1, 64, [0, 1, 2, 3]), (2, 64, [4, 5, 6, 7]), ("b", 128, [0, 1, 2, 3]))
+        for n, seqs, ids in ((1, 64, [0, 1, 2, 3]), (2, 64, [4, 5, 6, 7]), ("b", 128, [8, 9, 10, 11]))
     )
     found = existing(written(tmp_path, text), Filled(gpu="h100-sxm"))
     assert [(each.launched.name, each.launched.replicas, each.launched.reserved_gpus) for each in found] == [
@@ -677,6 +677,37 @@ def test_services_of_compose_that_start_the_same_are_replicas(tmp_path: Path) ->
     assert found[0].assumed == ("2 replicas: 2 services start the same",) and found[0].doubt is None
     scaled = text.replace("deploy: {resources", "deploy: {replicas: 2, resources")
     assert "Docker gives all 2 replicas" in str(existing(written(tmp_path, scaled), Filled(gpu="h100-sxm"))[0].doubt)
+
+
+SERVICE = "  llm-{}: {{image: '{}', {}command: --model {} -tp 2, deploy: {{resources: {{reservations: {{devices: [{{capabilities: [gpu], device_ids: {}}}]}}}}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("services", "told"),
+    [
+        ((("", "['0', '1']"), ("", "['2', '3']")), []),
+        ((("", "['0', '1']"), ("", "['1', '2']")), [":3: device_ids: llm-2 names card 1, which llm-1 names too"]),
+        ((("", "['0', '1']"), ("", "[0, 2]")), [":3: device_ids: llm-2 names card 0, which llm-1 names too"]),
+        ((("", "['1', '1']"),), [":2: device_ids: llm-1 names card 1 twice"]),
+        ((("profiles: [a], ", "['0', '1']"), ("profiles: [b], ", "['0', '1']")), []),
+        ((("profiles: [a], ", "['0', '1']"), ("profiles: [a, b], ", "['0', '2']")), ["llm-2 names card 0"]),
+        ((("", "['0', '1']"), ("profiles: [b], ", "['0', '2']")), ["llm-2 names card 0, which llm-1 names too"]),
+        ((("", "['$A', '$A']"), ("", "['$A', '$B']")), []),
+    ],
+)
+def test_a_card_of_compose_belongs_to_one_service(
+    services: tuple[tuple[str, str], ...], told: list[str], tmp_path: Path
+) -> None:
+    each = (SERVICE.format(n, IMAGE, profile, MODEL, ids) for n, (profile, ids) in enumerate(services, 1))
+    path = written(tmp_path, "services:\n" + "".join(each))
+    if not told:
+        (found,) = existing(path, Filled(gpu="h100-sxm"))
+        assert (found.launched.replicas, found.launched.reserved_gpus) == (2, 2)
+        return
+    with pytest.raises(InputError) as caught:
+        existing(path, Filled(gpu="h100-sxm"))
+    assert len(caught.value.faults) == len(told)
+    assert all(words in str(fault) for words, fault in zip(told, caught.value.faults, strict=True))
 
 
 def test_pools_whose_connector_says_no_role_are_told_by_their_names(tmp_path: Path) -> None:
@@ -724,6 +755,14 @@ def test_a_service_of_llm_d_says_its_flags_without_a_command(tmp_path: Path) -> 
     )
     (found,) = existing(written(tmp_path, wide), on)
     assert (layout_of(found.launched).dp, layout_of(found.launched).ep, found.nodes) == (16, 16, 2)
+
+
+def test_an_unknown_size_of_a_service_of_llm_d_is_a_fault(tmp_path: Path) -> None:
+    path = written(tmp_path, LLM_SERVICE.replace("{tensor: 4}", "{tensorr: 4, dataRPCPort: 5555}"))
+    with pytest.raises(InputError) as caught:
+        existing(path, Filled(gpu="h100-sxm"))
+    (fault,) = caught.value.faults
+    assert (fault.line, fault.field, fault.nearest) == (7, "parallelism.tensorr", "tensor")
 
 
 def test_all_that_is_missing_is_asked_for_in_one_message(tmp_path: Path) -> None:
