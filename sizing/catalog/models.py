@@ -214,7 +214,7 @@ def load_model(text: str) -> FoundModel:
 def known_id(name: str) -> str | None:
     """The id of the model that a checkpoint's whole name means; None if the name is unknown. Fetches nothing."""
     found = _named(name)
-    return found.profile if isinstance(found, Checkpoint) else None if found is None else found.id
+    return found.profile if isinstance(found, Checkpoint) else found and found.id
 
 
 def _named(text: str) -> Checkpoint | CatalogEntry | None:
@@ -434,15 +434,12 @@ def _checkpoint(row: Mapping[str, str]) -> Checkpoint:
 
 
 def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
-    """The unquantised checkpoint of a profile whose name begins with `name`, for example `qwen3-coder-30b`.
-
-    None if the profile's own name begins with `name`, or if different checkpoints do.
-    """
+    """The unquantised checkpoint that begins with `name` and no profile's name does; None if different checkpoints do."""
     key = SHELF.key(without_organisation(name))
     if any(SHELF.key(without_organisation(own)).startswith(key) for own in (profile.id, profile.name)):
         return None
-    begun = [_checkpoint(row) for last, row in _by_last_part().items() if SHELF.key(last).startswith(key)]
-    plain = [checkpoint for checkpoint in begun if not checkpoint.stored]
+    rows = [row for last, row in _by_last_part().items() if SHELF.key(last).startswith(key)]
+    plain = [checkpoint for checkpoint in map(_checkpoint, rows) if not checkpoint.stored]
     alike = {(checkpoint.profile, checkpoint.positions) for checkpoint in plain}
     return plain[0] if len(alike) == 1 and plain[0].profile == profile.id else None
 

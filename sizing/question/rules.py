@@ -148,6 +148,8 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 def of_question(question: Question) -> Iterator[str]:
     """Yield the situations of a question in which options have no effect, whatever the command."""
     yield from of_workload(question.origin.workload, question.target)
+    if question.service.model.encoder:
+        yield "no KV cache"
 
 
 def of_workload(workload: Workload, target: Target) -> Iterator[str]:
@@ -155,8 +157,6 @@ def of_workload(workload: Workload, target: Target) -> Iterator[str]:
     demand = workload.demand
     if workload.tokens.osl == 1 and not workload.tokens.osl_std:
         yield "one token out"
-    if question.service.model.encoder:
-        yield "no KV cache"
     if target.offline:
         yield "offline work"
     elif target.concurrency is not None and demand is not None and demand.closed_loop:
