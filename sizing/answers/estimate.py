@@ -38,9 +38,9 @@ MOST_OF_ONE = 0.5  # unrequested separate pools are shown only if they need at m
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
     """The answers to a question, confirmed by simulation where `simulated`, with changes that would help.
 
-    With `relaxed`, a looser limit that saves GPUs is searched for. Other layouts than the answer's have at least even odds too,
-    where runs like theirs are known. `separate_pools` of the outcome is set where the question
-    asks for separate pools, or where experts span nodes and separate pools need at most half of the GPUs.
+    With `relaxed`, a looser limit that saves GPUs is searched for. The other layouts also have at least even odds, where
+    similar published runs are known. `separate_pools` of the outcome is set where the question asks for separate pools, or
+    where experts span nodes and separate pools need at most half of the GPUs.
 
     >>> from sizing import ask
     >>> outcome = estimate(ask("chat", gpu="h100-sxm"))

@@ -27,7 +27,7 @@ def workspace_bytes(shard: Shard) -> float:
 
 
 def why_no_exchange(shard: Shard) -> Literal["engine", "layout"] | None:
-    """Whether the engine or the layout keeps no such buffers, whatever the way to experts; None where one does."""
+    """The reason why no exchange buffers exist under any all-to-all backend; None where a backend needs them."""
     if shard.settings.exchange_buffers is None:
         return "engine"
     spread = shard.settings.model_copy(update={"all2all_backend": "low_latency"})
