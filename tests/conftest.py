@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 # Settings of whoever runs the tests are none of the tests': LLMSIZE_GOLDEN_EXACT and its like are read as TESTS_GOLDEN_EXACT.
 for name in [name for name in os.environ if name.startswith("LLMSIZE_")]:
@@ -22,6 +23,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("ci", derandomize=True, max_examples=40, deadline=None, database=None)
 settings.load_profile("ci")
+# Hypothesis also draws the constants of whatever local modules are loaded by then, which differs with the order of the tests.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(optionalhook=True)

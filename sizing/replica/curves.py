@@ -51,8 +51,8 @@ class Curves:
     same grid. GPUs with parts of one cache add `joined_s`, as if all ranks had as many sequences. `largest_stage` and
     `last_stage` are the shares of the layers in these pipeline stages, 0 without a pipeline.
 
-    Between grid points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step. For stacked
-    layouts, tables have one row per layout, and attention is a column.
+    Between grid points (spacing 9 %) seconds are interpolated linearly, within 0.1 % of the exact step, and within 0.5 %
+    beside a jump of a measured kernel. For stacked layouts, tables have one row per layout, and attention is a column.
     """
 
     grid: NDArray[np.float64]
