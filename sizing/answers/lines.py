@@ -66,8 +66,9 @@ class CurveLine:
     """A deployment with its points by load; without points, `reason` or `pools` (`Unpaired`) say why.
 
     `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are the GPUs of one
-    replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds. `source`
-    is the source of a measured line; its weight precision may be empty (not stated).
+    replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds. `source`,
+    `arrivals` and `ran_with` (what tells its runs from plain ones) are those of a measured line; its weight precision may be
+    empty (not stated).
     """
 
     origin: Origin
@@ -81,6 +82,8 @@ class CurveLine:
     reason: str | None = None
     cache_holds: float | None = None
     source: str | None = None
+    arrivals: Arrivals | None = None
+    ran_with: str | None = None
     parts: tuple[Timed, ...] = ()
     pools: Pair | Unpaired | None = None
     points: tuple[CurvePoint, ...] = ()

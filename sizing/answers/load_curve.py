@@ -6,6 +6,9 @@ of n in flight is p(n) = p(0) r^n / (X(1) ... X(n)), a birth-death chain. An arr
 measured at n + 1. Means and percentiles are those of the mixture over all arrivals. So the mean E2E is the mean TTFT plus
 OSL - 1 mean ITLs, as in the rows. The mean number in flight follows from the mean E2E by Little's law.
 
+A benchmark that sends requests at a rate has random arrivals already. Its points are interpolated in the rate, and nothing is
+converted.
+
 Figures are interpolated between measured loads. Scatter is removed first, so that rate and latencies never fall with load.
 Below the lightest load, the rate falls in proportion and latencies stay. Above the heaviest load nothing is known.
 """
@@ -36,11 +39,15 @@ TRIES = 60  # bisections: more precise than any digit shown
 
 @dataclass(frozen=True)
 class LoadCurve:
-    """One replica's rate in requests/s and measured latencies in s, by `in_flight` in ascending order."""
+    """One replica's rate in requests/s and measured latencies in s, by `in_flight` in ascending order.
+
+    At `random` arrivals a benchmark set the rate, and `in_flight` is a mean. Otherwise it set the number in flight.
+    """
 
     in_flight: Array
     requests_per_s: Array
     latencies_s: Mapping[Statistic, Array]
+    random: bool = False
 
     @property
     def most_in_flight(self) -> float:
@@ -92,8 +99,8 @@ class ReplicaLoad(NamedTuple):
     latencies_s: Mapping[Statistic, float]
 
 
-def load_curve(points: Sequence[CurvePoint]) -> LoadCurve | None:
-    """The curve through measured points; None where no point states a rate.
+def load_curve(points: Sequence[CurvePoint], *, random: bool = False) -> LoadCurve | None:
+    """The curve through points measured in a closed loop or at `random` arrivals; None where no point states a rate.
 
     A latency statistic is used only where every point with a rate states it.
     """
@@ -112,6 +119,7 @@ def load_curve(points: Sequence[CurvePoint]) -> LoadCurve | None:
             for name, values in found.items()
             if None not in values
         },
+        random,
     )
 
 
@@ -125,7 +133,12 @@ def closed_loop(curve: LoadCurve, in_flight: float) -> ReplicaLoad:
 
 
 def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
-    """The load of Poisson arrivals; None where more than 1 % of the time is spent above the heaviest measured load."""
+    """The load of Poisson arrivals; None where more than 1 % of the time is spent above the heaviest measured load.
+
+    Points that were measured at random arrivals give the load directly; None above the highest of their rates.
+    """
+    if curve.random:
+        return _at_rate(curve, requests_per_s) if requests_per_s <= curve.most_requests_per_s else None
     rates = _rate(curve, curve.states)
     if requests_per_s >= curve.most_requests_per_s:
         return None
@@ -148,6 +161,18 @@ def open_loop(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad | None:
     e2e_s = found.get(("e2e", "mean"))
     in_flight = float(seen @ np.arange(len(seen))) if e2e_s is None else requests_per_s * e2e_s
     return ReplicaLoad(in_flight, requests_per_s, found)
+
+
+def _at_rate(curve: LoadCurve, requests_per_s: float) -> ReplicaLoad:
+    """The load at a rate, interpolated between measured rates.
+
+    A heavier point without a higher rate was overloaded: more arrived than was served. It is not used.
+    """
+    rises = np.diff(curve.requests_per_s, prepend=0.0) > 0
+    rates = curve.requests_per_s[rises]
+    found = {name: float(np.interp(requests_per_s, rates, of[rises])) for name, of in curve.latencies_s.items()}
+    in_flight = np.interp(requests_per_s, np.append(0.0, rates), np.append(0.0, curve.in_flight[rises]))
+    return ReplicaLoad(float(in_flight), requests_per_s, found)
 
 
 def highest_rate(curve: LoadCurve, most: float, within: Mapping[Statistic, float]) -> float:

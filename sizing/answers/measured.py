@@ -1,13 +1,13 @@
-"""Measured lines of a curve: the closed-loop rows of a benchmark file, in the same form as predictions."""
+"""Measured lines of a curve: rows of a benchmark file at several loads, in the same form as predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple, get_args
 
-from sizing.answers.lines import CurveLine
+from sizing.answers.lines import Arrivals, CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
 from sizing.catalog import models, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
@@ -19,7 +19,9 @@ from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Precision
 
-MODE = "closed_loop"
+# How requests arrived in runs of each mode that has a load: from a number of clients, or at a rate.
+CLOSED: Mapping[str, Arrivals] = {"closed_loop": "closed"}
+EVERY_LOAD: Mapping[str, Arrivals] = {**CLOSED, "open_loop": "poisson"}
 MOST_LISTED = 12  # the most values of a file that a fault lists
 SAME_DIGITS = 3  # significant digits in which lengths agree: sources state 4,997.6 where 5,000 was asked for
 
@@ -47,9 +49,13 @@ class Measured(NamedTuple):
     lines: tuple[CurveLine, ...]
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        """The distinct sources of the rows."""
-        return tuple(dict.fromkeys(line.source or "not stated" for line in self.lines))
+    def sources(self) -> dict[str, int]:
+        """The number of rows of each source."""
+        found: dict[str, int] = {}
+        for line in self.lines:
+            name = ", ".join(filter(None, (line.source or "not stated", line.ran_with)))
+            found[name] = found.get(name, 0) + len(line.points)
+        return found
 
 
 class _Shape(NamedTuple):
@@ -58,21 +64,19 @@ class _Shape(NamedTuple):
     osl: float
 
 
-def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
-    """The closed-loop rows of a file that pass a filter, and their lines; `option` is the option that named the file.
+def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mapping[str, Arrivals] = CLOSED) -> Measured:
+    """The rows of `modes` in a file that pass a filter, and their lines; `option` is the option that named the file.
 
     Raises InputError for a file that can't be read, where no rows or rows of several models or shapes are left, and for rows
-    whose GPUs form no layout.
+    whose load is not known or whose GPUs form no layout.
     """
-    closed = [row for row in load_measured(file) if row.mode == MODE]
-    if without := [row.id for row in closed if row.concurrency is None][:MOST_LISTED]:
-        raise InputError(
-            [Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without]
-        )
-    if not closed:
+    taken = [row for row in load_measured(file) if row.mode in modes]
+    if without := [fault for row in taken for fault in _without_load(row, file)][:MOST_LISTED]:
+        raise InputError(without)
+    if not taken:
         allowed = "runs that keep a number of requests in flight, as with --max-concurrency or --concurrency of benchmark tools"
-        raise InputError(f"holds no rows of mode {MODE} with a concurrency", file=file, field=option, allowed=allowed)
-    taken = closed
+        allowed += "; or that send them at a rate, as with --request-rate" if "open_loop" in modes else ""
+        raise InputError(f"holds no rows of mode {' or '.join(modes)}", file=file, field=option, allowed=allowed)
     for name, asked, accepts in _conditions(wanted):
         kept = [row for row in taken if accepts(row)]
         if not kept:
@@ -87,6 +91,14 @@ def measured(file: str, wanted: Filter, option: str = "--measured") -> Measured:
         raise InputError(message, file=file, field=option, allowed="one of them, by --model, --isl and --osl")
     isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
     return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(taken, file))
+
+
+def _without_load(row: MeasuredRow, file: str) -> Iterator[Fault]:
+    if row.mode in CLOSED and row.concurrency is None:
+        yield Fault(f"row {row.id}: a closed loop has a concurrency", file, field="concurrency")
+    if row.mode not in CLOSED and (row.whole_ms is None or _served_per_s(row) is None):
+        allowed = "req_per_s or output_tok_per_s, and e2e_ms or both ttft_ms and itl_ms"
+        yield Fault(f"row {row.id}: nothing says how many requests were in flight", file, allowed=allowed)
 
 
 def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:
@@ -143,8 +155,9 @@ def model_key(name: str) -> str:
 
 
 def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
-    """A line for each GPU type, precision, layout, engine version and source, its points by concurrency."""
+    """A line for each GPU type, precision, layout, engine version, source and kind of arrivals, its points by load."""
     found: dict[CurveLine, list[CurvePoint]] = {}
+    holds: dict[CurveLine, float] = {}
     faults: list[Fault] = []
     conventions = shelf.only(Conventions)
     for row in rows:
@@ -164,13 +177,17 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
             kv_precision=row.kv_precision.lower() or None,
             layout=layout,
             gpus=layout.gpus,
-            source=_source(row, facts),
+            source=row.source or None,
+            ran_with=facts.refused,
+            arrivals=EVERY_LOAD[row.mode],
         )
         found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
+        if row.kv_cache_tokens is not None:
+            holds[line] = row.kv_cache_tokens / (row.isl + row.osl)
     if faults:
         raise InputError(faults[:MOST_LISTED])
     with_points = [
-        replace(line, points=tuple(sorted(points, key=lambda point: point.concurrency)))
+        replace(line, points=tuple(sorted(points, key=lambda point: point.concurrency)), cache_holds=holds.get(line))
         for line, points in found.items()
     ]
     return tuple(
@@ -178,14 +195,10 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     )
 
 
-def _source(row: MeasuredRow, facts: NoteFacts) -> str | None:
-    """The source of a row, with the setting that distinguishes its run from a plain one."""
-    return f"{row.source}, {facts.refused}" if facts.refused else row.source or None
-
-
 def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:
     """The figures of one replica of a row; the row itself counts requests in flight and rates over all its GPUs."""
-    rate = next((known for known in _rates(row) if known is not None), None)
+    rate = _served_per_s(row)
+    load = row.concurrency if row.mode in CLOSED else (rate or 0.0) * (row.whole_ms or 0.0) * MILLI
     tokens = row.output_tok_per_s if row.output_tok_per_s is not None else None if rate is None else rate * row.osl
     itl_ms = None if facts.itl_definition == "e2e_per_token" else row.itl_ms  # that definition includes the first token
     latencies_ms = {"ttft": row.ttft_ms, "itl": itl_ms, "e2e": row.e2e_ms}
@@ -193,9 +206,7 @@ def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> Curv
     latencies_s = {name: {statistic: ms * MILLI} for name, ms in latencies_ms.items() if ms is not None}
     for name, percentiles_ms in row.percentiles_ms().items():
         latencies_s[name] = {k: ms * MILLI for k, ms in percentiles_ms.items()} | latencies_s.get(name, {})
-    sample = LoadSample(
-        in_flight(row.concurrency or 1, replicas), latencies_s, None if rate is None else rate / replicas
-    )
+    sample = LoadSample(in_flight(load or 1, replicas), latencies_s, None if rate is None else rate / replicas)
     return point_of(sample, gpus, None if tokens is None else tokens / replicas)._replace(row=row.id)
 
 
@@ -205,8 +216,11 @@ def in_flight(concurrency: float, replicas: int) -> float:
     return int(each) if each == int(each) else each
 
 
-def _rates(row: MeasuredRow) -> Iterator[float | None]:
-    """Yield requests/s: as stated, from output tokens, and from Little's law; the most reliable first."""
-    yield row.req_per_s
-    yield None if row.output_tok_per_s is None else row.output_tok_per_s / row.osl
-    yield None if row.concurrency is None or row.whole_ms is None else row.concurrency / (row.whole_ms * MILLI)
+def _served_per_s(row: MeasuredRow) -> float | None:
+    """Requests/s as stated, from output tokens, or by Little's law for a number of clients; None if none is known."""
+    if row.req_per_s is not None:
+        return row.req_per_s
+    if row.output_tok_per_s is not None:
+        return row.output_tok_per_s / row.osl
+    clients = row.concurrency if row.mode in CLOSED else None
+    return None if clients is None or row.whole_ms is None else clients / (row.whole_ms * MILLI)

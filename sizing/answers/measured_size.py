@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from sizing.answers.lines import CurveLine
+from sizing.answers.lines import Arrivals, CurveLine
 from sizing.answers.load_curve import (
     LoadCurve,
     ReplicaLoad,
@@ -45,7 +45,7 @@ class MeasuredSize:
 
     `most` is the capacity of a replica in requests/s, or in requests in flight where the demand is (`by_flight`). `binds` is
     what limits it: a latency by name, the utilisation, or the heaviest measured load. `other_replicas` is the number with the
-    other arrivals: closed loop in place of random, or the reverse; None without an answer.
+    other arrivals: closed loop in place of random, or the reverse; None without an answer, and for rows measured at a rate.
     """
 
     line: CurveLine
@@ -79,8 +79,9 @@ def measured_sizes(
 ) -> tuple[tuple[MeasuredSize, ...], tuple[Short, ...]]:
     """The answer of each measured layout, fewest GPUs first, and the layouts that keep the limits at no load.
 
-    With `closed`, the curves are used as measured, in a closed loop; otherwise arrivals are random. Raises InputError where
-    the rows lack a statistic that the limits need, or where there is no demand.
+    With `closed`, the curves are used as measured, in a closed loop; otherwise arrivals are random. Of a layout that was
+    measured both ways, the rows with the arrivals of the demand are used. Raises InputError where the rows lack a statistic
+    that the limits need, or where there is no demand.
     """
     if target.amount is None:
         allowed = "one of --rps, --users, --dau, --concurrency (or demand: in the workload)"
@@ -88,8 +89,8 @@ def measured_sizes(
     closed = closed or target.concurrency is not None
     found: list[MeasuredSize] = []
     short: list[Short] = []
-    for line in lines:
-        curve = load_curve(line.points)
+    for line in _of_arrivals(lines, "closed" if closed else "poisson"):
+        curve = load_curve(line.points, random=line.arrivals == "poisson")
         if curve is None:
             continue
         within = _within(curve, target.limits, needs_e2e=target.population is not None)
@@ -97,7 +98,8 @@ def measured_sizes(
         if index is None:
             short.append(_short(line, curve, within))
             continue
-        ways = {way: _most(curve, index, within, target.max_utilisation, closed=way) for way in (closed, not closed)}
+        readings = (closed,) if curve.random else (closed, not closed)
+        ways = {way: _most(curve, index, within, target.max_utilisation, closed=way) for way in readings}
         counts = {way: _replicas(curve, target, headroom, most, closed=way) for way, most in ways.items()}
         count = counts[closed]
         if count is None:
@@ -108,8 +110,17 @@ def measured_sizes(
         assert load is not None
         by_flight = target.concurrency is not None
         bound = most.in_flight if by_flight else most.requests_per_s
-        found.append(MeasuredSize(line, curve, count, load, bound, by_flight, most.binds, counts[not closed]))
+        found.append(MeasuredSize(line, curve, count, load, bound, by_flight, most.binds, counts.get(not closed)))
     return tuple(sorted(found, key=lambda each: (each.gpus, -each.most))), tuple(short)
+
+
+def _of_arrivals(lines: Sequence[CurveLine], wanted: Arrivals) -> list[CurveLine]:
+    """The lines to use: of each layout those measured at the `wanted` arrivals if there are any, otherwise all."""
+    plain = [replace(line, arrivals=None, points=(), source=None, cache_holds=None) for line in lines]
+    as_wanted = {layout for layout, line in zip(plain, lines, strict=True) if line.arrivals == wanted}
+    return [
+        line for layout, line in zip(plain, lines, strict=True) if line.arrivals == wanted or layout not in as_wanted
+    ]
 
 
 def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:

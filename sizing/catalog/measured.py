@@ -45,6 +45,7 @@ LATENCY_MS = Bounds(1e-3, 1e9)  # a microsecond, less than one kernel takes to s
 RATE_PER_S = Bounds(1e-6, 1e9)  # one in 11 days; far above what a whole data centre generates
 TOKENS = Bounds(1, 10 * 2**20)  # the longest published context, 10 Mi (Llama 4 Scout)
 BUDGET_TOKENS = TOKENS._replace(whole=True)
+POOL_TOKENS = Bounds(1, 10**12, whole=True)  # of one replica; a token takes a kilobyte or more
 GPUS = Bounds(1, 4096, whole=True)  # GPUs of one deployment; published ones have at most a rack
 IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published runs have up to 7,168; more take minutes to simulate
 REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
@@ -57,6 +58,7 @@ BOUNDS: dict[str, Bounds] = {
     **dict.fromkeys(("concurrency", "batch"), IN_FLIGHT),
     **dict.fromkeys(("num_requests", "max_num_seqs"), REQUESTS),
     "max_num_batched_tokens": BUDGET_TOKENS,
+    "kv_cache_tokens": POOL_TOKENS,
     **dict.fromkeys(("batch_wait_steps", "arrival_poll_steps"), STEPS),
     "warmup_requests": Bounds(0, REQUESTS.most),
     **dict.fromkeys(("length_ratio_min", "batch_wait_ratio"), SHARE),
@@ -96,7 +98,7 @@ class MeasuredRow(MeasuredSetting):
     """One benchmark point. Fields that the source does not state are None. `cells` is the row as written, for grouping.
 
     ISL and OSL are nominal tokens per request. With `length_ratio_min`, lengths are uniform from that share of the nominal length
-    upwards. `output_tok_per_s` counts only output tokens.
+    upwards. `output_tok_per_s` counts only output tokens. `kv_cache_tokens` is the pool of one replica, as its engine prints it.
     """
 
     id: str
@@ -110,6 +112,7 @@ class MeasuredRow(MeasuredSetting):
     num_requests: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    kv_cache_tokens: int | None = None
     batch_wait_steps: int | None = None
     arrival_poll_steps: int | None = None
     warmup_requests: float | None = None

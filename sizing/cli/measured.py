@@ -125,19 +125,36 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
 
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
     """The rows in the file that match the options and the workload. Raises InputError if no row is left."""
-    from sizing.answers.measured import measured
+    from sizing.answers.measured import EVERY_LOAD, measured
     from sizing.question.values import comma_separated, whole_numbers
 
-    if file.lower().endswith(RESULT_ENDINGS):
-        allowed = "measured rows: llmsize import FILE -o rows.csv"
-        raise InputError("is a tool's result file", file=file, field="--from", allowed=allowed)
+    if not file.lower().endswith(".csv"):
+        _refuse_results(file)
     counted = [name for name in comma_separated(values["gpu"] or "") if COUNTED.match(name)]
     if counted:
         message = f"{counted[0]!r} states a number of GPUs, which --from finds"
         raise InputError(message, field="--gpu", allowed="a GPU type")
     spec = None if found is None else found.spec
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
-    return measured(file, rows_wanted(values, spec, sizes), "--from")
+    return measured(file, rows_wanted(values, spec, sizes), "--from", EVERY_LOAD)
+
+
+def _refuse_results(file: str) -> None:
+    """Raise InputError for a file that `import` reads; a start-up log has no performance to size from."""
+    from sizing.catalog.imports.results import read_results
+
+    try:
+        logs = read_results(file).facts
+    except InputError:
+        if not file.lower().endswith(RESULT_ENDINGS):
+            return  # rows under another name, or no file
+        logs = ()
+    if not logs:
+        allowed = "measured rows: llmsize import FILE -o rows.csv"
+        raise InputError("is a tool's result file", file=file, field="--from", allowed=allowed)
+    allowed = f"rows of runs on this engine; llmsize import RESULTS {file} -o rows.csv takes its settings too"
+    message = f"is a start-up log of {logs[0].engine}, which has no performance, only {logs[0].holds}"
+    raise InputError(message, file=file, field="--from", allowed=allowed)
 
 
 def rows_wanted(

@@ -36,12 +36,15 @@ from sizing.report.parts.question import limits_in_ms
 from sizing.specs.units import MILLI
 
 MOST_OTHERS = 5
+CLOSED, RANDOM = "closed loop", "random"
 
 
 class MeasuredDeployment(NamedTuple):
     """The answer: GPUs, replicas and the measured layout.
 
-    `other_gpus` is the count for the other kind of arrivals (closed loop or random).
+    `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it
+    is null for rows at random arrivals. `cache_holds` is the number of requests of mean length that the KV cache of a replica
+    holds, where its log says so.
     """
 
     gpu: str
@@ -54,6 +57,9 @@ class MeasuredDeployment(NamedTuple):
     engine: str
     usd_per_hour: float | None
     other_gpus: int | None
+    rows: int
+    arrivals: str
+    cache_holds: float | None
 
 
 class MeasuredLoad(NamedTuple):
@@ -134,7 +140,7 @@ def record(
         "file": measured.file, "rows": len(measured.rows), "workload": question.workload_name, "model": measured.model,
         "isl": measured.isl, "osl": measured.osl, "demand": target.amount, "demand_unit": target.unit,
         "think_time_s": target.think_time_s, "limits": limits, "max_utilisation": target.max_utilisation,
-        "headroom": question.headroom, "arrivals": "closed loop" if closed or target.concurrency is not None else "random",
+        "headroom": question.headroom, "arrivals": CLOSED if closed or target.concurrency is not None else RANDOM,
     }  # fmt: skip
     deployments = [_deployment(size, question) for size in sizes]
     best = sizes[0] if sizes else None
@@ -146,7 +152,7 @@ def record(
         latency={} if best is None else _latency(best.load.latencies_s),
         alternatives=tuple(deployments[1 : None if whole else MOST_OTHERS + 1]),
         limiting=None if best is not None else _limiting(short, measured),
-        sources=measured.sources,
+        sources=tuple(measured.sources),
     )
 
 
@@ -209,6 +215,9 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
         engine=f"{line.engine} {line.engine_version or ''}".strip(),
         usd_per_hour=None if price is None else price * size.gpus,
         other_gpus=None if size.other_replicas is None else size.other_replicas * each,
+        rows=len(line.points),
+        arrivals=RANDOM if size.curve.random else CLOSED,
+        cache_holds=line.cache_holds,
     )
 
 
@@ -274,9 +283,10 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     )
     yield screen.figures(stated, "measured", banded=False)
     arrivals = inputs["arrivals"]
-    other = "random arrivals" if arrivals == "closed loop" else "a closed loop"
+    other = "random arrivals" if arrivals == CLOSED else "a closed loop"
     beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
     unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
+    ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals)
     demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{unit}, {arrivals}"
     yield Facts(
         (
@@ -285,7 +295,8 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
                 f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s",
                 "Replica",
             ),
-            Line(f"{number(load.most_per_replica)} {load.most_unit}: {_binds(load.binds, inputs)}", "At most"),
+            Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),
+            Line(f"{number(load.most_per_replica)} {load.most_unit}: {ends}", "At most"),
             Line(
                 f"{inputs['model']}, ISL {inputs['isl']:,}, OSL {inputs['osl']:,}, {deployment.weight_precision} on {deployment.engine}",
                 "Measured",
@@ -337,12 +348,26 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
             yield Line(what, when)
 
 
-def _binds(binds: str, inputs: Mapping[str, Any]) -> str:
-    if binds == UTILISATION:
-        return f"{percent(inputs['max_utilisation'])} of the highest measured rate"
-    if binds != MEASURED_END:
+def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
+    """How the rows of the answer are read for the `wanted` arrivals, how many of all rows are not used, what the cache holds."""
+    how = {
+        (RANDOM, RANDOM): "at random arrivals, as the demand: nothing is converted",
+        (RANDOM, CLOSED): "in a closed loop, converted to random arrivals: a queue with the measured rates",
+        (CLOSED, CLOSED): "in a closed loop, read as measured",
+        (CLOSED, RANDOM): "at random arrivals, read by their mean requests in flight",
+    }[wanted, deployment.arrivals]
+    unused = rows - deployment.rows
+    others = f"; {plural(unused, 'row')} of other layouts or arrivals" if unused else ""
+    holds = "" if deployment.cache_holds is None else f"; the cache holds {number(deployment.cache_holds)} at once"
+    return f"{plural(deployment.rows, 'row')} {how}{others}{holds}"
+
+
+def _binds(binds: str, utilisation: float, wanted: str, measured: str) -> str:
+    if binds == UTILISATION and utilisation < 1:
+        return f"{percent(utilisation)} of the highest measured rate"
+    if binds not in (UTILISATION, MEASURED_END):
         return f"the limit on {binds.upper()}"
-    if inputs["arrivals"] == "closed loop":
+    if wanted == CLOSED or measured == RANDOM:
         return "the heaviest load that was measured"
     beyond = f"at more, loads above the heaviest that was measured would be met over {percent(UNKNOWN_SHARE)} of the time: measure those"
     return f"random arrivals vary; {beyond}"

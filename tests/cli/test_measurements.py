@@ -168,6 +168,62 @@ def test_good_runs_are_written_and_a_bad_file_ends_with_2(tmp_path: Path, capsys
     assert run([*words, "--skip-bad"]) == 0
 
 
+# --- rows at random arrivals ---------------------------------------------------------------------------------------------
+
+# (arrivals/s, TTFT, ITL and E2E in ms, requests/s); the last one was overloaded.
+AT_RATES = ((2, 60, 8, 1652, 2.0), (8, 80, 10, 2070, 8.0), (16, 150, 16, 3334, 16.0), (32, 9000, 30, 14970, 15.0))
+CLIENTS = ((8, 70, 9, 1861, 4.3), (64, 200, 20, 4180, 15.3))
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> str:
+    head = "id,engine,model,gpu,tp,weight_precision,isl,osl,mode,concurrency,ttft_ms,itl_ms,e2e_ms,req_per_s,notes"
+    setting = "vllm,llama-3.1-8b,h100-sxm,1,bf16,1000,200"
+    rows = [f"a{rate},{setting},open_loop,,{','.join(map(str, rest))},rate={rate}" for rate, *rest in AT_RATES]
+    rows += [f"c{clients},{setting},closed_loop,{clients},{','.join(map(str, rest))}," for clients, *rest in CLIENTS]
+    file = tmp_path / "both.csv"
+    file.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    return str(file)
+
+
+def test_rows_at_a_rate_are_read_as_they_are(both: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--from", both, "--max-utilisation", "100%")
+    at = {rate: answer(capsys, *asked, "--rps", str(rate)) for rate in (8, 12, 16, 17)}
+    for rate, found in at.items():
+        assert found["deployment"]["arrivals"] == "random" and found["deployment"]["rows"] == 4
+        assert found["deployment"]["gpus"] == (1 if rate <= 16 else 2)
+        assert found["load"]["most_per_replica"] == 16  # never beyond the highest rate that was served
+    means = {rate: found["latency"]["ttft_ms"]["mean"] for rate, found in at.items()}
+    assert [means[rate] for rate in (8, 12, 16)] == pytest.approx([80, 115, 150])  # interpolated in the rate
+    flight = at[12]["load"]["in_flight_per_replica"]
+    assert 8 * 2.070 < flight < 16 * 3.334
+
+
+def test_a_limit_binds_between_measured_rates(both: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "--from", both, "--rps", "100", "--ttft", "100ms")
+    assert found["load"]["most_per_replica"] == pytest.approx(8 + 8 * 20 / 70)
+    assert found["load"]["binds"] == "ttft"
+
+
+def test_of_both_kinds_of_rows_those_with_the_arrivals_of_the_demand_are_used(
+    both: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("estimate", "--from", both, "--rps", "20")
+    for words, said in (
+        ((), "4 rows at random arrivals, as the demand: nothing is converted; 2 rows of other"),
+        (("--closed-loop",), "2 rows in a closed loop, read as measured; 4 rows of other"),
+    ):
+        assert run([*asked, *words]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_row_at_a_rate_without_latencies_is_refused(both: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(both)
+    file.write_text(file.read_text().replace(",60,8,1652,", ",60,,,"), encoding="utf-8")
+    assert run(["estimate", "--from", both, "--rps", "10"]) == 2
+    assert "nothing says how many requests were in flight" in capsys.readouterr().err
+
+
 # --- the same rows in other commands -----------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Start-up logs of vLLM, SGLang and TensorRT-LLM: the engine's memory use and the settings that it printed.
 
-A log has no latencies, so it gives no measured row. Its facts are shown to compare with a prediction of memory. The expressions
-for each engine's lines are data (`_engine_logs.yaml`).
+A log has no latencies, so it gives no measured row. Its facts are shown to compare with a prediction of memory, and its settings
+are those of rows that are imported with it. The expressions for each engine's lines are data (`_engine_logs.yaml`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,20 @@ class EngineFacts(NamedTuple):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     kv_precision: str = ""
+
+    @property
+    def holds(self) -> str:
+        """What its memory holds, in words."""
+        known = (
+            (self.weights_gib, f"weights of {self.weights_gib} GiB"),
+            (self.kv_cache_gib, f"a KV cache of {self.kv_cache_gib} GiB"),
+            (self.kv_cache_tokens, f"room for {self.kv_cache_tokens or 0:,} tokens"),
+            (
+                self.max_concurrency,
+                f"{self.max_concurrency} sequences of {f'{self.max_model_len:,} tokens' if self.max_model_len else 'full length'} at once",
+            ),
+        )
+        return ", ".join(words for value, words in known if value)
 
 
 TEXTS = ("engine_version", "model", "kv_precision")

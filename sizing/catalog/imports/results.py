@@ -48,7 +48,7 @@ def read_results(path: str) -> Reading:
         return _taken(_objects(content, path), path)
     try:
         if scrapes.recognised(content):
-            return Reading((), (), scrapes=(scrapes.scrape(content, path),))
+            return Reading((), (), scrapes=scrapes.scrapes(content, path))
         if engine_logs.engine_of(content):
             return Reading((), (), facts=(engine_logs.facts(content, path),))
     except MalformedRunError as error:

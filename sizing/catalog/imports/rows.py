@@ -24,6 +24,7 @@ NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp"
           "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
 OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
                     "concurrency": "--concurrency", "rate_per_s": "--rps"}  # fmt: skip
+LOGGED = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")  # settings that only a start-up log states
 PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
 
@@ -79,7 +80,8 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
     """The rows of result files, and the facts of start-up logs.
 
     Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes,
-    or since the start of the engine.
+    or since the start of the engine. A single start-up log is that of the engine that served the runs: it fills the settings
+    that they leave out.
     """
     readings: list[tuple[str, Reading]] = []
     for file in dict.fromkeys(files):
@@ -91,13 +93,14 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
     for one in (one for _, reading in readings for one in reading.scrapes):
         engines.setdefault((one.engine, one.model), []).append(one)
     readings += [(group[-1].file, read_scrapes(group, seconds)) for group in engines.values()]
+    logs = tuple(facts for _, reading in readings for facts in reading.facts)
     found: list[Cells] = []
     faults: list[Fault] = []
     for file, reading in readings:
-        good, wrong = rows(reading.runs, said, file)
+        good, wrong = rows(reading.runs, said, file, logs[0] if len(logs) == 1 else None)
         found += good
         faults += (*reading.faults, *wrong)
-    return Imports(found, faults, tuple(facts for _, reading in readings for facts in reading.facts))
+    return Imports(found, faults, logs)
 
 
 def csv_text(found: Sequence[Cells]) -> str:
@@ -123,13 +126,19 @@ RECORDED = ("gpu", "engine", "weight_precision", "tp", "pp", "ep", "attention_dp
 LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ by more than COUNT_TOLERANCE
 
 
-def rows(runs: Sequence[BenchmarkRun], stated: RunSettings, file: str) -> tuple[list[Cells], list[Fault]]:
-    """A row of values, by column, for each run of a file, and the faults of the runs without a row."""
+def rows(
+    runs: Sequence[BenchmarkRun], stated: RunSettings, file: str, log: EngineFacts | None = None
+) -> tuple[list[Cells], list[Fault]]:
+    """A row of values, by column, for each run of a file, and the faults of the runs without a row.
+
+    `log` is the start-up log of the engine that served the runs.
+    """
     found: list[Cells] = []
     faults: list[Fault] = []
     for index, run in enumerate(runs):
         wrong = [*_contradictions(run, stated, file)]
-        cells = _cells(run, stated, f"{file}:{run.line or index}")
+        of_engine = log if log is not None and run.engine in ("", log.engine) else None
+        cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
         if absent := [name for name in NEEDED if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
             message = f"{run.tool} does not record {', '.join(absent)}"
@@ -167,18 +176,19 @@ def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterat
             yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
 
 
-def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
-    """The cells of a row. A cell is empty if neither the file nor the user states its value."""
+def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_: str) -> dict[str, str]:
+    """The cells of a row. A cell is empty if neither the file, the user nor the engine's log states its value."""
     values: dict[str, object] = {
-        name: getattr(stated, name) or getattr(run, name, None) for name in (one.name for one in fields(RunSettings))
+        name: next((known for of in (stated, run, log) if (known := getattr(of, name, None))), None)
+        for name in (*(one.name for one in fields(RunSettings)), *LOGGED)
     }
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
-    values |= {"concurrency": concurrency, "engine": stated.engine or run.engine or run.named_engine}
-    notes = [*run.notes]
+    values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
+    notes = [*run.notes, *([f"settings of {log.file}"] if log is not None else [])]
     if values["mode"] == "open_loop":
-        notes.insert(0, f"rate={rate_per_s:g}")
+        notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
     known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
     if stated.model and run.model and stated.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")
@@ -197,8 +207,8 @@ def _cells(run: BenchmarkRun, stated: RunSettings, id_: str) -> dict[str, str]:
     for name in ("ttft", "itl", "e2e"):
         for percent, value in getattr(run, name).percentiles.items():
             values[f"{name}_p{percent:g}_ms"] = value
-    tp, pp, dp = (getattr(stated, name) or getattr(run, name) for name in ("tp", "pp", "attention_dp"))
-    values["n_gpus"] = values["n_gpus"] or (tp * (pp or 1) * (dp or 1) if tp else None)
+    sizes: list[int] = [count for name in ("tp", "pp", "attention_dp") if isinstance(count := values[name], int)]
+    values["n_gpus"] = values["n_gpus"] or (math.prod(sizes) if values["tp"] else None)
     return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
 
 

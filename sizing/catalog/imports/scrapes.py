@@ -1,7 +1,7 @@
 """Prometheus metrics of a running vLLM or SGLang, in the text format of `/metrics`.
 
 Counters and histograms count from the start of the engine. One scrape gives averages since then. Two scrapes of one engine give
-averages between them. Names: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
+averages between them, also from one file. A service has the requests that arrive, so a row has a rate of arrivals. Names: vllm/v1/metrics/loggers.py, sglang/srt/metrics/collector.py, old and new spellings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from sizing.catalog.imports.run import PERCENTS, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
 from sizing.specs.units import MILLI
 
-SAMPLE = re.compile(r"(?P<name>(?:vllm|sglang):\w+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+(?P<at_ms>-?\d+))?\s*")
+SAMPLE = re.compile(r"((?:vllm|sglang):\w+)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ENGINES = ("vllm", "sglang")
 # Spellings of each metric, the best first. The gap between tokens is the mean per request if a version counts it, otherwise per
@@ -31,7 +31,17 @@ CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
 HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
 QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
 DRAFTED = ("spec_decode_num_accepted_tokens_total", "spec_accept_length")
-MOST_OVER = 1.2  # largest ratio of requests in flight to the whole number in a row that still counts as the same load
+
+TIMES = "--seconds since the start of the engine, or between two scrapes"
+
+
+class Sample(NamedTuple):
+    """The texts of a line: name, labels, value, and the time in ms since 1970; None where they are absent."""
+
+    name: str
+    labels: str | None
+    value: str
+    at_ms: str | None
 
 
 class Scrape(NamedTuple):
@@ -56,21 +66,38 @@ def recognised(content: str) -> bool:
     return shaped and any(line.startswith(tuple(f"{name}:" for name in ENGINES)) for line in lines)
 
 
-def scrape(content: str, file: str) -> Scrape:
-    """The samples of a text. Raises MalformedRunError for metrics of several services, and for a value that is not a number."""
+def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
+    """The scrapes of a text. A series that comes again begins the next one.
+
+    Raises MalformedRunError for metrics of several services, and for a value that is not a number.
+    """
+    samples: list[list[Sample]] = [[]]
+    known: set[tuple[str, str | None]] = set()
+    for line in content.splitlines():
+        matched = SAMPLE.fullmatch(line.strip())
+        if matched is None:
+            continue
+        sample = Sample(*matched.groups())
+        series = sample.name, sample.labels
+        if series in known:
+            samples.append([])
+            known.clear()
+        known.add(series)
+        samples[-1].append(sample)
+    return tuple(_scrape(each, file) for each in samples)
+
+
+def _scrape(samples: Iterable[Sample], file: str) -> Scrape:
     values: dict[str, float] = {}
     buckets: dict[str, dict[float, float]] = {}
     models, engines, at_s = set(), set(), None
-    for line in content.splitlines():
-        sample = SAMPLE.fullmatch(line.strip())
-        if sample is None:
-            continue
-        labels = dict(LABEL.findall(sample["labels"] or ""))
-        engine, _, name = sample["name"].partition(":")
-        value = _number(sample["value"], name)
+    for sample in samples:
+        labels = dict(LABEL.findall(sample.labels or ""))
+        engine, _, name = sample.name.partition(":")
+        value = _number(sample.value, name)
         engines.add(engine)
         models.add(labels.get("model_name", ""))
-        at_s = int(sample["at_ms"]) * MILLI if sample["at_ms"] else at_s
+        at_s = int(sample.at_ms) * MILLI if sample.at_ms else at_s
         if name.endswith("_bucket"):
             bound = _number(labels.get("le", "+Inf"), "le")
             of = buckets.setdefault(name.removesuffix("_bucket"), {})
@@ -137,11 +164,11 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     isl, osl = (
         total / requests if (total := _tokens(found, kind)) is not None else None for kind in ("prompt", "generation")
     )
-    in_flight, per_s = _load(found, e2e.mean, requests, seconds)
+    per_s = _served_per_s(found, e2e.mean, requests, seconds)
     now = f"{found.first(RUNNING) or 0:,.0f} running and {found.first(WAITING) or 0:,.0f} waiting as it was taken"
     cache = found.first(CACHE_USE)
     notes = [
-        f"a running service {when}",
+        f"a running service {when}, {requests:,.0f} requests",
         now + (f", {cache:.0%} of the cache in use" if cache is not None and cache <= 1 else ""),
     ]
     hits, queries = found.first(HITS), found.first(QUERIES)
@@ -159,29 +186,27 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
         engine=found.engine,
         isl=isl,
         osl=osl,
-        concurrency=None if in_flight is None else max(1, round(in_flight), math.ceil(in_flight / MOST_OVER)),
-        requests=round(requests),
+        rate_per_s=per_s,
         ttft=ttft,
         itl=_spread(found, ITL),
         e2e=e2e,
         req_per_s=per_s,
-        output_tok_per_s=None if per_s is None or osl is None else per_s * osl,
+        output_tok_per_s=None if osl is None else per_s * osl,
         notes=tuple(notes),
     )
 
 
-def _load(
-    found: Scrape, e2e_ms: float | None, requests: float, seconds: float | None
-) -> tuple[float | None, float | None]:
-    """(mean requests in flight, requests/s); each None if unknown."""
+def _served_per_s(found: Scrape, e2e_ms: float | None, requests: float, seconds: float | None) -> float:
+    """Requests/s over a known time, otherwise by Little's law from the requests in flight.
+
+    Raises MalformedRunError if neither is known.
+    """
     if seconds is not None:
-        per_s = requests / seconds
-        return (None if e2e_ms is None else per_s * e2e_ms * MILLI), per_s
+        return requests / seconds
     in_flight = found.first(RUNNING)
     if not in_flight or not e2e_ms:
-        return None, None
-    in_flight += found.first(WAITING) or 0.0
-    return in_flight, in_flight / (e2e_ms * MILLI)
+        raise MalformedRunError("does not say over which time it counts, nor what is in flight", TIMES)
+    return (in_flight + (found.first(WAITING) or 0.0)) / (e2e_ms * MILLI)
 
 
 def _tokens(found: Scrape, kind: str) -> float | None:

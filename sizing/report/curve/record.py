@@ -272,8 +272,7 @@ def _rests_on(
 ) -> Iterator[Assumption]:
     """Yield the assumptions and sources of the chosen line (else the first that fits) and of the loads."""
     if measured is not None:
-        for source in measured.sources:
-            rows = sum((row.source or "not stated") == source for row in measured.rows)
+        for source, rows in measured.sources.items():
             yield Assumption("points of a closed loop", rows, "rows", "measured", source)
     if question is None or grid is None:
         return

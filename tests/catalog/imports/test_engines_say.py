@@ -76,9 +76,9 @@ def test_a_scrape_since_the_start_is_the_average_load(tmp_path: Path, engine: st
     found = imported(tmp_path, metrics(engine=engine, ranks=ranks), seconds=SECONDS)
     assert found.faults == []
     (row,) = found.rows
-    assert (row["engine"], row["model"], row["mode"]) == (engine, MODEL, "closed_loop")
-    assert (row["isl"], row["osl"], row["num_requests"]) == (ISL, OSL, REQUESTS)
-    assert row["concurrency"] == round(REQUESTS / SECONDS * E2E_S)  # Little's law
+    assert (row["engine"], row["model"], row["mode"]) == (engine, MODEL, "open_loop")  # whatever arrives
+    assert (row["isl"], row["osl"], row["concurrency"]) == (ISL, OSL, None)
+    assert str(row["notes"]).startswith("rate=10; ") and f"{REQUESTS:,} requests" in str(row["notes"])
     assert row["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
     for name, seconds in (("ttft", TTFT_S), ("itl", ITL_S), ("e2e", E2E_S)):
         assert row[f"{name}_ms"] == pytest.approx(seconds * 1e3)
@@ -88,16 +88,20 @@ def test_a_scrape_since_the_start_is_the_average_load(tmp_path: Path, engine: st
 
 def test_two_scrapes_are_what_lies_between_them(tmp_path: Path) -> None:
     (row,) = imported(tmp_path, metrics(3.0), metrics(4.0), seconds=SECONDS).rows
+    (of_one_file,) = imported(tmp_path, metrics(3.0) + metrics(4.0), seconds=SECONDS).rows
     assert row["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
-    assert (row["num_requests"], row["concurrency"]) == (REQUESTS, 41)
+    assert {**of_one_file, "id": row["id"]} == row
     (stamped,) = imported(tmp_path, metrics(3.0, at_s=1000), metrics(4.0, at_s=1000 + SECONDS)).rows
     assert stamped["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
 
 
 def test_without_a_time_the_rate_follows_from_requests_in_flight(tmp_path: Path) -> None:
     (row,) = imported(tmp_path, metrics()).rows
-    assert (row["concurrency"], row["req_per_s"]) == (42, pytest.approx(42 / E2E_S))
+    assert row["req_per_s"] == pytest.approx(42 / E2E_S)
     assert "Little's law" in str(row["notes"])
+    idle = metrics().replace("num_requests_running", "num_requests_swapped")
+    (fault,) = imported(tmp_path, idle).faults
+    assert "--seconds" in str(fault)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_rows_of_scrapes_go_round_through_the_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(csv_text(found.rows), encoding="utf-8")
     (row,) = load_measured(path)
-    assert (row.ttft_ms, row.concurrency) == (pytest.approx(TTFT_S * 1e3), 41)
+    assert (row.ttft_ms, row.in_flight) == (pytest.approx(TTFT_S * 1e3), pytest.approx(REQUESTS / SECONDS * E2E_S))
 
 
 # --- start-up logs -------------------------------------------------------------------------------------------------------
@@ -236,6 +240,21 @@ def test_import_shows_a_log_and_exits_with_zero(tmp_path: Path, capsys: pytest.C
     assert run(["import", str(path), "-g", "h100-sxm", "--json"]) == 0
     (log,) = json.loads(capsys.readouterr().out)["logs"]
     assert log["facts"]["kv_cache_tokens"] == 476000 and log["predicted"]["weights_gib"] > 14
+
+
+def test_a_log_gives_rows_its_settings_and_none_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = RunSettings(gpu="h100-sxm", weight_precision="bf16")
+    (row,) = imported(tmp_path, metrics(), LOGS["vllm"][0], seconds=SECONDS, said=said).rows
+    assert (row["tp"], row["engine_version"], row["kv_cache_tokens"]) == (1, "0.19.0", 476000)
+    (other,) = imported(tmp_path, metrics(), LOGS["sglang"][0], seconds=SECONDS, said=said).faults  # of another engine
+    assert "--tp" in str(other)
+    out, log = tmp_path / "rows.csv", tmp_path / "engine1.txt"
+    log.write_text(LOGS["vllm"][0], encoding="utf-8")
+    out.write_text(csv_text([row]), encoding="utf-8")
+    assert run(["estimate", "--from", str(out), "--rps", "10"]) == 0
+    assert "cache holds 397 at once" in " ".join(capsys.readouterr().out.split())
+    assert run(["estimate", "--from", str(log), "--rps", "10"]) == 2
+    assert "has no performance, only weights of 14.99 GiB" in capsys.readouterr().err
 
 
 def test_every_fact_of_a_line_is_a_field() -> None:

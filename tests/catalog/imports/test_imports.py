@@ -436,7 +436,10 @@ def test_a_run_with_drafts_is_recorded_and_not_taken_for_a_plain_one(
     (row,) = load_measured(written(tmp_path, csv_text(found), "rows.csv"))
     assert predict_row(row).skipped == (None if predicted else "ran with speculative decoding")
     (line,) = measured(written(tmp_path, csv_text(found), "rows.csv"), Filter()).lines
-    assert line.source == f"sglang bench_serving{'' if predicted else ', ran with speculative decoding'}"
+    assert (line.source, line.ran_with) == (
+        "sglang bench_serving",
+        None if predicted else "ran with speculative decoding",
+    )
 
 
 @pytest.mark.parametrize(
