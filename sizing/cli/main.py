@@ -19,6 +19,7 @@ from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
 from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
+from sizing.question.rules import broken
 from sizing.specs.errors import Fault, InputError, unknown
 
 COMPLETING = ["completion", "words"]
@@ -53,6 +54,7 @@ OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use
     "dtype": "--precision", "kv-dtype": "--kv-precision", "latency": "--e2e", "budget": "--gpus", "out": "--output",
 }  # fmt: skip
 INFEASIBLE, BAD_INPUT = 1, 2
+MOST_COMMANDS = 6  # that have an option which another command lacks
 MOST_LINES, FIRST_LINES = 40, 10  # lines of faults: of very many, only the first are shown, and the others are counted
 ENDLESS, FIRST_CHARACTERS = re.compile(r"\S{400,}"), 60  # strings longer than any path are cut
 HELP_COLUMNS = 100  # the most columns for help on a wide terminal
@@ -146,17 +148,29 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _no_option(command: str, option: str, error: Exception) -> Fault:
-    """The fault of an unknown option. It suggests our name for another tool's option, else the nearest option."""
+    """The fault of an unknown option: why this command has none, or the commands that have it.
+
+    An option of no command is another tool's, for which it suggests our name, or a mistyped one: the nearest.
+    """
     context = getattr(error, "ctx", None)
     known = [flag for parameter in context.command.params for flag in parameter.opts] if context else []
     word = option.lstrip("-").replace("_", "-").lower()
     own = OTHER_TOOLS.get(word) or OTHER_TOOLS.get(word.removesuffix("s"))
+    if own not in known and (others := _commands_with(option)) and command in COMMANDS:
+        refused = broken([command], (), {word.replace("-", "_"): True})
+        some = ", ".join(others[:MOST_COMMANDS])
+        return next(iter(refused), Fault(f"{command} has no such option", field=option, allowed=f"in {some}"))
     nearest = (
         own
         if own in known
         else max(getattr(error, "possibilities", None) or (), key=partial(_likeness, option), default=None)
     )
     return Fault(f"{command} has no such option", field=option, allowed=f"llmsize {command} --help", nearest=nearest)
+
+
+def _commands_with(option: str) -> list[str]:
+    commands = getattr(typer.main.get_command(application()), "commands", {})
+    return [name for name, each in commands.items() if any(option in parameter.opts for parameter in each.params)]
 
 
 def _likeness(one: str, other: str) -> float:

@@ -10,7 +10,7 @@ from sizing.formats.view import Figure, Mark, Series, Tick
 from sizing.formats.words import number
 
 ROUND = (1, 2, 5)  # the numbers of an axis are these times powers of ten
-COLUMNS, ROWS = 51, 9  # size of a plot as text; with the numbers of the axis it fits the narrowest terminal
+COLUMNS, ROWS = 51, 7  # size of a plot as text; with the numbers of the axis it fits the narrowest terminal
 LABEL = 7
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CHOSEN, LIMIT, GUIDE, EMPTY = "*", ":", "=", " "
@@ -88,7 +88,7 @@ def plotted(figure: Figure) -> Iterator[str]:
         at = y.value((ROWS - 1 - index) / (ROWS - 1))
         label = number(at) if index in (0, ROWS // 2, ROWS - 1) else ""
         yield f"{label:>{LABEL}} |{''.join(row)}".rstrip()
-    yield from _axis(x)
+    yield _axis(x)
 
 
 def legend(figure: Figure) -> str:
@@ -114,17 +114,14 @@ def _column(value: float, x: Scale) -> int:
     return round(x.share(value) * (COLUMNS - 1))
 
 
-def _axis(x: Scale) -> Iterator[str]:
-    ticks = [EMPTY] * COLUMNS
-    labels = ""
+def _axis(x: Scale) -> str:
+    """The axis with its numbers in it: each stands right of the `+` at its place."""
+    axis = ""
     for value in log_ticks(x.low, x.high, math.inf):
-        column, text = _column(value, x), number(value, 1)
-        ticks[column] = "+"
-        start = min(max(column - len(text) // 2, 0), COLUMNS - len(text))
-        if not labels or start > len(labels):
-            labels = labels.ljust(start) + text
-    yield f"{'':>{LABEL}} +{''.join(ticks).replace(EMPTY, '-')}"
-    yield f"{'':>{LABEL}}  {labels}".rstrip()
+        tick = f"+{number(value, 1)}"
+        if len(axis) <= _column(value, x) <= COLUMNS - len(tick):
+            axis = axis.ljust(_column(value, x), "-") + tick
+    return f"{'':>{LABEL}} +{axis.ljust(COLUMNS, '-')}"
 
 
 # --- for an SVG ----------------------------------------------------------------------------------------------------------

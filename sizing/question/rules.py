@@ -110,6 +110,9 @@ RULES = (
     Rule("no simulation", ("seed",), "has no meaning without simulation", "without --no-verify"),
     Rule("one replica of a curve", ("prefix_routing",), "has nothing to act on: a curve is of one replica", "llmsize estimate, simulate"),
     Rule("no measurements", ("measured_only",), "has no meaning without measurements", "with --measured FILE.csv"),
+    # options that a command lacks on purpose
+    Rule("whatif", ("confidence", "conservative"), "has no meaning in whatif: no published runs have optimisations, so it compares sizes as predicted", "llmsize estimate --confidence"),
+    Rule("curve", ("confidence", "conservative", "headroom"), "has no meaning for a curve, which sizes nothing", "llmsize estimate, compare"),
     # plans and comparisons
     Rule("GPUs to replace", OF_DEMAND, "has no meaning with --replace, whose GPUs say what the demand is"),
     Rule("no draws", ("seed", "price_uncertainty"), NO_DRAWS, "with --uncertain"),

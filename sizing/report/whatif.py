@@ -246,6 +246,7 @@ COLUMNS = (
     in_words("name", "optimisation"),
     in_words("gpu", "GPU"),
     Quantity("gpus", "GPUs", "{:,}".format),
+    in_words("layout", "layout"),
     Quantity("max_requests_per_s_per_gpu", "requests/s"),
     TTFT,
     ITL,
@@ -257,7 +258,8 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     """Yield the best combination, all answers, and what helpful options need."""
     i, best = record.inputs, record.best
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
-    lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
+    before = "" if record.base is None or best is None else f" in place of {record.base.layout}"
+    lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{before}{checked}")]
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:

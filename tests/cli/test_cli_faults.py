@@ -422,6 +422,17 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(
     assert told.startswith(f"{option}: estimate has no such option") and told.endswith(f"did you mean {meant}?")
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "said"),
+    [("whatif", "--confidence", "no published runs have optimisations"), ("simulate", "--headroom", "in estimate, plan")],
+)
+def test_an_option_of_another_command_is_no_typing_mistake(
+    capsys: pytest.CaptureFixture[str], command: str, option: str, said: str
+) -> None:
+    (told,) = faults(capsys, command, *LLAMA, option, "10%")
+    assert said in told and "did you mean" not in told
+
+
 def test_two_loads_are_told_without_a_word_of_what_nobody_stated(capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = faults(capsys, "simulate", *LLAMA, *LENGTHS, "--rps", "1", "--concurrency", "2")
     assert told.startswith("--rps, --concurrency: state exactly one of")

@@ -260,7 +260,7 @@ def test_all_rows_of_the_table_are_by_one_method(capsys: pytest.CaptureFixture[s
     screen = " ".join(capsys.readouterr().out.split())
     for name, closed in (("as it is", found["base_closed_form"]), ("best together", found["best_closed_form"])):
         assert not closed["verified"]
-        row = rf"{name} {closed['gpus']} [0-9.,]+ {closed['ttft_ms']:.3g} ms"
+        row = rf"{name} {closed['gpus']} {closed['layout']} [0-9.,]+ {closed['ttft_ms']:.3g} ms"
         assert re.search(row, screen), row
     assert "All rows are by the closed form" in screen
 

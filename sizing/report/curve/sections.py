@@ -75,9 +75,9 @@ PER_8 = "requests/s per 8 GPUs"
 FINER = 8  # suggested loads between the last point within the limits and the first beyond them
 MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, the most throughput
 LOADS = {
-    "closed": "closed loop, as benchmark tools run it: TTFT is longer than under arrivals at a rate, for which estimate sizes",
-    "pools": "a closed loop is not simulated over two pools, so all predicted lines are under Poisson arrivals",
-    "poisson": "Poisson arrivals at the rate that keeps so many in flight on average by the closed form, as estimate sizes; --closed-loop holds exactly so many",
+    "closed": "a closed loop, as benchmarks run: TTFT is longer than in estimate",
+    "pools": "random arrivals at a steady rate; a closed loop is not simulated over two pools",
+    "poisson": "random arrivals, as in estimate; --closed-loop draws a benchmark's",
 }
 
 
@@ -117,10 +117,9 @@ def sections(record: CurveRecord) -> Iterator[Section]:
             *_setup(record),
             *_pareto(record),
             *_knee(record),
-            *_between(record),
             *screen.few("Not drawn", refused, "line", 1),
             *screen.rests_on(record.assumptions),
-            screen.following(),
+            screen.following("; ".join((*_between(record), screen.NEXT))),
         )
     )
 
@@ -130,12 +129,12 @@ def _verdict(record: CurveRecord) -> Facts:
         detail = record.limiting.detail if record.limiting is not None else "no point"
         return Facts((screen.verdict(detail[0].upper() + detail[1:], good=False),))
     ((line, point),) = _points(record, "chosen")
-    where = "" if line.pools is not None else " on a replica"
-    within = "keeps every limit" if any(record.limits.values()) else "no limit is set"
-    at = f"{line_name(line)} on {line.gpu} with {point.concurrency:,} in flight{where}"
+    where = "" if line.pools is not None else " a replica"
+    within = "Every limit is kept" if any(record.limits.values()) else "No limit is set"
+    at = f"{line_name(line)} on {line.gpu}, {point.concurrency:,} in flight{where}"
     return Facts(
-        (screen.verdict(f"The highest throughput per GPU of the points drawn ({line.origin}); {within}", good=True),),
-        f"{number(point.requests_per_s_per_8_gpus)} {PER_8}: {at}",
+        (screen.verdict(f"{within}; the most throughput per GPU of the points drawn ({line.origin})", good=True),),
+        f"{at}: {number(point.requests_per_s_per_8_gpus)} {PER_8}",
     )
 
 
@@ -242,7 +241,8 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
             f"({shape(line)}{_on(line, record)}, {point.concurrency:,} in flight)"
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
-        yield from labelled(label, words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1]))
+        ends = words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1])
+        yield from (line._replace(spare=1) for line in labelled(label, ends))
 
 
 def _knee(record: CurveRecord) -> Iterator[Line]:
@@ -250,25 +250,19 @@ def _knee(record: CurveRecord) -> Iterator[Line]:
     best = next((line for line, _ in _points(record, "chosen")), None)
     for line, point in _points(record, "knee"):
         if line is best:
-            where = f"{number(point.requests_per_s_per_8_gpus)} {PER_8} at {milliseconds(point.x_ms)}"
-            many = f"{shape(line)}, {point.concurrency:,} in flight"
-            yield Line(f"beyond {where} ({many}) latency grows faster than throughput", "Knee", spare=3)
+            where = f"{point.concurrency:,} in flight, {number(point.requests_per_s_per_8_gpus)} {PER_8}"
+            yield Line(f"{where}: beyond, latency grows faster", "Knee")
 
 
-def _between(record: CurveRecord) -> Iterator[Line]:
-    """Yield the two drawn loads between which the chosen line breaks a limit: a load between them may serve more."""
+def _between(record: CurveRecord) -> Iterator[str]:
+    """Yield loads to try: those between the chosen point and the next drawn one, which breaks a limit."""
     for line, point in _points(record, "chosen"):
         heavier = [each for each in line.points if each.concurrency > point.concurrency and not each.feasible]
         above = min(heavier, key=lambda each: each.concurrency, default=None)
         if above is None or above.concurrency - point.concurrency <= 1 or line.origin == "measured":
             continue
         step = max(1, (above.concurrency - point.concurrency) // FINER)
-        loads = f"{point.concurrency}..{above.concurrency}:{step}"
-        why = ("keep every limit", "do not") if point.limits_met else ("are served", "are too many")
-        yield Line(
-            f"{point.concurrency:,} in flight {why[0]}, {above.concurrency:,} {why[1]}; to try loads between: --concurrency {loads}",
-            "Not tried",
-        )
+        yield f"--concurrency {point.concurrency}..{above.concurrency}:{step}: loads between"
 
 
 document = partial(Document, sections=sections, rows=rows)
