@@ -13,19 +13,16 @@ from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Sugg
 from sizing.answers.counts import sure
 from sizing.answers.search import (
     REACHES,
-    alone,
     at_even_odds,
-    evaluate,
+    bounded,
+    chosen,
     layout_of,
-    margin_of,
-    replicas,
-    resized,
     search,
     timed,
+    with_count,
 )
-from sizing.model.architecture import SIZES, Layout
+from sizing.model.architecture import SIZES
 from sizing.question.question import Question, SeparatePools, load_data
-from sizing.replica.capacity import Capacity, most_of, solo_over
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import EVEN, Confidence, Sure
@@ -243,26 +240,36 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     The closed form gives the threshold to half a per cent, and it is rounded up to a readable figure. Where sizes are
     simulated, the threshold is at least the latency of the confirmed size.
     """
-    best, request = outcome.best, outcome.question
+    best, question = outcome.best, outcome.question
     if best is None or best.pool.capacity.binding not in LATENCIES:
         return None
     name = best.pool.capacity.binding
-    limit: Limit = getattr(request.target.limits, name)
-    loosest = _with_limit(request, name, MOST_RELAXED)
-    found = pools = _fewer(tuple(_pools(outcome, loosest, data)), loosest, best.gpus)
-    if not found:
+    limit: Limit = getattr(question.target.limits, name)
+
+    def at(seconds: float) -> Question:
+        return question.with_(limits=relaxed(question.target.limits, name, seconds / limit.seconds))
+
+    def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
+        """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
+        fewer = [each.pool for each in _fewer(loads, at(seconds), best.gpus)]
+        sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
+        ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
+        found = _confirmed(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
+        return found if found is not None and found.gpus < best.gpus else None
+
+    loosest_s = limit.seconds * MOST_RELAXED
+    loads = _loads(_fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus))
+    if not loads:
         return None
-    low, high = 1.0, MOST_RELAXED
+    low, high, able = 1.0, MOST_RELAXED, loads
     while high / low > THRESHOLD_STEP:
         middle = math.sqrt(low * high)
         # A layout that saves nothing at a looser limit saves nothing at a tighter one.
-        fewer = _fewer(found, _with_limit(request, name, middle), best.gpus)
-        low, high, found = (low, middle, fewer) if fewer else (middle, high, found)
+        fewer = _loads(_fewer(able, at(limit.seconds * middle), best.gpus))
+        low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
     seconds = legible(limit.seconds * high)
-    at_threshold = _with_limit(request, name, seconds / limit.seconds)
-    sizes = _resized(_fewer(pools, at_threshold, best.gpus), at_threshold, data)
-    size = _confirmed(replace(outcome, question=loosest, answers=sizes), data, simulated).confirmed
-    if size is None or size.gpus >= best.gpus:
+    size = confirmed_at(loads, seconds, at(loosest_s))
+    if size is None:
         return None
     gpu = size.pool.replica.gpu_type.name
     if not simulated:
@@ -271,15 +278,13 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     if name in SURE and limit.statistic == "mean":
         return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
     seconds, more = max(seconds, legible(measured_s)), LEGIBLE_SHARE
-    while seconds < limit.seconds * MOST_RELAXED:
-        asked = _with_limit(request, name, seconds / limit.seconds)
-        sizes = _resized((size.pool,), asked, data)
-        again = _confirmed(replace(outcome, question=asked, answers=sizes), data, simulated).confirmed
-        if again is not None and again.gpus < best.gpus:
+    while seconds < loosest_s:
+        again = confirmed_at((size.pool.load,), seconds, at(seconds))
+        if again is not None:
             return Relaxation(name, seconds, again.gpus, gpu)
         # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
         seconds, more = legible(seconds * (1 + more)), 2 * more
-    return Relaxation(name, limit.seconds * MOST_RELAXED, size.gpus, gpu)
+    return Relaxation(name, loosest_s, size.gpus, gpu)
 
 
 def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
@@ -291,68 +296,39 @@ def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
     return verify(outcome, data, tries=CONFIRMING_TRIES)
 
 
-def _with_limit(question: Question, name: str, factor: float) -> Question:
-    return question.with_(limits=relaxed(question.target.limits, name, factor))
+def _loads(answers: Iterable[Answer]) -> tuple[Timed, ...]:
+    return tuple(answer.pool.load for answer in answers)
 
 
-def _pools(outcome: Outcome, loosest: Question, data: Data) -> Iterator[Pool]:
-    """Yield the layouts that may need fewer GPUs under a looser limit: those found, and those that a limit rejected.
+def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed, ...]:
+    """The layouts that may need fewer GPUs under a looser limit: those found, and those that a limit rejected.
 
     Where the objective is not GPUs, only layouts of the answer's GPU type and precision count, because fewer GPUs of one type
     also cost less.
     """
-    best = outcome.best
+    best, timing = outcome.best, Timing(data)
     assert best is not None
-    alike = outcome.question.rules.objective != "gpus"
-    own = _key(best.pool.replica)[:2]
+    any_type, own = outcome.question.rules.objective == "gpus", layout_of(best.pool.replica)
 
-    def counts(key: tuple[str, str, Layout]) -> bool:
-        return key[2].gpus < best.gpus and (not alike or key[:2] == own)
+    def is_smaller(of: Replica | Refusal) -> bool:
+        return of.layout.gpus < best.gpus and (any_type or layout_of(of)[:2] == own[:2])
 
-    yield from (answer.pool for answer in outcome.answers if counts(_key(answer.pool.replica)))
-    turned_down = {(r.gpu_type.id, r.precision, r.layout) for r in outcome.refusals if r.reason in LIMITED}
-    again = {key for key in turned_down if counts(key)}
-    timing = Timing(data)
-    entries = [
+    found = [answer.pool.load for answer in outcome.answers if is_smaller(answer.pool.replica)]
+    rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
+    again = [
         timed(entry, timing)
-        for option in loosest.space.gpu_types
-        if any(key[0] == option.id for key in again)
-        for name in loosest.space.precisions
-        for entry in candidates(loosest.service, option, name, data)
-        if isinstance(entry, Replica) and _key(entry) in again
+        for gpu_type in loosest.space.gpu_types
+        if any(gpu_type.id == key[0] for key in rejected)
+        for precision in loosest.space.precisions
+        for entry in candidates(loosest.service, gpu_type, precision, data)
+        if isinstance(entry, Replica) and layout_of(entry) in rejected
     ]
-    kept = [alone(entry, loosest) for entry in entries if isinstance(entry, Timed)]
-    found = evaluate([entry for entry in kept if isinstance(entry, Timed)], loosest)
-    yield from (entry for entry in found if isinstance(entry, Pool))
+    return (*found, *(load for load in again if isinstance(load, Timed)))
 
 
-def _key(replica: Replica) -> tuple[str, str, Layout]:
-    return replica.gpu_type.id, replica.plan.weight_format, replica.layout
-
-
-def _fewer(found: Sequence[Pool], question: Question, gpus: int) -> tuple[Pool, ...]:
-    """Layouts of `found` that take fewer than `gpus` GPUs under `question`."""
-    return tuple(
-        pool
-        for pool, most in _able(found, question)
-        if replicas(question, pool.replica, most, pool.margin) * pool.replica.layout.gpus < gpus
-    )
-
-
-def _able(found: Sequence[Pool], question: Question) -> Iterator[tuple[Pool, Capacity]]:
-    """Yield the layouts that keep the limits of a changed question, with their margin there and their capacity."""
-    for pool, most in zip(found, most_of([pool.load for pool in found], question.target), strict=True):
-        if most is None or solo_over(pool.load, question.target.limits) is not None:
-            continue
-        margin = margin_of(pool.load, question)
-        if isinstance(margin, float):
-            yield replace(pool, margin=margin), most
-
-
-def _resized(found: Sequence[Pool], question: Question, data: Data) -> tuple[Answer, ...]:
-    """The layouts with the replicas that a changed question needs, best first."""
-    answers = [Answer((resized(pool, most, question, data),)) for pool, most in _able(found, question)]
-    return tuple(sorted(answers, key=lambda answer: preference(answer, question)))
+def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answer, ...]:
+    """The layouts that take fewer than `gpus` GPUs under `question`, best first."""
+    return tuple(answer for answer in chosen(bounded(loads, question), question).answers if answer.gpus < gpus)
 
 
 def legible(value: float) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool, preference
 from sizing.answers.counts import Reply, Trial
+from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.points import Point
@@ -277,7 +278,7 @@ def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
     return Outcome(asked, tuple(ranked), tuple(refusals.values()))
 
 
-def layout_of(of: Replica | Refusal) -> Hashable:
+def layout_of(of: Replica | Refusal) -> tuple[str, str, Layout]:
     """The identity of a layout: GPU type, weight format, parallel sizes."""
     precision = of.plan.weight_format if isinstance(of, Replica) else of.precision
     return of.gpu_type.id, precision, of.layout
