@@ -43,7 +43,7 @@ class Quantity(NamedTuple):
         """The figure in `record`; None without one."""
         if self.of is not None:
             return self.of(record)
-        return record.get(self.key) if isinstance(record, Mapping) else getattr(record, self.key)
+        return record.get(self.key) if isinstance(record, Mapping) else field(record, self.key)
 
     def text(self, record: Any) -> str:
         """The figure in `record` as text."""
@@ -251,6 +251,29 @@ def filled(kind: type[N], *sources: object, **own: object) -> N:
     return kind._make(map(value, kind._fields))
 
 
+FLAT: set[type] = set()
+
+
+def flat(kind: type[N]) -> type[N]:
+    """Mark a kind of record whose fields stand in the place of the record wherever another record has it."""
+    FLAT.add(kind)
+    return kind
+
+
+def fields(record: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a record by name. An inner record of a `flat` kind is replaced by its own fields."""
+    for name, value in zip(record._fields, record, strict=True):
+        if type(value) in FLAT:
+            yield from fields(value)
+        else:
+            yield name, value
+
+
+def field(record: Any, name: str) -> Any:
+    """A field of a record, which may be of an inner record of a `flat` kind. Raises KeyError without one."""
+    return getattr(record, name) if hasattr(record, name) else dict(fields(record))[name]
+
+
 class Document(NamedTuple, Generic[R]):
     """A command's result for every format: its record, and the functions that make sections and rows from it."""
 
@@ -287,7 +310,7 @@ def plain(value: Any) -> Any:
     Empty explanations are left out. The figures of a single run are put into the record itself.
     """
     if hasattr(value, "_fields"):
-        body = {name: plain(entry) for name, entry in zip(value._fields, value, strict=True)}
+        body = {name: plain(entry) for name, entry in fields(value)}
         if not body.get("explanations", True):
             del body["explanations"]
         if len(body.get("runs", ())) == 1:

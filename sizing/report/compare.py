@@ -29,9 +29,10 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
-from sizing.report.parts.layouts import figures_by_name, layout
+from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
+from sizing.report.parts.quantities import NoSizes, Sizes, flat_names
 from sizing.report.parts.question import (
     LABELS,
     LimitInMs,
@@ -94,12 +95,7 @@ class CompareCandidate(NamedTuple):
     gpus: int | None = None
     replicas: int | None = None
     gpus_per_replica: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    ep: int | None = None
-    dp: int | None = None
-    cp: int | None = None
-    dcp: int | None = None
+    sizes: Sizes | NoSizes = NoSizes()
     gpus_per_replaced_gpu: float | None = None
     requests_per_s: float | None = None
     requests_per_s_per_gpu: float | None = None
@@ -142,12 +138,7 @@ class Replaced(NamedTuple):
     gpus_used: int
     weight_precision: str
     replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     requests_per_s: float
     verified: bool
 
@@ -339,7 +330,7 @@ MOST_SHOWN = 10  # candidates on a screen
 
 
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence")  # of CSV, made below
-FIGURES = tuple(name for name in CompareCandidate._fields if name not in OWN_COLUMNS)
+FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN_COLUMNS)
 
 
 def rows(record: Compare) -> Rows:
@@ -381,7 +372,7 @@ def called(c: CompareCandidate) -> str:
 def _shape(c: CompareCandidate) -> str | None:
     if c.pools is not None:
         return shape_words(c.pools)
-    return None if c.replicas is None else f"{c.replicas:,} x {layout(c)}"
+    return None if c.replicas is None else f"{c.replicas:,} x {c.sizes}"
 
 
 SCREEN = (
@@ -458,7 +449,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
                 break
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""
-        shape = f"{old.weight_precision.upper()}, {old.replicas} x {layout(old)}{left}"
+        shape = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"
         most = number(old.requests_per_s)
         yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
 

@@ -40,7 +40,7 @@ from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
-from sizing.report.parts.layouts import SizedLayout, deployment, layout
+from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, is_limited, is_rate, replica_lines
 from sizing.report.parts.screen import few, following, kept, rests_on, verdict, would_help
@@ -295,7 +295,7 @@ def _headline(record: CostReport) -> str:
 
 def _answer(record: CostReport) -> Iterator[Line]:
     run = record.deployments[0]
-    shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {layout(run)}"
+    shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {run.sizes}"
     limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate).lines()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.estimate import nearest_miss
-from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, plain
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import SIZES
 from sizing.question.demand import Readings
@@ -26,7 +26,7 @@ from sizing.report.parts.figures import (
     memory_of,
     readings_of,
 )
-from sizing.report.parts.layouts import Alternative, RejectedLayout, SizedLayout, headline, layout
+from sizing.report.parts.layouts import Alternative, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
 from sizing.report.parts.question import (
     LABELS,
@@ -264,7 +264,8 @@ def rows(record: Estimate) -> Rows:
 
     def row(layout: NamedTuple, **own: Any) -> tuple[Any, ...]:
         """The values of a layout by column: from `own`, else from its fields."""
-        return (*labels.values(), *plain([own.get(name, getattr(layout, name, None)) for name in COLUMNS]))
+        found = dict(fields(layout))
+        return (*labels.values(), *plain([own.get(name, found.get(name)) for name in COLUMNS]))
 
     found, load, latency = [], record.load, record.latency
     if load is not None and latency is not None:
@@ -316,7 +317,7 @@ def answer(record: Estimate) -> Facts:
         )
     several = len(record.inputs["gpus_considered"])
     first = f", the {screen.OBJECTIVES[record.inputs['objective']]} of {several} GPU types" if several > 1 else ""
-    shape = f"{plural(d.replicas, 'replica')} x {layout(d)}"
+    shape = f"{plural(d.replicas, 'replica')} x {d.sizes}"
     return Facts(tuple(_verdict(record)), headline(d.gpus, d.gpu, shape, cost.usd_per_hour) + first)
 
 

@@ -31,7 +31,6 @@ from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import quantities
 from sizing.report.parts.evidence import SureOf
-from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import demand_line, is_limited, replica_lines
 from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, of_gpus, rests_on, verdict, would_help
 from sizing.report.parts.screen import figures as figures_table
@@ -221,7 +220,7 @@ def _count(count: int) -> str:
 WORKLOADS = (
     in_words("name", "workload alone"),
     quantities.GPU,
-    in_words("layout", "layout", layout),
+    in_words("layout", "layout", lambda workload: str(workload.sizes)),
     Quantity("peak_requests_per_s", "peak req/s"),
     Quantity("base_replicas", "replicas", _count),
     Quantity("reserve.replicas", "reserve", _count, attrgetter("reserve.replicas")),

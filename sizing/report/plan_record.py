@@ -27,8 +27,8 @@ from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import assumptions
 from sizing.report.parts.evidence import Evidence, evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
-from sizing.report.parts.layouts import sizes
 from sizing.report.parts.limiting import suggested, unmet
+from sizing.report.parts.quantities import Sizes
 from sizing.report.parts.question import demand, habits, inputs
 
 
@@ -46,12 +46,7 @@ class WorkloadPlan(NamedTuple):
     gpu: str
     gpu_id: str
     pool: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     gpus_per_replica: int
     gpus_per_node: int
     replicas_per_node: int
@@ -252,7 +247,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         model=question.service.model.name,
         weight_precision=chosen.plan.weight_format,
         gpu=chosen.gpu_type.name,
-        **sizes(chosen.layout),
+        sizes=Sizes.of(chosen.layout),
         gpus_per_replica=chosen.layout.gpus,
         demand=demand(question),
         demand_unit="requests in flight" if need.in_flight else "requests/s",

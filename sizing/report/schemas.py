@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from sizing.formats.view import FLAT
 from sizing.question.fields import QUESTION_OPTIONS
 from sizing.specs.values import RANGE_PATTERN
 
@@ -146,14 +147,25 @@ def _inside(found: Json, whole: Json) -> Json:
 def _record(record: Any) -> Json:
     """The schema of a record, which JSON writes as an object. The record's docstring is the description."""
     hints, defaults = _hints(record), record._field_defaults
-    properties = {name: _value(hint) for name, hint in hints.items()}
-    required = [name for name in hints if name not in OPTIONAL and name not in defaults]  # others came later
+    every = list(_flat(hints))
+    properties = {name: _value(hint) for _, name, hint in every}
+    required = [name for of, name, _ in every if of not in OPTIONAL and of not in defaults]  # others came later
     if "schema" in properties:
         properties |= {"schema": {"const": defaults["schema"]}, "version": {"type": "string"}}
     if RUNS in properties:  # the record itself holds the figures of a single run
         properties |= properties[RUNS]["items"]["properties"]
     described = {"description": " ".join(record.__doc__.split())} if record.__doc__ else {}
     return {"title": record.__name__, **described, "type": "object", "properties": properties, "required": required}
+
+
+def _flat(hints: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield (field, name, type). The fields of an inner record of a `flat` kind are named one by one, with any type of each."""
+    for name, hint in hints.items():
+        inner = [_hints(each) for each in (get_args(hint) or (hint,)) if each in FLAT]
+        if inner:
+            yield from ((name, each, Union[tuple(dict.fromkeys(types[each] for types in inner))]) for each in inner[0])  # noqa: UP007
+        else:
+            yield name, name, hint
 
 
 RUNS = "runs"

@@ -16,6 +16,7 @@ from sizing.formats.view import (
     Rows,
     Section,
     Table,
+    fields,
     filled,
     in_words,
     plain,
@@ -26,6 +27,7 @@ from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
+from sizing.report.parts.quantities import NoSizes, Sizes, flat_names
 from sizing.report.parts.question import inputs
 from sizing.report.parts.screen import few, following, rests_on, verdict
 from sizing.specs.errors import InputError
@@ -49,12 +51,7 @@ class SweepRow(NamedTuple):
     weight_precision: str | None
     gpus: int | None
     replicas: int | None
-    tp: int | None
-    pp: int | None
-    ep: int | None
-    dp: int | None
-    cp: int | None
-    dcp: int | None
+    sizes: Sizes | NoSizes
     pools: str | None
     requests_per_s: float | None
     requests_per_s_per_gpu: float | None
@@ -68,8 +65,8 @@ class SweepRow(NamedTuple):
     detail: str
 
 
-FIGURES = SweepRow._fields[1:]
-NUMBERS = FIGURES[1:-2]  # null for an infeasible combination
+FIGURES = flat_names(SweepRow)[1:]
+NUMBERS = SweepRow._fields[2:-2]  # null for an infeasible combination
 
 
 class Sweep(NamedTuple):
@@ -108,7 +105,8 @@ def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:
 
 
 def _unserved(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
-    return SweepRow(varied, False, **dict.fromkeys(NUMBERS), limit=limit, detail=detail)
+    nothing: dict[str, Any] = {**dict.fromkeys(NUMBERS), "sizes": NoSizes()}
+    return SweepRow(varied, False, **nothing, limit=limit, detail=detail)
 
 
 def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str, pools: str | None = None) -> SweepRow:
@@ -167,7 +165,8 @@ def _column(name: str) -> str:
 
 def flat(row: SweepRow) -> dict[str, Any]:
     """A row as a flat mapping: varied values, then figures."""
-    return {_column(name): value for name, value in row.varied.items()} | dict(zip(FIGURES, row[1:], strict=True))
+    figures = list(fields(row))[1:]
+    return {_column(name): value for name, value in row.varied.items()} | dict(figures)
 
 
 def columns(varied: Iterable[str]) -> tuple[str, ...]:
@@ -177,7 +176,7 @@ def columns(varied: Iterable[str]) -> tuple[str, ...]:
 
 def cells(row: SweepRow) -> tuple[Any, ...]:
     """The CSV cells of a row."""
-    return tuple(plain([*row.varied.values(), *row[1:]]))
+    return tuple(plain(list(flat(row).values())))
 
 
 def rows(record: Sweep) -> Rows:

@@ -10,12 +10,11 @@ from sizing.answers.lines import CurveLine, Grid, Origin, Pair
 from sizing.answers.measured import Measured
 from sizing.answers.points import METRICS, CurvePoint
 from sizing.engine.simulation import ROUNDS
-from sizing.formats.view import Assumption, filled, plain
+from sizing.formats.view import Assumption, fields, filled, plain
 from sizing.formats.words import milliseconds
-from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
-from sizing.report.parts.layouts import layout, sizes
+from sizing.report.parts.quantities import NoSizes, Sizes
 from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms
 from sizing.specs.units import MILLI
 
@@ -40,12 +39,7 @@ class LineRecord(NamedTuple):
     gpu: str
     weight_precision: str
     kv_precision: str | None
-    tp: int | None
-    pp: int | None
-    ep: int | None
-    dp: int | None
-    cp: int | None
-    dcp: int | None
+    sizes: Sizes | NoSizes
     gpus: int | None
     engine: str
     engine_version: str | None
@@ -117,7 +111,7 @@ def _line(line: CurveLine) -> LineRecord:
     return filled(
         LineRecord,
         line,
-        **(dict.fromkeys(SIZES) if line.layout is None else sizes(line.layout)),
+        sizes=NoSizes() if line.layout is None else Sizes.of(line.layout),
         fits=line.origin == "measured" or bool(line.parts),
         reason=_reason(line),
         slots=None if line.load is None else line.load.slots,
@@ -145,7 +139,7 @@ def _shapes(line: CurveLine) -> PoolShapes | None:
 
 def _labels(line: LineRecord) -> dict[str, Any]:
     """The labels of a line's points."""
-    return {name: value for name, value in line._asdict().items() if name not in OF_LINES}
+    return {name: value for name, value in fields(line) if name not in OF_LINES}
 
 
 def _with_labels(line: LineRecord, point: CurvePoint) -> dict[str, Any]:
@@ -196,7 +190,7 @@ def shape(line: LineRecord) -> str:
         from sizing.report.parts.pools import shape_words
 
         return shape_words(line.pools)
-    return "separate pools" if line.tp is None else layout(line)
+    return str(line.sizes)
 
 
 def line_name(line: LineRecord) -> str:

@@ -18,6 +18,7 @@ from sizing.formats.view import (
     Section,
     Series,
     Tick,
+    field,
     labelled,
     rows_of,
 )
@@ -45,7 +46,7 @@ def rows(record: CurveRecord) -> Rows:
     statistics = [(metric, statistic) for metric in METRICS for statistic in Statistics._fields[1:]]
 
     def row(line: LineRecord, point: CurvePoint | None) -> dict[str, object]:
-        found = {name: getattr(line, name) for name in OF_LINE}
+        found = {name: field(line, name) for name in OF_LINE}
         found["pools"] = None if line.pools is None else shape(line)
         if point is None:
             return {**found, "reason": line.reason}
@@ -212,7 +213,7 @@ def _styles(lines: Sequence[LineRecord]) -> list[int]:
     times: dict[tuple[Any, ...], int] = {}
     found = []
     for line in lines:
-        same = (line.gpu, line.weight_precision, line.tp, line.pp, line.ep, line.dp, line.cp, line.dcp)
+        same = (line.gpu, line.weight_precision, line.sizes)
         times[line.origin, *same] = nth = times.get((line.origin, *same), 0) + 1
         found.append(numbers.setdefault((*same, nth), len(numbers)))
     return found

@@ -34,7 +34,6 @@ from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts import quantities
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.figures import MemoryFigures
-from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
 from sizing.specs.bands import of_runs
@@ -255,7 +254,7 @@ def _memory(report: Report, memory: MemoryFigures) -> Iterator[Shares | Prose | 
 
 
 def _layout(c: CompareCandidate) -> str | None:
-    return None if c.replicas is None else f"{c.replicas} x {layout(c)}"
+    return None if c.replicas is None else f"{c.replicas} x {c.sizes}"
 
 
 def _limit(c: CompareCandidate) -> str:
@@ -306,14 +305,19 @@ ALTERNATIVES = (
     GPU,
     COUNTED,
     MONTH,
-    in_words("layout", "layout", lambda one: f"{one.replicas} x {layout(one)}"),
+    in_words("layout", "layout", lambda one: f"{one.replicas} x {one.sizes}"),
     quantities.REQUESTS_PER_S_PER_GPU._replace(heading="requests/s a GPU"),
     quantities.TTFT,
     quantities.ITL,
     quantities.USD_PER_HOUR,
     quantities.POWER_W._replace(heading="W"),
 )
-REJECTED = (GPU, in_words("layout", "layout", layout), in_words("reason", "reason"), in_words("detail", "detail"))
+REJECTED = (
+    GPU,
+    in_words("layout", "layout", lambda one: str(one.sizes)),
+    in_words("reason", "reason"),
+    in_words("detail", "detail"),
+)
 
 
 def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:

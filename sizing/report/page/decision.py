@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
 from sizing.formats.words import milliseconds, money, percent, plural, rounded_usd
 from sizing.report.page.record import ChangedInput, Report, a_month
-from sizing.report.parts.layouts import layout
 from sizing.report.parts.limiting import limit_words
 from sizing.specs.bands import of_runs
 
@@ -19,7 +18,7 @@ def verdict(report: Report) -> PageVerdict:
     """The decision in words: the deployment that keeps the limits, or the obstacle and the one change that helps."""
     d, deployment, limiting = report.decision, report.estimate.deployment, report.estimate.limiting
     if deployment is not None:
-        shape = f"{plural(deployment.replicas, 'replica')} x {layout(deployment)}"
+        shape = f"{plural(deployment.replicas, 'replica')} x {deployment.sizes}"
         checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
         return PageVerdict(
             True, f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit", (f"{shape}, {checked}.",)

@@ -11,7 +11,6 @@ from sizing.formats.words import milliseconds, number, percent
 from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
 from sizing.report.page.record import RateLine, RatePoint, Report
-from sizing.report.parts.layouts import layout
 from sizing.report.parts.question import LimitInMs
 
 COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
@@ -70,7 +69,7 @@ def _lines(report: Report) -> Sequence[LineRecord | RateLine]:
 
 
 def _name(line: LineRecord | RateLine) -> str:
-    runs = shape(line) if isinstance(line, LineRecord) else layout(line)
+    runs = shape(line) if isinstance(line, LineRecord) else str(line.sizes)
     return ", ".join(part for part in (line.gpu, (line.weight_precision or "").upper(), runs) if part)
 
 

@@ -17,8 +17,9 @@ from sizing.report.cost import CostReport
 from sizing.report.curve import record as curve_record
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
-from sizing.report.parts.layouts import figures_by_name, sizes
+from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.limiting import unmet
+from sizing.report.parts.quantities import Sizes
 from sizing.report.plan_record import PlanReport
 from sizing.specs.units import HOURS_PER_MONTH, Statistics
 from sizing.specs.workload import LATENCIES
@@ -89,12 +90,7 @@ class RateLine(NamedTuple):
 
     gpu: str
     weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     gpus: int
     points: tuple[RatePoint, ...]
 
@@ -193,4 +189,4 @@ def rate_line(found: LineByRate) -> RateLine:
         )
         for share, point in zip(found.shares, line.points, strict=True)
     ]
-    return filled(RateLine, line, **sizes(layout), points=tuple(points))
+    return filled(RateLine, line, sizes=Sizes.of(layout), points=tuple(points))

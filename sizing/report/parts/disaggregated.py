@@ -12,7 +12,7 @@ from sizing.question.question import Question
 from sizing.report.parts import repeat, screen
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import statistics
-from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected, sizes
+from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     PoolFigures,
@@ -24,6 +24,7 @@ from sizing.report.parts.pools import (
     transfer_words,
     unserved,
 )
+from sizing.report.parts.quantities import Sizes
 from sizing.report.parts.question import demand_line, is_limited, is_rate, replica_lines
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
@@ -174,7 +175,7 @@ def _pool(pool: Pool, alone_s: float, *, ttft_ms: float | None = None, itl_ms: f
         gpu=chosen.gpu_type.name,
         gpu_id=chosen.gpu_type.id,
         replicas=pool.count,
-        **sizes(chosen.layout),
+        sizes=Sizes.of(chosen.layout),
         gpus_per_replica=chosen.layout.gpus,
         nodes_per_replica=nodes(pool),
         weight_precision=chosen.plan.weight_format,

@@ -17,6 +17,7 @@ from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.report.parts.figures import mean_ms
+from sizing.report.parts.quantities import NoSizes, Sizes
 from sizing.report.parts.screen import dollars
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
@@ -38,12 +39,7 @@ class SizedLayout(NamedTuple):
     gpus: int
     replicas: int
     gpus_per_replica: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     nodes_per_replica: int
     gpus_sure: int | None = None
 
@@ -53,12 +49,7 @@ class Alternative(NamedTuple):
 
     gpu: str
     weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     replicas: int
     gpus: int
     requests_per_s_per_gpu: float
@@ -75,25 +66,10 @@ class RejectedLayout(NamedTuple):
 
     gpu: str
     weight_precision: str
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     reason: str
     detail: str
     shortfall: float | None
-
-
-def layout(of: NamedTuple) -> str:
-    """Write the layout of a record with the sizes as fields; a null size is 1."""
-    return layout_in(of._asdict())
-
-
-def sizes(of: Layout | SizedLayout) -> dict[str, int]:
-    """The sizes of a layout by field name."""
-    return {name: getattr(of, name) for name in SIZES}
 
 
 def layout_in(row: Mapping[str, Any]) -> str:
@@ -128,7 +104,7 @@ def rejected(refusal: Refusal) -> RejectedLayout:
     return RejectedLayout(
         gpu=refusal.gpu_type.name,
         weight_precision=refusal.precision,
-        **sizes(refusal.layout),
+        sizes=Sizes.of(refusal.layout),
         reason=refusal.reason,
         detail=refusal.detail,
         shortfall=refusal.shortfall if math.isfinite(refusal.shortfall) else None,
@@ -141,7 +117,7 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     Their number of GPUs is marked as approximate because it comes from the closed form; only the answer is simulated. With several
     GPU types, the best layout of each type and precision comes first.
     """
-    distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, layout(a._replace(ep=1))))[1:]
+    distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes._replace(ep=1)))[1:]
     by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
     ordered = dict.fromkeys((*by_type, *distinct))
     priced = [a for a in ordered if a.usd_per_hour is not None]
@@ -160,9 +136,9 @@ def _called(best: Alternative, a: Alternative) -> str:
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
     itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
     first = "TTFT" if a.itl_ms else "latency"
-    fewer = a.pp > 1 and a.gpu == best.gpu and a.gpus < best.gpus
-    asked = "" if not fewer else "; --layouts pipelines" if best.pp == 1 else "; --layouts all"
-    return f"about {gpus}{weights} = {a.replicas} x {layout(a)}{price}, {first} {milliseconds(a.ttft_ms)}{itl}{asked}"
+    fewer = a.sizes.pp > 1 and a.gpu == best.gpu and a.gpus < best.gpus
+    asked = "" if not fewer else "; --layouts pipelines" if best.sizes.pp == 1 else "; --layouts all"
+    return f"about {gpus}{weights} = {a.replicas} x {a.sizes}{price}, {first} {milliseconds(a.ttft_ms)}{itl}{asked}"
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
@@ -172,12 +148,16 @@ def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> 
     """
     shown = (r for r in found if r.reason != said and (asked or r.reason != "split"))
     nearest = sorted(shown, key=_nearness)
-    return [f"{r.gpu} {layout(r)}: {r.detail}" for r in _first_of(nearest, lambda r: (r.gpu, r.reason))]
+    return [f"{r.gpu} {r.sizes}: {r.detail}" for r in _first_of(nearest, lambda r: (r.gpu, r.reason))]
 
 
 def _nearness(r: RejectedLayout) -> tuple[bool, float, int]:
     """The order of refusals: the smallest excess over a limit or memory first, then refusals by hardware or engine."""
-    return (r.reason in HARD_REASONS, math.inf if r.shortfall is None else r.shortfall, r.tp * r.pp * r.dp * r.cp)
+    return (
+        r.reason in HARD_REASONS,
+        math.inf if r.shortfall is None else r.shortfall,
+        r.sizes.tp * r.sizes.pp * r.sizes.dp * r.sizes.cp,
+    )
 
 
 def _first_of(found: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
@@ -207,7 +187,6 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
     """
     replicas = [pool.replica for pool in found.pools]
     whole = None if found.separate else found.pool
-    sizes_of = {name: None if whole is None else getattr(whole.replica.layout, name) for name in SIZES}
     outputs_per_s = found.requests_per_s * question.service.output_tokens
     tokens_per_s, pooled = outputs_per_s + found.requests_per_s * question.service.isl, question.service.model.pooled
     usd = found.usd_per_hour
@@ -217,7 +196,7 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
         "kv_precision": _each(replica.plan.kv_format for replica in replicas),
         "layout": shape(found),
         "replicas": None if whole is None else whole.count,
-        **sizes_of,
+        "sizes": NoSizes() if whole is None else Sizes.of(whole.replica.layout),
         "gpus": found.gpus,
         "gpus_per_replica": None if whole is None else whole.replica.layout.gpus,
         "requests_per_s": found.requests_per_s,

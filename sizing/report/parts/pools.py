@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.formats.view import Assumption, filled
 from sizing.formats.words import milliseconds, number, plural
+from sizing.model.architecture import Layout
 from sizing.report.parts.assumptions import taken
-from sizing.report.parts.layouts import layout, sizes
 from sizing.report.parts.limiting import at_limit, limit_words
+from sizing.report.parts.quantities import Sizes
 from sizing.specs.units import GIGA, MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing 
     from sizing.engine.transfer import Transfer
     from sizing.question.question import Question
     from sizing.replica.replica import Refusal
-    from sizing.specs.optimisations import HandOver
+    from sizing.specs.gpu import GpuType
+from sizing.specs.optimisations import HandOver
 
 UNSERVED = "pools"  # the limit if no pair serves the demand; the reason explains it
 
@@ -31,12 +33,7 @@ class PoolShape(NamedTuple):
     gpu: str
     gpu_id: str
     replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     gpus: int
 
 
@@ -51,12 +48,7 @@ class PoolFigures(NamedTuple):
     gpu: str
     gpu_id: str
     replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     gpus_per_replica: int
     nodes_per_replica: int
     gpus: int
@@ -94,12 +86,7 @@ class SimulatedPool(NamedTuple):
     gpu: str
     gpu_id: str
     replicas: int
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
+    sizes: Sizes
     gpus: int
     requests_per_s: float
     gpu_utilisation: float
@@ -232,12 +219,12 @@ def limit_of(pool: Pool) -> str:
 
 def shapes(pair: Answer) -> PoolShapes:
     """The layouts and replicas of both pools."""
-    return PoolShapes(_pool_shape(pair.prefill), _pool_shape(pair.decode), pair.transfer_s / MILLI)
+    prefill, decode = (_pool_shape(pool.replica.gpu_type, pool.count, pool.replica.layout) for pool in pair.pools)
+    return PoolShapes(prefill, decode, pair.transfer_s / MILLI)
 
 
-def _pool_shape(pool: Pool) -> PoolShape:
-    option, layout = pool.replica.gpu_type, pool.replica.layout
-    return PoolShape(option.name, option.id, pool.count, **sizes(layout), gpus=pool.gpus)
+def _pool_shape(gpu_type: GpuType, replicas: int, layout: Layout) -> PoolShape:
+    return PoolShape(gpu_type.name, gpu_type.id, replicas, Sizes.of(layout), replicas * layout.gpus)
 
 
 def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
@@ -245,11 +232,7 @@ def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:
     return filled(
         SimulatedPool,
         served,
-        gpu=resolved.gpu_type.name,
-        gpu_id=resolved.gpu_type.id,
-        replicas=replicas,
-        **sizes(resolved.layout),
-        gpus=replicas * resolved.layout.gpus,
+        **_pool_shape(resolved.gpu_type, replicas, resolved.layout)._asdict(),
         gpu_utilisation=min(1.0, served.busy),
         kv_utilisation_mean=served.cache_mean,
         kv_utilisation_max=served.cache_max,
@@ -314,4 +297,4 @@ def pools_words(*pools: PoolShape | SimulatedPool | PoolFigures) -> Iterator[str
     """Yield the replicas and the layout of the prefill and the decode pool, with GPU types if they differ."""
     named = len({pool.gpu for pool in pools}) > 1
     for name, pool in zip(("prefill", "decode"), pools, strict=True):
-        yield f"{name} {pool.replicas} x {layout(pool)}" + (f" {pool.gpu}" if named else "")
+        yield f"{name} {pool.replicas} x {pool.sizes}" + (f" {pool.gpu}" if named else "")

@@ -5,8 +5,11 @@ A command may give one of these another heading (`_replace(heading=...)`), or de
 
 from __future__ import annotations
 
-from sizing.formats.view import Quantity, in_words
+from typing import NamedTuple
+
+from sizing.formats.view import Quantity, flat, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
+from sizing.model.architecture import Layout
 from sizing.specs.units import MICRO
 
 
@@ -42,3 +45,43 @@ COLUMN_TITLES = {
     "req_per_s": "requests/s",
     "output_tok_per_s": "output tokens/s",
 }
+
+
+@flat
+class Sizes(NamedTuple):
+    """The parallel sizes of a replica, as fields of the record that has them. All are null where pools have layouts of their own."""
+
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    dcp: int
+
+    @classmethod
+    def of(cls, layout: Layout) -> Sizes:
+        """The sizes of a layout."""
+        return cls(*(getattr(layout, name) for name in cls._fields))
+
+    def __str__(self) -> str:
+        return str(Layout(**self._asdict()))
+
+
+@flat
+class NoSizes(NamedTuple):
+    """The sizes where there is no single layout: all null."""
+
+    tp: None = None
+    pp: None = None
+    ep: None = None
+    dp: None = None
+    cp: None = None
+    dcp: None = None
+
+    def __str__(self) -> str:
+        return "separate pools"
+
+
+def flat_names(kind: type[NamedTuple]) -> tuple[str, ...]:
+    """The fields of a record, with the parallel sizes one by one."""
+    return tuple(part for name in kind._fields for part in (Sizes._fields if name == "sizes" else (name,)))

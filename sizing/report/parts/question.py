@@ -10,12 +10,12 @@ from sizing.answers.answer import Pool
 from sizing.answers.deployment import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent
-from sizing.model.architecture import Layout
 from sizing.model.extras import prefixes
 from sizing.question import demand as demands
 from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica
+from sizing.report.parts.quantities import Sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits
@@ -140,15 +140,11 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
         return asked
     return {
         **asked,
-        **_sizes(chosen.layout),
+        **Sizes.of(chosen.layout)._asdict(),
         **_in_force(question, chosen),
         "chunked_prefill": chosen.settings.chunked_prefill,
         "prefix_caching": chosen.settings.prefix_caching,
     }
-
-
-def _sizes(layout: Layout) -> dict[str, int]:
-    return {name: getattr(layout, name) for name in ("tp", "pp", "ep", "dp", "cp", "dcp")}
 
 
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
@@ -206,7 +202,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "kv_precision": plan.kv_format,
         "activation_precision": plan.activation,
         "layout": str(layout),
-        **_sizes(layout),
+        **Sizes.of(layout)._asdict(),
         "task": request.service.task,
         **_in_force(request, resolved.replica),
         "optimisations": request.service.optimisations.asked(),

@@ -10,10 +10,10 @@ from typing import Any
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.files import expanded
 from sizing.catalog.shelf import is_path
+from sizing.model.architecture import SIZES
 from sizing.question.fields import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.replica import Replica
-from sizing.report.parts.layouts import sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
@@ -65,7 +65,7 @@ def _pools(best: Answer, question: Question, sides: SeparatePools) -> str:
 
 def _sizes(pool: Pool) -> Iterator[tuple[str, int]]:
     """The sizes of a pool's layout to state: TP always, the others if above one."""
-    found = sizes(pool.replica.layout).items()
+    found = ((name, getattr(pool.replica.layout, name)) for name in SIZES)
     return ((name, size) for name, size in found if size > 1 or name == "tp")
 
 
