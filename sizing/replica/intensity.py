@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sizing.model.architecture import Shard
 from sizing.model.operations import Operation
@@ -88,33 +89,28 @@ def precisions(operations: Iterable[Operation], kernels: Kernels) -> tuple[str, 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RidgeCrossing:
-    """Where an operation of a decode step becomes compute-bound.
+class OperationCrossing(NamedTuple):
+    """The smallest compute-bound `batch` of an operation on a replica, and its intensities.
 
-    `sequences` is the smallest such batch of the replica, or None if no batch is large enough. `least_flops_per_byte` is
-    the intensity of one sequence, `most_flops_per_byte` that of very many. `ridge_flops_per_byte` is the ridge of its
-    precision.
+    `batch` is null where there is none. `least_flops_per_byte` is the intensity of one sequence alone.
     """
 
-    sequences: int | None
+    batch: int | None
     ridge_flops_per_byte: float
     least_flops_per_byte: float
     most_flops_per_byte: float
-
-    @property
-    def grows(self) -> bool:
-        """Whether the intensity grows with the batch at all."""
-        return self.most_flops_per_byte > ALIKE * self.least_flops_per_byte
+    grows: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Crossings:
-    """Where decoding becomes compute-bound: all products with weights, the whole step, and each operation by name."""
+class ComputeBound(NamedTuple):
+    """The smallest decode batch of a replica at which FLOPs take longer than bytes; null where there is none.
 
-    products: int | None
-    whole_step: int | None
-    by_operation: dict[str, RidgeCrossing]
+    `decode_batch` counts only products with weights; `whole_step_batch` counts the whole step, with attention.
+    """
+
+    decode_batch: int | None
+    whole_step_batch: int | None
+    by_operation: dict[str, OperationCrossing]
 
 
 def decode_operations(shard: Shard, sequences: float, context_tokens: float) -> tuple[Operation, ...]:
@@ -140,7 +136,7 @@ def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | 
     return high
 
 
-def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
+def crossings(kernels: Kernels, context_tokens: float) -> ComputeBound:
     """The exact batch sizes at which decoding at `context_tokens` becomes compute-bound."""
 
     def of(sequences: int) -> tuple[Operation, ...]:
@@ -153,9 +149,9 @@ def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
         name: group for name, group in by_name(of(1)).items() if any(float(operation.flops) > 0 for operation in group)
     }
     many = by_name(of(MOST_SEQUENCES))
-    return Crossings(
-        products=from_on(lambda operation: operation.rule in PRODUCTS),
-        whole_step=from_on(lambda operation: True),
+    return ComputeBound(
+        decode_batch=from_on(lambda operation: operation.rule in PRODUCTS),
+        whole_step_batch=from_on(lambda operation: True),
         by_operation={
             name: _crossing(group, many[name], kernels, from_on(lambda entry, name=name: entry.name == name))  # type: ignore[misc]
             for name, group in named.items()
@@ -165,12 +161,9 @@ def crossings(kernels: Kernels, context_tokens: float) -> Crossings:
 
 def _crossing(
     alone: Sequence[Operation], many: Sequence[Operation], kernels: Kernels, sequences: int | None
-) -> RidgeCrossing:
+) -> OperationCrossing:
     first, last = work(alone, kernels), work(many, kernels)
     peak_flops_per_s = last.flops / last.compute_s
-    return RidgeCrossing(
-        sequences,
-        ridge_flops_per_byte(peak_flops_per_s, kernels.bandwidth_bytes_per_s),
-        first.intensity_flops_per_byte or 0.0,
-        last.intensity_flops_per_byte or 0.0,
-    )
+    ridge = ridge_flops_per_byte(peak_flops_per_s, kernels.bandwidth_bytes_per_s)
+    least, most = first.intensity_flops_per_byte or 0.0, last.intensity_flops_per_byte or 0.0
+    return OperationCrossing(sequences, ridge, least, most, grows=most > ALIKE * least)

@@ -30,7 +30,7 @@ from sizing.formats.words import number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.replica import intensity
 from sizing.replica import step as step_model
-from sizing.replica.intensity import Crossings, StepWork
+from sizing.replica.intensity import ComputeBound, StepWork
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
@@ -102,30 +102,6 @@ class RooflineStep(NamedTuple):
     bound: str
 
 
-class OperationCrossing(NamedTuple):
-    """The smallest compute-bound `batch` of an operation on a replica, and its intensities.
-
-    `batch` is null where there is none. `least_flops_per_byte` is the intensity of one sequence alone.
-    """
-
-    batch: int | None
-    ridge_flops_per_byte: float
-    least_flops_per_byte: float
-    most_flops_per_byte: float
-    grows: bool
-
-
-class ComputeBound(NamedTuple):
-    """The smallest decode batch of a replica at which FLOPs take longer than bytes; null where there is none.
-
-    `decode_batch` counts only products with weights; `whole_step_batch` counts the whole step, with attention.
-    """
-
-    decode_batch: int | None
-    whole_step_batch: int | None
-    by_operation: dict[str, OperationCrossing]
-
-
 class RooflineReport(NamedTuple):
     """The record of `llmsize roofline`."""
 
@@ -174,7 +150,6 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     kernels = resolved.kernels()
     shown = [_decode(size, context) for size in batches] + [_prefill(size) for size in prompts]
     timed = [(one, step_model.step(kernels, one.batch)) for one in shown]
-    found = intensity.crossings(kernels, context)
     stated = {
         "context_tokens": context,
         "batches": batches,
@@ -185,7 +160,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     return RooflineReport(
         inputs={**inputs_of_layout(resolved), **stated},
         roofs=_roofs([step for _, step in timed], kernels),
-        compute_bound_from=_compute_bound(found),
+        compute_bound_from=intensity.crossings(kernels, context),
         steps=tuple(_step(one, step, kernels) for one, step in timed),
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
         assumptions=(
@@ -241,14 +216,6 @@ def _roofs(timed: Sequence[Step], kernels: Kernels) -> tuple[Roof, ...]:
         Roof(name, kernels.peak(name), bandwidth, intensity.ridge_flops_per_byte(kernels.peak(name), bandwidth))
         for name in intensity.precisions(operations, kernels)
     )
-
-
-def _compute_bound(found: Crossings) -> ComputeBound:
-    named = {
-        name: filled(OperationCrossing, crossing, batch=crossing.sequences)
-        for name, crossing in found.by_operation.items()
-    }
-    return ComputeBound(found.products, found.whole_step, named)
 
 
 def _step(shown: _Shown, step: Step, kernels: Kernels) -> RooflineStep:
