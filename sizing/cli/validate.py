@@ -41,14 +41,15 @@ def command(
 
     Exit codes: 0 done, however large the errors; 2 bad input, or no row that can be read.
     """
-    import os
     from dataclasses import replace
+    from functools import partial
 
     from sizing.catalog import shelf
     from sizing.catalog.measured import read_measured
     from sizing.catalog.profiles import load_gpu
     from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
     from sizing.cli.progress import Bar
+    from sizing.cli.workers import cores, ordered
     from sizing.evidence.errors import check_columns
     from sizing.evidence.predict import predict_rows
     from sizing.question.values import Part, check, comma_separated
@@ -65,9 +66,8 @@ def command(
     )
     check(output, targets, rows, columns, on)
     with Bar("rows predicted", len(rows.value.rows)) as bar:
-        results = predict_rows(
-            rows.value.rows, values["jobs"] or os.cpu_count() or 1, shelf.only(Corrections), bar, on.value
-        )
+        each = partial(ordered, jobs=values["jobs"] or cores())
+        results = predict_rows(rows.value.rows, shelf.only(Corrections), bar, on.value, each)
     record, compared = validate.record(results, files, columns.value, rows.value.unread)
     write(validate.document(record), output.value)
     if targets.value.per_row is not None:

@@ -10,12 +10,38 @@ import math
 from array import array
 from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 NEVER = math.nan
+
+
+class Plan(NamedTuple):
+    """The requests of a trace or a draw in columns: arrival in s in ascending order, prompt tokens, output tokens."""
+
+    arrival: array[float]
+    isl: array[int]
+    osl: array[int]
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.float64]) -> Plan:
+        """The plan of rows with an arrival, prompt tokens and output tokens each."""
+        isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
+        return cls(array("d", rows[:, 0].tobytes()), isl, osl)
+
+    @property
+    def length(self) -> NDArray[np.int32]:
+        """The prompt and output tokens of each request together."""
+        return np.add(self.isl, self.osl, dtype=np.int32)
+
+    def only(self, kept: NDArray[np.bool_]) -> Plan:
+        """The requests that are `kept`; this plan itself where all are."""
+        if kept.all():
+            return self
+        arrival, isl, osl = (np.asarray(column)[kept].tobytes() for column in self)
+        return Plan(array("d", arrival), array("i", isl), array("i", osl))
 
 
 @dataclass(slots=True)
@@ -35,16 +61,11 @@ class Requests:
     preemptions: MutableSequence[int] = field(default_factory=list)
 
     @classmethod
-    def of_rows(cls, rows: NDArray[np.float64]) -> Requests:
-        """All requests of a trace or a draw; each row has arrival, prompt tokens and output tokens.
-
-        Columns are arrays, so that millions of requests need little memory.
-        """
-        arrival = array("d", rows[:, 0].tobytes())
-        isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
-        admitted, first_token, finished = (array("d", [NEVER]) * len(rows) for _ in range(3))
-        generated, preemptions = array("i", [0]) * len(rows), array("H", [0]) * len(rows)
-        return cls(arrival, isl, osl, admitted, first_token, finished, generated, preemptions)
+    def of_plan(cls, plan: Plan) -> Requests:
+        """All requests of a plan, whose columns are shared. Columns are arrays: millions of requests need little memory."""
+        admitted, first_token, finished = (array("d", [NEVER]) * len(plan.arrival) for _ in range(3))
+        generated, preemptions = array("i", [0]) * len(plan.arrival), array("H", [0]) * len(plan.arrival)
+        return cls(*plan, admitted, first_token, finished, generated, preemptions)
 
     def add(self, arrival: float, isl: int, osl: int) -> int:
         """Add a request and return its number."""

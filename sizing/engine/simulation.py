@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sizing.engine import run
 from sizing.engine.deployment import Deployment, schedulers
-from sizing.engine.requests import Arrivals, Lengths, Requests, Watch, arrival_times
+from sizing.engine.requests import Arrivals, Lengths, Plan, Requests, Watch, arrival_times
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler
 from sizing.replica.points import PERCENTILES
@@ -31,9 +31,8 @@ CHANCE_SIGMAS = 3.0
 class Traffic:
     """Requests to send: lengths, how many, and either a rate, a number in flight, all at once, or a trace.
 
-    Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch. `trace` has one row per request:
-    arrival in s, prompt tokens, output tokens. Drawn lengths are cut so that prompt and output have at most `longest`
-    tokens; longer rows of a trace are refused, as engines do. With a rate, the first `warm_up` and the last `cool_down`
+    Exactly one of `rate_per_s`, `in_flight` and `trace` is set, or none for a batch. Drawn lengths are cut so that prompt and output have at most `longest`
+    tokens; longer requests of a trace are refused, as engines do. With a rate, the first `warm_up` and the last `cool_down`
     requests are served but not measured. `exact_rate` stretches the random arrivals to the exact rate, so that a short run
     is not a lighter one; means then vary a third as much, without bias.
     """
@@ -43,7 +42,7 @@ class Traffic:
     count: int
     rate_per_s: float | None = None
     in_flight: int | None = None
-    trace: NDArray[np.float64] | None = None
+    trace: Plan | None = None
     arrivals: Arrivals = "poisson"
     burstiness: float = 1.0
     longest: int | None = None
@@ -170,10 +169,10 @@ def _to_send(traffic: Traffic, longest: int, rng: np.random.Generator, limit_s: 
     """(requests that arrive before the limit and are not too long, number of too long ones); none for a closed loop."""
     if traffic.in_flight is not None:
         return Requests(), 0
-    rows = _drawn_rows(traffic, longest, rng) if traffic.trace is None else traffic.trace
-    rows = rows[: np.searchsorted(rows[:, 0], limit_s)]
-    too_long = rows[:, 1] + rows[:, 2] > longest
-    return Requests.of_rows(rows[~too_long] if too_long.any() else rows), int(too_long.sum())
+    plan = _drawn_plan(traffic, longest, rng) if traffic.trace is None else traffic.trace
+    plan = plan.only(np.asarray(plan.arrival) < limit_s)
+    fits = plan.length <= longest
+    return Requests.of_plan(plan.only(fits)), int((~fits).sum())
 
 
 def watched(traffic: Traffic) -> tuple[int, int] | None:
@@ -186,21 +185,21 @@ def watched(traffic: Traffic) -> tuple[int, int] | None:
 def longest_of(traffic: Traffic, model: Model) -> int:
     """The longest sequence in tokens: that of a trace, the fixed lengths, or the model's maximum where lengths vary."""
     if traffic.trace is not None:
-        return int(np.max(traffic.trace[:, 1] + traffic.trace[:, 2]))
+        return int(traffic.trace.length.max())
     if traffic.isl.shape == "fixed" and traffic.osl.shape == "fixed":
         return int(traffic.isl.mean + traffic.osl.mean)
     return model.max_position
 
 
-def _drawn_rows(traffic: Traffic, longest: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw the requests of a rate or of a batch, as rows of a trace: arrival in s, prompt and output tokens."""
+def _drawn_plan(traffic: Traffic, longest: int, rng: np.random.Generator) -> Plan:
+    """Draw the requests of a rate or of a batch."""
     isl, osl = _drawn(traffic, longest, rng)
     arrivals = np.zeros(traffic.count)
     if (rate := traffic.rate_per_s) is not None:
         arrivals = arrival_times(traffic.count, rate, traffic.arrivals, rng, burstiness=traffic.burstiness)
         if traffic.exact_rate:
             arrivals = _at_rate(arrivals, traffic)
-    return np.column_stack([arrivals, isl, osl])
+    return Plan.of_rows(np.column_stack([arrivals, isl, osl]))
 
 
 def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.float64]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -144,12 +143,12 @@ BAND_MODES: dict[str, DrivingMode] = {
 
 def predict_rows(
     rows: Sequence[MeasuredRow],
-    jobs: int,
     corrections: Corrections | None = None,
     progress: Callable[[int], None] | None = None,
     gpu: Found[Gpu] | None = None,
+    each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
 ) -> tuple[Result, ...]:
-    """Predict rows in up to `jobs` processes. Results are in the order of the rows and do not depend on `jobs`.
+    """Predict rows. Results are in the order of the rows. `each` maps in order, possibly in other processes.
 
     In a benchmark of whole systems only the best submission of each system is predicted. `progress` is called with the number of
     rows done. With a profile `gpu`, only rows of its GPU are predicted, with that profile.
@@ -164,12 +163,7 @@ def predict_rows(
     chunks = [
         [rows[i] for i in order[start : start + ROWS_PER_CHUNK]] for start in range(0, len(order), ROWS_PER_CHUNK)
     ]
-    if jobs > 1 and len(chunks) > 1:
-        # Ctrl-C reaches every process. Only this one handles it.
-        with ProcessPoolExecutor(min(jobs, len(chunks)), initializer=ignore_interrupts) as pool:
-            done = _told(pool.map(predicted, chunks), len(by_row), progress)
-    else:
-        done = _told(map(predicted, chunks), len(by_row), progress)
+    done = _told(each(predicted, chunks), len(by_row), progress)
     by_row |= dict(zip(order, done, strict=True))
     return tuple(by_row[i] for i in range(len(rows)))
 

@@ -42,7 +42,7 @@ def test_the_busiest_minute_is_the_one_with_most_requests() -> None:
     assert found.mean_per_s == pytest.approx(56 / 500)
     sent = found.traffic()
     assert sent.count - sent.warm_up - sent.cool_down == 11
-    assert sent.trace is not None and sent.trace[-1, 0] <= BEFORE_S + 60 + AFTER_S
+    assert sent.trace is not None and sent.trace.arrival[-1] <= BEFORE_S + 60 + AFTER_S
 
 
 def test_a_trace_shorter_than_a_minute_is_taken_whole() -> None:

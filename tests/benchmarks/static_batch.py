@@ -8,14 +8,15 @@ The same comparison as `llmsize validate`, for rows of one engine; exits with 1 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
 
 from sizing.catalog.measured import load_measured
 from sizing.catalog.profiles import load_engine
+from sizing.cli.workers import cores, ordered
 from sizing.evidence.errors import compare, groups
 from sizing.evidence.predict import predict_rows
 from sizing.specs.errors import InputError
@@ -39,7 +40,7 @@ def main() -> int:
             return False
 
     rows = [row for file in options.files for row in load_measured(file) if row.mode == "static_batch"]
-    results = predict_rows([row for row in rows if is_of(row.engine)], os.cpu_count() or 1)
+    results = predict_rows([row for row in rows if is_of(row.engine)], each=partial(ordered, jobs=cores()))
     table = Table(*by, "metric", "rows", "median %", "bias %", "90th %")
     worst = 0.0
     for group in groups(compare(results, by), by):

@@ -76,7 +76,7 @@ def errors(results: tuple[Result, ...], metric: str) -> float:
 
 def test_five_points_of_one_layout_explain_other_lengths_loads_and_layouts(mine: Path) -> None:
     rows = runs_of(*OTHERS)
-    before, after = predict_rows(rows, 1), predict_rows(rows, 1, gpu=load_gpu(str(mine)))
+    before, after = predict_rows(rows), predict_rows(rows, gpu=load_gpu(str(mine)))
     for metric, most in (("ttft_ms", 0.06), ("itl_ms", 0.03), ("req_per_s", 0.03)):
         assert errors(after, metric) < most
         assert errors(after, metric) < errors(before, metric) / 2
@@ -265,7 +265,7 @@ def test_a_profile_of_an_unknown_base_is_told_by_line(mine: Path, tmp_path: Path
 
 def test_rows_of_another_gpu_are_skipped_with_the_reason(mine: Path) -> None:
     row = replace(runs_of(*OTHERS)[0], gpu="H200-SXM-141GB")
-    (result,) = predict_rows([row], 1, gpu=load_gpu(str(mine)))
+    (result,) = predict_rows([row], gpu=load_gpu(str(mine)))
     assert result.skipped is not None and "is not H100" in result.skipped
 
 
@@ -310,5 +310,5 @@ def test_the_file_is_what_was_fitted(mine: Path, found: CalibratedProfile) -> No
 
 
 def test_situations_of_rows_carry_the_bands_of_their_profile(mine: Path) -> None:
-    (result,) = predict_rows(runs_of(*OTHERS)[:1], 1, gpu=load_gpu(str(mine)))
+    (result,) = predict_rows(runs_of(*OTHERS)[:1], gpu=load_gpu(str(mine)))
     assert situation_of(result).own

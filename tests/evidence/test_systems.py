@@ -61,7 +61,7 @@ def test_the_best_submission_is_the_limit_of_its_system() -> None:
     lesser = replace(SERVER, id="lesser", req_per_s=70.83, output_tok_per_s=20605.3)
     smaller = replace(SERVER, id="smaller", n_gpus=4, req_per_s=32.73, output_tok_per_s=9522.2)
     assert outdone((lesser, SERVER, smaller)) == {0: "best"}
-    skipped = predict_rows((lesser, replace(SERVER, gpu="none")), 1)[0].skipped
+    skipped = predict_rows((lesser, replace(SERVER, gpu="none")))[0].skipped
     assert skipped is None or "best" not in skipped  # another GPU is another system
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from places import DATA
@@ -11,6 +12,7 @@ from places import DATA
 from sizing.catalog import shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import load_engine
+from sizing.cli.workers import ordered
 from sizing.evidence.errors import Comparison, check_columns, compare, groups, statistics
 from sizing.evidence.notes import NoteFacts, facts_of, version_of
 from sizing.evidence.predict import predict, predict_row, predict_rows
@@ -306,7 +308,7 @@ def test_requests_beyond_the_positions_are_predicted_as_with_scaled_ones() -> No
 
 def test_processes_do_not_change_results_or_their_order() -> None:
     rows = load_measured(SAMPLE) * 3  # more than one chunk
-    alone, together = predict_rows(rows, 1), predict_rows(rows, 2)
+    alone, together = predict_rows(rows), predict_rows(rows, each=partial(ordered, jobs=2))
     assert [result.row.id for result in together] == [row.id for row in rows]
     assert [result.prediction for result in together] == [result.prediction for result in alone]
 
@@ -344,7 +346,7 @@ def test_load_regions(in_flight: float, name: str) -> None:
 
 
 def test_groups_part_the_rows() -> None:
-    results = predict_rows(load_measured(SAMPLE), 1)
+    results = predict_rows(load_measured(SAMPLE))
     by = ("engine", "kind", "load")
     compared = compare(results, by)
     found = groups(compared, by)
@@ -358,7 +360,7 @@ def test_a_corrected_prediction_stands_beside_the_model_s_own() -> None:
     """Steps that take twice as long double every latency of a closed loop and halve its rate."""
     twice = Corrections(corrections=(Correction(mode="served", decode=2.0, prefill=2.0, groups=3),), source="a test", date="2026-01-01")  # fmt: skip
     rows = [row for row in load_measured(SAMPLE) if row.mode in ("closed_loop", "static_batch")]
-    plain, both = predict_rows(rows, 1), predict_rows(rows, 1, twice)
+    plain, both = predict_rows(rows), predict_rows(rows, twice)
     for bare, one in zip(plain, both, strict=True):
         if bare.prediction is None or one.prediction is None:
             continue
@@ -373,13 +375,13 @@ def test_a_corrected_prediction_stands_beside_the_model_s_own() -> None:
 
 
 def test_rows_of_one_id_are_counted_apart() -> None:
-    results = predict_rows(load_measured(SAMPLE)[:1] * 3, 1)
+    results = predict_rows(load_measured(SAMPLE)[:1] * 3)
     (group,) = groups(compare(results, ("engine",)), ("engine",))
     assert group.rows == 3
 
 
 def test_groups_by_metric_hold_one_metric_each() -> None:
-    results = predict_rows(load_measured(SAMPLE)[:2], 1)
+    results = predict_rows(load_measured(SAMPLE)[:2])
     compared = compare(results, ("metric",))
     found = groups(compared, ("metric",))
     assert [set(group.metrics) for group in found] == [{group.by["metric"]} for group in found]

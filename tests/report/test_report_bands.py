@@ -198,7 +198,7 @@ def test_a_simulated_limit_between_tokens_is_said_not_to_apply_to_a_single_token
 def test_a_comparison_has_the_band_of_its_row_and_metric() -> None:
     from sizing.catalog.measured import load_measured
 
-    results = predict_rows(load_measured(SAMPLE), 1)
+    results = predict_rows(load_measured(SAMPLE))
     bands = [band("ttft", 0.5, 2.0, mode="served"), band("itl", 0.9, 1.1, mode="batch"), band("throughput", 0.8, 1.2)]
     found = {(one.row, one.metric): one for one in compare(results, ("mode",), bands)}
     modes = {"ttft_ms": {"closed_loop", "open_loop"}, "itl_ms": {"static_batch"}, "e2e_ms": set()}

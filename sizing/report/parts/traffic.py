@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sizing.engine.requests import Lengths, Requests
 from sizing.engine.simulation import Traffic
 from sizing.formats.words import number, percent
@@ -30,7 +32,7 @@ def load(traffic: Traffic, *, counted: bool, trace: str | None) -> dict[str, Any
 def mean_lengths(traffic: Traffic) -> tuple[float, float]:
     """The mean prompt tokens and output tokens of a trace or of the length distributions."""
     if traffic.trace is not None:
-        return float(traffic.trace[:, 1].mean()), float(traffic.trace[:, 2].mean())
+        return float(np.mean(traffic.trace.isl)), float(np.mean(traffic.trace.osl))
     return _mean(traffic.isl), _mean(traffic.osl)
 
 
