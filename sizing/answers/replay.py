@@ -17,7 +17,7 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.answers.counts import sure
 from sizing.answers.search import with_count
 from sizing.engine.deployment import deployment_of
-from sizing.engine.requests import Lengths, Plan
+from sizing.engine.requests import Lengths, Planned
 from sizing.engine.simulation import Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.specs.data import Data
@@ -81,7 +81,7 @@ class BusiestMinute:
         return Traffic(
             *lengths,
             len(rows),
-            trace=Plan.of_rows(rows),
+            trace=Planned.of_rows(rows),
             warm_up=int(self.start - first),
             cool_down=int(last - self.end),
             seed=SEED,

@@ -18,7 +18,7 @@ from sizing.answers.deployment import Resolved, running
 from sizing.answers.verify import turns_of
 from sizing.engine import simulation
 from sizing.engine.deployment import Deployment
-from sizing.engine.requests import Arrivals, Lengths, Plan, enough_within
+from sizing.engine.requests import Arrivals, Lengths, Planned, enough_within
 from sizing.engine.rules import POLICIES, of_engine, with_policy
 from sizing.engine.run import ROUTINGS, Progress, Routing
 from sizing.engine.simulation import Run, Traffic
@@ -304,7 +304,7 @@ def _traffic(
     osl = _lengths(tokens.osl, driving.osl_std or tokens.osl_std, tokens.osl_max, driving)
     base = Traffic(isl, osl, count or REQUESTS, seed=driving.seed)
     if trace is not None:
-        return replace(base, count=len(trace), trace=Plan.of_rows(trace), longest=request.service.max_model_len)
+        return replace(base, count=len(trace), trace=Planned.of_rows(trace), longest=request.service.max_model_len)
     base = replace(base, longest=_longest(asked, base, request))
     if request.target.concurrency is not None and arriving.kind is not None:
         closed = replace(base, in_flight=request.target.concurrency, count=count or ROUNDS * request.target.concurrency)

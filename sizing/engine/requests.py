@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 NEVER = math.nan
 
 
-class Plan(NamedTuple):
+class Planned(NamedTuple):
     """The requests of a trace or a draw in columns: arrival in s in ascending order, prompt tokens, output tokens."""
 
     arrival: array[float]
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
     osl: array[int]
 
     @classmethod
-    def of_rows(cls, rows: NDArray[np.float64]) -> Plan:
+    def of_rows(cls, rows: NDArray[np.float64]) -> Planned:
         """The plan of rows with an arrival, prompt tokens and output tokens each."""
         isl, osl = (array("i", np.maximum(1, rows[:, column]).astype(np.int32).tobytes()) for column in (1, 2))
         return cls(array("d", rows[:, 0].tobytes()), isl, osl)
@@ -36,12 +36,12 @@ class Plan(NamedTuple):
         """The prompt and output tokens of each request together."""
         return np.add(self.isl, self.osl, dtype=np.int32)
 
-    def only(self, kept: NDArray[np.bool_]) -> Plan:
+    def only(self, kept: NDArray[np.bool_]) -> Planned:
         """The requests that are `kept`; this plan itself where all are."""
         if kept.all():
             return self
         arrival, isl, osl = (np.asarray(column)[kept].tobytes() for column in self)
-        return Plan(array("d", arrival), array("i", isl), array("i", osl))
+        return Planned(array("d", arrival), array("i", isl), array("i", osl))
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Requests:
     preemptions: MutableSequence[int] = field(default_factory=list)
 
     @classmethod
-    def of_plan(cls, plan: Plan) -> Requests:
+    def of_plan(cls, plan: Planned) -> Requests:
         """All requests of a plan, whose columns are shared. Columns are arrays: millions of requests need little memory."""
         admitted, first_token, finished = (array("d", [NEVER]) * len(plan.arrival) for _ in range(3))
         generated, preemptions = array("i", [0]) * len(plan.arrival), array("H", [0]) * len(plan.arrival)

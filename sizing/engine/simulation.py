@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sizing.engine import run
 from sizing.engine.deployment import Deployment, schedulers
-from sizing.engine.requests import Arrivals, Lengths, Plan, Requests, Watch, arrival_times
+from sizing.engine.requests import Arrivals, Lengths, Planned, Requests, Watch, arrival_times
 from sizing.engine.run import History, Meter, Progress, Record, Routing, Sample
 from sizing.engine.scheduler import Scheduler
 from sizing.replica.points import PERCENTILES
@@ -42,7 +42,7 @@ class Traffic:
     count: int
     rate_per_s: float | None = None
     in_flight: int | None = None
-    trace: Plan | None = None
+    trace: Planned | None = None
     arrivals: Arrivals = "poisson"
     burstiness: float = 1.0
     longest: int | None = None
@@ -191,7 +191,7 @@ def longest_of(traffic: Traffic, model: Model) -> int:
     return model.max_position
 
 
-def _drawn_plan(traffic: Traffic, longest: int, rng: np.random.Generator) -> Plan:
+def _drawn_plan(traffic: Traffic, longest: int, rng: np.random.Generator) -> Planned:
     """Draw the requests of a rate or of a batch."""
     isl, osl = _drawn(traffic, longest, rng)
     arrivals = np.zeros(traffic.count)
@@ -199,7 +199,7 @@ def _drawn_plan(traffic: Traffic, longest: int, rng: np.random.Generator) -> Pla
         arrivals = arrival_times(traffic.count, rate, traffic.arrivals, rng, burstiness=traffic.burstiness)
         if traffic.exact_rate:
             arrivals = _at_rate(arrivals, traffic)
-    return Plan.of_rows(np.column_stack([arrivals, isl, osl]))
+    return Planned.of_rows(np.column_stack([arrivals, isl, osl]))
 
 
 def _at_rate(arrivals: NDArray[np.float64], traffic: Traffic) -> NDArray[np.float64]:

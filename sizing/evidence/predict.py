@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -141,12 +141,16 @@ BAND_MODES: dict[str, DrivingMode] = {
 }
 
 
+Predict = Callable[[list[MeasuredRow]], list[Result]]
+Each = Callable[[Predict, Iterable[list[MeasuredRow]]], Iterable[list[Result]]]
+
+
 def predict_rows(
     rows: Sequence[MeasuredRow],
     corrections: Corrections | None = None,
     progress: Callable[[int], None] | None = None,
     gpu: Found[Gpu] | None = None,
-    each: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = map,
+    each: Each = map,
 ) -> tuple[Result, ...]:
     """Predict rows. Results are in the order of the rows. `each` maps in order, possibly in other processes.
 

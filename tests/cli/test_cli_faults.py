@@ -424,7 +424,10 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(
 
 @pytest.mark.parametrize(
     ("command", "option", "said"),
-    [("whatif", "--confidence", "no published runs have optimisations"), ("simulate", "--headroom", "in estimate, plan")],
+    [
+        ("whatif", "--confidence", "no published runs have optimisations"),
+        ("simulate", "--headroom", "in estimate, plan"),
+    ],
 )
 def test_an_option_of_another_command_is_no_typing_mistake(
     capsys: pytest.CaptureFixture[str], command: str, option: str, said: str

@@ -7,7 +7,7 @@ import pytest
 from engine_builders import replica_of, served
 
 from sizing.engine import run, scheduler
-from sizing.engine.requests import Plan, Requests
+from sizing.engine.requests import Planned, Requests
 
 
 def rows(count: int, per_s: float, seed: int = 0) -> np.ndarray:
@@ -26,7 +26,7 @@ def driven(requests: Requests, *, pool_tokens: int | None = None) -> scheduler.S
 def test_rows_as_columns_are_the_same_requests(pool_tokens: int | None) -> None:
     """Requests that share the rows of a trace end when those that were added one by one end, preempted or not."""
     sent = rows(600, 120.0)
-    shared, added = Requests.of_plan(Plan.of_rows(sent)), Requests()
+    shared, added = Requests.of_plan(Planned.of_rows(sent)), Requests()
     for arrival, isl, osl in sent.tolist():
         added.add(arrival, int(isl), int(osl))
     preempted = {driven(requests, pool_tokens=pool_tokens).preempted for requests in (shared, added)}
@@ -38,6 +38,6 @@ def test_rows_as_columns_are_the_same_requests(pool_tokens: int | None) -> None:
 
 def test_nothing_is_kept_of_requests_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "MOST_LEFT", 50)
-    replica = driven(Requests.of_plan(Plan.of_rows(rows(2000, 100.0))))
+    replica = driven(Requests.of_plan(Planned.of_rows(rows(2000, 100.0))))
     assert len(replica.order) <= 51 + 2 * replica.watch.batch_max
     assert not replica.held and not replica.prefilling
