@@ -178,7 +178,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
             layout=layout,
             gpus=layout.gpus,
             source=row.source or None,
-            ran_with=facts.refused,
+            ran_with=facts.ran_with,
             arrivals=EVERY_LOAD[row.mode],
         )
         found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))

@@ -17,6 +17,7 @@ from sizing.catalog.shelf import only
 from sizing.catalog.workloads import load_workload
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions, SystemBenchmark
+from sizing.specs.optimisations import MOST_DRAFTED
 from sizing.specs.units import MILLI
 
 MOST_FAULTS = 10  # shown per file; more faults of the same kind help nobody
@@ -50,7 +51,8 @@ GPUS = Bounds(1, 4096, whole=True)  # GPUs of one deployment; published ones hav
 IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published runs have up to 7,168; more take minutes to simulate
 REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
 STEPS = Bounds(1, 1_000_000, whole=True)  # a wait of hours
-SHARE = Bounds(0, 1)
+SHARE, PERCENT = Bounds(0, 1), Bounds(0, 100)
+TOKENS_PER_STEP = Bounds(1, MOST_DRAFTED + 1)
 
 BOUNDS: dict[str, Bounds] = {
     **dict.fromkeys(("isl", "osl"), TOKENS),

@@ -29,6 +29,8 @@ IMPORT_OPTIONS = (
     Field("osl", NUMBER, ("--osl",), "Mean output tokens of a request.", RAN),
     Field("concurrency", WHOLE, ("--concurrency",), "Requests in flight of a closed loop.", RAN),
     Field("rps", NUMBER, ("--rps",), "Arrivals a second.", RAN),
+    Field("speculative", TEXT, ("--speculative",), "Drafts: METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75.", RAN),
+    Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of prompt tokens found in the prefix cache: 0.3, 30%.", RAN),
 )
 
 
@@ -82,6 +84,12 @@ def _stated(values: dict[str, Any]) -> RunSettings:
     """The settings of all runs from the options. Raises InputError for unknown names and numbers out of range."""
     from sizing.catalog.imports.rows import stated
 
-    names = {"precision": "weight_precision", "gpus": "n_gpus", "dp": "attention_dp", "rps": "rate_per_s"}
+    names = {
+        "precision": "weight_precision",
+        "gpus": "n_gpus",
+        "dp": "attention_dp",
+        "rps": "rate_per_s",
+        "prefix_hit": "prefix",
+    }
     given = {names.get(field.name, field.name): values[field.name] for field in IMPORT_OPTIONS}
     return stated({name: value for name, value in given.items() if value is not None})

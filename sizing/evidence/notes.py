@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.catalog.measured import BOUNDS, RATE_PER_S, MeasuredRow, benchmark_of, read_number
+from sizing.catalog.measured import BOUNDS, PERCENT, RATE_PER_S, TOKENS_PER_STEP, MeasuredRow, benchmark_of, read_number
 from sizing.catalog.models import FoundModel
 from sizing.catalog.workloads import load_workload
 from sizing.model import settings
@@ -29,6 +29,8 @@ class NoteFacts(NamedTuple):
     """Facts read from notes; None if the notes do not state them. An infinite rate sends all requests at once.
 
     `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
+    `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
+    with it. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words.
     """
 
     rate_per_s: float | None = None
@@ -39,12 +41,18 @@ class NoteFacts(NamedTuple):
     itl_definition: str | None = None
     lengths: tuple[float, float] | None = None
     policy: str | None = None
+    speculative: str | None = None
+    tokens_per_step: float | None = None
+    prefix_hit: float | None = None
     refused: str | None = None
+    ran_with: str | None = None
 
 
 NUMBERS = {
     "rate_per_s": RATE_PER_S,
     **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
+    "tokens_per_step": TOKENS_PER_STEP,
+    "prefix_hit": PERCENT,
 }
 
 

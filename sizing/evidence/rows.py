@@ -32,14 +32,19 @@ from sizing.evidence.notes import (
 )
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
+from sizing.model.extras import NOTHING, Extras, acceptance_of
+from sizing.model.extras import cached as cached_prefixes
 from sizing.model.settings import Service
+from sizing.question.served import speculation
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
+from sizing.specs.facts import OptimisationFacts
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.measurements import Conventions, OfEngine, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations, optimisations
 from sizing.specs.units import GIB
 from sizing.specs.workload import Formats, Serving
 
@@ -186,20 +191,24 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     layout, replicas = layout_of(row, facts)
     weights, kv, kv_note = formats_of(row, engine, found, shelf.only(Formats).formats, conventions)
     longest = longest_of(row)
-    service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv)
+    asked = optimisations_of(facts)
+    extras = extras_of(asked, model)
+    service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv, asked, extras)
     gpu_type = GpuType(gpu.id, gpu.spec, None, None)
     setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
     resolved = settings.resolve(engine, version, conditions_of(service, gpu.spec, layout))
     resolved = as_run(resolved, row, setup, gpu.spec, conventions)
-    plan = precision.plan(model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv)
+    plan = precision.plan(
+        model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv, extras=extras
+    )
     refused = architecture.why_not(model, layout, resolved)
     if refused:
         raise InputError(Fault(f"{found.id} as {layout}: {refused}"))
-    sizes, size_note = sizes_of(row, facts, setup, Shard(model, layout, resolved, plan), gpu.spec, conventions)
+    sizes, size_note = sizes_of(row, facts, setup, Shard(model, layout, resolved, plan, extras), gpu.spec, conventions)
     whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines
     resolved = sized(resolved, sizes, model, whole_batch=whole_batch)
     replica = laid_out(service, gpu_type, weights, resolved, plan, layout)
-    rules, rules_note = rules_of(row, facts, resolved, whole_batch=whole_batch)
+    rules, rules_note = rules_of(row, facts, resolved, extras.verified, whole_batch=whole_batch)
     traffic = traffic_of(row, facts, requests_of(row, setup, conventions), longest)
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
@@ -218,6 +227,37 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         missed=None if replica.memory.fits else f"does not fit: {replica.memory.deficit_gib:.1f} GiB a GPU are missing",
         notes=tuple(note for note in notes if note),
     )
+
+
+IN_NOTES = {"speculative": "notes", "prefix": "notes"}
+
+
+def optimisations_of(facts: NoteFacts) -> Optimisations:
+    """The drafts and the cached prefixes of a run.
+
+    Raises InputError for drafts that are not of the form of --speculative, and for more tokens a step than were drafted.
+    """
+    if facts.speculative is None and not facts.prefix_hit:
+        return NOTHING_ASKED
+    hit = facts.prefix_hit / 100 if facts.prefix_hit else None
+    asked = optimisations(IN_NOTES, {"speculative": facts.speculative, "prefix": hit})
+    drafted = asked.speculative
+    if drafted is None or drafted.tokens is None or facts.tokens_per_step is None or drafted.acceptance is not None:
+        return asked
+    if facts.tokens_per_step > drafted.tokens + 1:
+        message = f"{facts.tokens_per_step:g} tokens a step, where {drafted.tokens} are drafted"
+        raise InputError(message, field="notes", allowed=f"at most {drafted.tokens + 1}")
+    known = drafted.model_copy(update={"acceptance": acceptance_of(facts.tokens_per_step, drafted.tokens)})
+    return asked.model_copy(update={"speculative": known})
+
+
+def extras_of(asked: Optimisations, model: Model) -> Extras:
+    """What the optimisations of a run add to its model. Raises InputError for an unknown method, or a draft of another model."""
+    if asked == NOTHING_ASKED:
+        return NOTHING
+    spoken = asked.speculative
+    drafted = None if spoken is None else speculation(spoken, model, shelf.only(OptimisationFacts))
+    return Extras(speculation=drafted, cached=cached_prefixes(asked))
 
 
 def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: bool) -> None:
@@ -301,10 +341,10 @@ def sized(resolved: EngineSettings, sizes: BatchLimits, model: Model, *, whole_b
 
 
 def rules_of(
-    row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, *, whole_batch: bool
+    row: MeasuredRow, facts: NoteFacts, resolved: EngineSettings, verified: int, *, whole_batch: bool
 ) -> tuple[SchedulerRules, str | None]:
     """The scheduling rules of a row, and a note if they differ from the engine's defaults."""
-    rules = scheduling.of_engine(resolved)
+    rules = scheduling.of_engine(resolved, verified=verified)
     note = None
     if whole_batch:
         return replace(rules, slots=row.batch or 1, budget=float("inf"), splits=False), None

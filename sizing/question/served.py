@@ -77,7 +77,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     spoken = asked.speculative
     encoder = images.encoder(asked.images, model, facts.encoder, facts.image_rules) if asked.images else None
     return Extras(
-        speculation=_speculation(spoken, model, facts) if spoken else None,
+        speculation=speculation(spoken, model, facts) if spoken else None,
         sparsity=facts.sparsity if asked.sparsity else None,
         adapters=adapters.adapters(asked.lora, facts.lora, model) if asked.lora else None,
         encoder=encoder,
@@ -177,7 +177,11 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
         )
 
 
-def _speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
+def speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:
+    """Speculative decoding as asked, with the published figures of its method and its draft model.
+
+    Raises InputError for an unknown method or draft model, and for a draft that cannot be of this model.
+    """
     method = facts.method(asked.method)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:

@@ -51,6 +51,10 @@ class NoteRule(Spec):
         "itl_definition",
         "lengths",
         "policy",
+        "speculative",
+        "tokens_per_step",
+        "prefix_hit",
+        "ran_with",
         "refused",
     ]
     pattern: Text

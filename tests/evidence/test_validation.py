@@ -46,6 +46,36 @@ ROW = MeasuredRow(
 )
 
 
+def predicted(notes: str) -> dict[str, float]:
+    found = predict_row(replace(ROW, notes=notes)).prediction
+    assert found is not None
+    return found.values
+
+
+def test_drafts_and_cached_prefixes_of_a_run_are_predicted() -> None:
+    plain = predicted("")
+    drafted = [predicted(f"speculative decoding: eagle3:3@{share}") for share in (0.3, 0.8)]
+    assert plain["itl_ms"] > drafted[0]["itl_ms"] > drafted[1]["itl_ms"]
+    of_steps = predicted("speculative decoding: eagle3:3, 2.952 tokens a step")  # 1 + 0.8 + 0.8^2 + 0.8^3
+    assert of_steps["itl_ms"] == pytest.approx(drafted[1]["itl_ms"], rel=1e-3)
+    found = predicted("prefix caching: 80% of prompt tokens were found")
+    assert found["ttft_ms"] < plain["ttft_ms"] and found["itl_ms"] == pytest.approx(plain["itl_ms"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("notes", "why"),
+    [
+        ("speculative decoding: eagle9:3@0.7", "is no method of speculative decoding"),
+        ("speculative decoding: eagle3", "are not stated in its notes"),
+        ("speculative decoding: eagle3:0@0.7", "greater than 0"),
+        ("speculative decoding: eagle3:3, 9 tokens a step", "9 tokens a step, where 3 are drafted"),
+        ("disaggregated", "separate GPUs"),
+    ],
+)
+def test_what_a_row_does_not_say_of_its_drafts_is_the_reason(notes: str, why: str) -> None:
+    assert why in str(predict_row(replace(ROW, notes=notes)).skipped)
+
+
 # --- versions, notes, layouts ------------------------------------------------------------------------------------
 
 

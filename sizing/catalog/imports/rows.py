@@ -14,16 +14,27 @@ from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
 from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
-from sizing.catalog.measured import BOUNDS, COLUMNS, RATE_PER_S, checked_cells, contradictions, read_number, row_of
+from sizing.catalog.measured import (
+    BOUNDS,
+    COLUMNS,
+    RATE_PER_S,
+    checked_cells,
+    contradictions,
+    read_number,
+    row_of,
+)
 from sizing.catalog.shelf import by_stem
 from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.optimisations import optimisations
 from sizing.specs.workload import KvPrecision, Precision
 
 # Options by the setting that they state. The settings of the first group must be known for every run.
 NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp", "weight_precision": "--precision", "isl": "--isl",
           "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
 OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
-                    "concurrency": "--concurrency", "rate_per_s": "--rps"}  # fmt: skip
+                    "concurrency": "--concurrency", "rate_per_s": "--rps", "speculative": "--speculative",
+                    "prefix": "--prefix-hit"}  # fmt: skip
+UNLIKE_PLAIN = {name: OPTIONS[name] for name in ("speculative", "prefix")}
 LOGGED = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")  # settings that only a start-up log states
 PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
@@ -71,9 +82,15 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
                 read_number(str(values[name]), bounds)
             except ValueError as error:
                 faults.append(Fault(f"{values[name]} is {error}", field=OPTIONS[name], allowed=str(bounds)))
+    ran_with = {name: values.pop(name) for name in UNLIKE_PLAIN if name in values}
+    try:
+        found = optimisations(UNLIKE_PLAIN, ran_with)
+    except InputError as error:
+        faults += error.faults
     if faults:
         raise InputError(faults)
-    return RunSettings(**values)
+    hit = found.prefix.hit if found.prefix else None
+    return RunSettings(**values, speculative=str(found.speculative or ""), prefix_hit=hit)
 
 
 def import_files(files: Sequence[str], said: RunSettings, seconds: float | None = None) -> Imports:
@@ -186,7 +203,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
     values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
-    notes = [*run.notes, *([f"settings of {log.file}"] if log is not None else [])]
+    notes = [*run.notes, *_unlike_plain(run, stated), *([f"settings of {log.file}"] if log is not None else [])]
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
     known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
@@ -210,6 +227,19 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     sizes: list[int] = [count for name in ("tp", "pp", "attention_dp") if isinstance(count := values[name], int)]
     values["n_gpus"] = values["n_gpus"] or (math.prod(sizes) if values["tp"] else None)
     return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
+
+
+def _unlike_plain(run: BenchmarkRun, stated: RunSettings) -> Iterator[str]:
+    """Yield what tells the run from one without drafts and cached prefixes, in the form that predictions read."""
+    named = stated.speculative or run.speculative
+    drafted = f"{run.drafted:g}" if run.drafted else ""
+    if named or run.drafted or run.tokens_per_step:
+        told = f"{named}:{drafted}" if named and drafted and ":" not in named else named or f"{drafted} tokens drafted"
+        given = f", {run.tokens_per_step:.4g} tokens a step" if run.tokens_per_step and "@" not in told else ""
+        yield f"speculative decoding: {told}{given}"
+    hit = run.prefix_hit if stated.prefix_hit is None else stated.prefix_hit
+    if hit:
+        yield f"prefix caching: {100 * hit:.3g}% of prompt tokens were found"
 
 
 def _mode(concurrency: int | None, rate_per_s: float | None) -> str:

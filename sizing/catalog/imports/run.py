@@ -49,12 +49,16 @@ class LatencyFigures(NamedTuple):
 class RunSettings(MeasuredSetting):
     """The settings of a run, from a file or from the user. Unknown settings are empty or None.
 
-    `rate_per_s` is infinite if all requests were sent at once.
+    `rate_per_s` is infinite if all requests were sent at once. `speculative` is a method of speculative decoding, with drafted
+    tokens and acceptance where they are known, in the form of --speculative. `prefix_hit` is the share of prompt tokens that were
+    found in cache.
     """
 
     isl: float | None = None
     osl: float | None = None
     rate_per_s: float | None = None
+    speculative: str = ""
+    prefix_hit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ class BenchmarkRun(RunSettings):
     """The content of a result file about one run.
 
     `asked_osl` is the output length that was forced on the engine. `line` is the line in a file with several runs. `named_engine`
-    is the engine in the client's settings; another engine may have served the run.
+    is the engine in the client's settings; another engine may have served the run. With speculative decoding, `drafted` is the
+    number of drafted tokens, and `tokens_per_step` the mean number of tokens that a step gave.
     """
 
     tool: str
@@ -71,6 +76,8 @@ class BenchmarkRun(RunSettings):
     asked_osl: float | None = None
     requests: int | None = None
     failed: int = 0
+    drafted: int | None = None
+    tokens_per_step: float | None = None
     ttft: LatencyFigures = field(default_factory=LatencyFigures)
     itl: LatencyFigures = field(default_factory=LatencyFigures)
     e2e: LatencyFigures = field(default_factory=LatencyFigures)

@@ -30,12 +30,13 @@ RUNNING, WAITING = ("num_requests_running", "num_running_reqs"), ("num_requests_
 CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")
 HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
 QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
-DRAFTED = ("spec_decode_num_accepted_tokens_total", "spec_accept_length")
+DRAFTS, DRAFTED = ("spec_decode_num_drafts_total",), ("spec_decode_num_draft_tokens_total",)
+ACCEPTED, PER_STEP = ("spec_decode_num_accepted_tokens_total",), ("spec_accept_length",)
 
 TIMES = "--seconds since the start of the engine, or between two scrapes"
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """The texts of a line: name, labels, value, and the time in ms since 1970; None where they are absent."""
 
     name: str
@@ -71,13 +72,13 @@ def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
 
     Raises MalformedRunError for metrics of several services, and for a value that is not a number.
     """
-    samples: list[list[Sample]] = [[]]
+    samples: list[list[MetricSample]] = [[]]
     known: set[tuple[str, str | None]] = set()
     for line in content.splitlines():
         matched = SAMPLE.fullmatch(line.strip())
         if matched is None:
             continue
-        sample = Sample(*matched.groups())
+        sample = MetricSample(*matched.groups())
         series = sample.name, sample.labels
         if series in known:
             samples.append([])
@@ -87,7 +88,7 @@ def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
     return tuple(_scrape(each, file) for each in samples)
 
 
-def _scrape(samples: Iterable[Sample], file: str) -> Scrape:
+def _scrape(samples: Iterable[MetricSample], file: str) -> Scrape:
     values: dict[str, float] = {}
     buckets: dict[str, dict[float, float]] = {}
     models, engines, at_s = set(), set(), None
@@ -137,7 +138,7 @@ def _seconds(before: Scrape, after: Scrape, stated: float | None) -> float | Non
 
 def _between(before: Scrape, after: Scrape) -> Scrape:
     """The counts between two scrapes. Gauges are the mean of both."""
-    gauges = {*RUNNING, *WAITING, *CACHE_USE}
+    gauges = {*RUNNING, *WAITING, *CACHE_USE, *PER_STEP}
     values = {
         name: (value + before.values.get(name, value)) / 2 if name in gauges else value - before.values.get(name, 0.0)
         for name, value in after.values.items()
@@ -172,10 +173,7 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
         now + (f", {cache:.0%} of the cache in use" if cache is not None and cache <= 1 else ""),
     ]
     hits, queries = found.first(HITS), found.first(QUERIES)
-    if hits and queries:
-        notes.append(f"prefix caching: {min(1.0, hits / queries):.0%} of prompt tokens were found")
-    if found.first(DRAFTED):
-        notes.append("speculative decoding: drafts were accepted")
+    steps, drafted, accepted = (found.first(names) for names in (DRAFTS, DRAFTED, ACCEPTED))
     if f"{ITL[0]}_count" not in found.values:
         notes.append("ITL is the mean of all gaps between tokens, long answers count more")
     if seconds is None:
@@ -187,6 +185,9 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
         isl=isl,
         osl=osl,
         rate_per_s=per_s,
+        prefix_hit=min(1.0, hits / queries) if hits and queries else None,
+        drafted=round(drafted / steps) if drafted and steps else None,
+        tokens_per_step=1 + (accepted or 0.0) / steps if steps else found.first(PER_STEP),
         ttft=ttft,
         itl=_spread(found, ITL),
         e2e=e2e,

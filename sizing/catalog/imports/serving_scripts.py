@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from sizing.catalog.imports.run import (
     BenchmarkRun,
@@ -26,6 +26,9 @@ from sizing.catalog.imports.run import (
 # Engines by the name of the client's backend. `openai` and similar backends work with any server.
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-native": "sglang", "tensorrt-llm": "tensorrt-llm",
            "trt": "tensorrt-llm", "trtllm": "tensorrt-llm", "dynamo-trt": "tensorrt-llm"}  # fmt: skip
+
+
+MODULES = {"nextn": "mtp"}  # SGLang's name of drafts by the model's own modules
 
 
 class FlatKeys(NamedTuple):
@@ -90,10 +93,8 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     if (detailed := _detailed(entry)) is not None:
         ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
     notes = [f"failed requests: {failed}"] if (failed := count(entry, "failed")) else []
-    accepted = number(entry, "accept_length")
-    if accepted:
-        notes.append(f"speculative decoding: {accepted:.2f} tokens accepted a step")
-    notes += _server_notes(server)
+    if server.get("disable_radix_cache") is False:
+        notes.append("prefix caching was on")
     return BenchmarkRun(
         keys.tool,
         model=text(entry, "model_id") or text(server, "model_path"),
@@ -108,6 +109,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         rate_per_s=rate(entry, "request_rate"),
         requests=completed,
         failed=count(entry, "failed") or 0,
+        **_drafts(entry, server),
         ttft=ttft,
         itl=itl,
         e2e=e2e,
@@ -144,13 +146,25 @@ def _joined(summary: LatencyFigures, detailed: LatencyFigures) -> LatencyFigures
     return LatencyFigures(mean, {**detailed.percentiles, **summary.percentiles})
 
 
-def _server_notes(server: Mapping[str, Any]) -> list[str]:
-    notes = []
-    if algorithm := text(server, "speculative_algorithm"):
-        notes.append(f"speculative decoding: {algorithm}")
-    if server.get("disable_radix_cache") is False:
-        notes.append("prefix caching was on")
-    return notes
+class Drafts(TypedDict):
+    """Speculative decoding in a file: the method, the tokens drafted in a row, and the mean tokens that a step gave."""
+
+    speculative: str
+    drafted: int | None
+    tokens_per_step: float | None
+
+
+def _drafts(entry: Mapping[str, Any], server: Mapping[str, Any]) -> Drafts:
+    """The drafts of a run; nothing for a plain run. Drafts in a tree have no number of tokens in a row."""
+    method = text(server, "speculative_algorithm").lower()
+    is_tree = (count(server, "speculative_eagle_topk") or 1) > 1
+    steps, drafted = number(entry, "spec_decode_num_drafts"), number(entry, "spec_decode_draft_tokens")
+    in_a_row = None if is_tree else count(server, "speculative_num_steps")
+    return Drafts(
+        speculative=MODULES.get(method, method),
+        drafted=round(drafted / steps) if drafted and steps else in_a_row,
+        tokens_per_step=number(entry, "accept_length") or number(entry, "spec_decode_acceptance_length"),
+    )
 
 
 def _mean(entry: Mapping[str, Any], key: str, completed: int | None) -> float | None:
@@ -164,9 +178,7 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
     separate = entry.get("disagg") in (True, "true")
     if separate:
         notes.append("disaggregated")
-    drafts = text(entry, "spec_decoding")
-    if drafts and drafts.lower() != "none":
-        notes.append(f"speculative decoding: {drafts}")
+    drafts = text(entry, "spec_decoding").lower()
     tp, pp, ep = (count(entry, name) for name in ("tp", "pp", "ep"))
     attention_parallel = text(entry, "dp_attention").lower() == "true" or entry.get("dp_attention") is True
     gpus = None if separate or tp is None else tp * (pp or 1)
@@ -188,6 +200,7 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
         isl=number(entry, "isl"),
         osl=osl,
         concurrency=count(entry, "conc"),
+        speculative="" if drafts == "none" else drafts,
         ttft=_spread(entry, "ttft", IN_SECONDS),
         itl=_spread(entry, "tpot", IN_SECONDS),
         e2e=_spread(entry, "e2el", IN_SECONDS),

@@ -30,6 +30,15 @@ def expected_tokens(acceptance: float, tokens: int) -> float:
     return float(tokens + 1) if acceptance == 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
 
 
+def acceptance_of(tokens_per_step: float, tokens: int) -> float:
+    """The acceptance of a drafted token, equal for all, with which a step gives `tokens_per_step`: inverts `expected_tokens`."""
+    low, high = 0.0, 1.0
+    for _ in range(60):  # bisections: exact to the last digit
+        middle = (low + high) / 2
+        low, high = (middle, high) if expected_tokens(middle, tokens) < tokens_per_step else (low, middle)
+    return high
+
+
 def expected_by_depth(acceptance: Sequence[float]) -> float:
     """Tokens per step if each drafted token has its own acceptance: E = 1 + a1 + a1*a2 + ...
 

@@ -128,16 +128,14 @@ def test_what_a_scrape_does_not_say_is_asked_for_by_name(tmp_path: Path) -> None
 
 
 def test_drafts_and_prefixes_found_in_cache_are_told(tmp_path: Path) -> None:
-    more = "\n".join(
-        f"vllm:{name} {value}"
-        for name, value in {
-            "prefix_cache_hits_total": 30,
-            "prefix_cache_queries_total": 100,
-            "spec_decode_num_accepted_tokens_total": 5,
-        }.items()
-    )
+    counted = {"prefix_cache_hits_total": 30, "prefix_cache_queries_total": 100, "spec_decode_num_drafts_total": 10,
+               "spec_decode_num_draft_tokens_total": 30, "spec_decode_num_accepted_tokens_total": 15}  # fmt: skip
+    more = "\n".join(f"vllm:{name} {value}" for name, value in counted.items())
     (row,) = imported(tmp_path, metrics(more=more)).rows
-    assert "prefix caching: 30%" in str(row["notes"]) and "speculative decoding" in str(row["notes"])
+    assert "prefix caching: 30% of prompt tokens" in str(row["notes"])
+    assert "speculative decoding: 3 tokens drafted, 2.5 tokens a step" in str(row["notes"])
+    (named,) = imported(tmp_path, metrics(more=more), said=replace(STATED, speculative="eagle3")).rows
+    assert "speculative decoding: eagle3:3, 2.5 tokens a step" in str(named["notes"])
 
 
 def test_a_running_service_is_sized_anew_from_its_scrapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -425,21 +425,48 @@ def test_clients_that_are_stated_keep_to_littles_law(tmp_path: Path, said: int, 
     assert taken or words in str(faults[0])
 
 
+EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculative_eagle_topk": 1}
+
+
 @pytest.mark.parametrize(
-    ("server", "predicted"),
-    [({"speculative_algorithm": "EAGLE"}, False), ({}, True), ({"disable_radix_cache": False}, True)],
+    ("server", "accepted", "told", "predicted"),
+    [
+        ({}, None, None, True),
+        ({"disable_radix_cache": False}, None, None, True),
+        ({"speculative_algorithm": "EAGLE"}, 2.5, "eagle, 2.5 tokens a step", False),
+        (EAGLE, None, "eagle:3", False),
+        (EAGLE, 2.5, "eagle:3, 2.5 tokens a step", True),
+        ({**EAGLE, "speculative_eagle_topk": 4}, 2.5, "eagle, 2.5 tokens a step", False),  # a tree of drafts
+        (EAGLE, 9.0, "eagle:3, 9 tokens a step", False),
+    ],
 )
-def test_a_run_with_drafts_is_recorded_and_not_taken_for_a_plain_one(
-    tmp_path: Path, server: dict[str, Any], predicted: bool
+def test_a_run_with_drafts_is_never_taken_for_a_plain_one(
+    tmp_path: Path, server: dict[str, Any], accepted: float | None, told: str | None, predicted: bool
 ) -> None:
-    found, _, _ = import_files([written(tmp_path, {**SGLANG, "server_info": server})], STATED)
+    said = replace(STATED, model="llama-3.1-8b")
+    entry = {**SGLANG, "server_info": server, "accept_length": accepted}
+    found, _, _ = import_files([written(tmp_path, entry)], said)
     (row,) = load_measured(written(tmp_path, csv_text(found), "rows.csv"))
-    assert predict_row(row).skipped == (None if predicted else "ran with speculative decoding")
+    assert told is None or f"speculative decoding: {told}" in row.notes
+    assert (predict_row(row).skipped is None) == predicted
     (line,) = measured(written(tmp_path, csv_text(found), "rows.csv"), Filter()).lines
     assert (line.source, line.ran_with) == (
         "sglang bench_serving",
-        None if predicted else "ran with speculative decoding",
+        None if told is None else "ran with speculative decoding",
     )
+
+
+def test_drafts_of_vllm_are_named_by_the_user(tmp_path: Path) -> None:
+    counted = {"spec_decode_num_drafts": 100, "spec_decode_draft_tokens": 300, "spec_decode_acceptance_length": 2.25}
+    said = stated({"speculative": "eagle3", "prefix": "30%", "model": "llama-3.1-8b"})
+    found, _, _ = import_files([written(tmp_path, {**VLLM, **counted})], replace(STATED, **_given(said)))
+    notes = str(found[0]["notes"])
+    assert "speculative decoding: eagle3:3, 2.25 tokens a step" in notes
+    assert "prefix caching: 30% of prompt tokens" in notes
+
+
+def _given(said: RunSettings) -> dict[str, Any]:
+    return {name: getattr(said, name) for name in ("speculative", "prefix_hit")}
 
 
 @pytest.mark.parametrize(
