@@ -168,7 +168,7 @@ class Answer:
     def transfer_s(self) -> float:
         """Seconds by which the KV cache transfer delays a prompt of mean length; 0 without a transfer."""
         undelayed = self.prefill.undelayed
-        return 0.0 if undelayed is None else self.prefill.load.curves.front_end_s - undelayed.curves.front_end_s
+        return 0.0 if undelayed is None else float(self.prefill.load.curves.front_end_s - undelayed.curves.front_end_s)
 
     @property
     def tightest(self) -> Pool:
@@ -192,7 +192,7 @@ class Answer:
         first, rest = self.prefill.closed_s("ttft"), self.decode.closed_s("e2e")
         if name == "ttft":
             return first
-        after_first = self.decode.load.batching.osl - 1
+        after_first = float(self.decode.load.batching.osl - 1)
         if name == "itl":
             return {statistic: seconds / after_first for statistic, seconds in rest.items()}
         return {statistic: first[statistic] + rest[statistic] for statistic in first}

@@ -78,7 +78,7 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
         most_requests_per_s=sized.most_requests_per_s,
         utilisation=_used(sized.pool, replicas, of),
         needed=sized if holds else answer(question, data, simulated=simulate).answer,
-        sure=sure(sized, of, data.runs),
+        sure=sure([(sized, of)], data.runs)[0],
         verified=holds if simulate else None,
     )
 
@@ -123,7 +123,7 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
         sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
-    sure_of = sure(sized, question, data.runs)
+    (sure_of,) = sure([(sized, question)], data.runs)
     return Held(question, True, None, None, sized, most, used, sized, sure_of, True)
 
 

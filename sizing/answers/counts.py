@@ -24,7 +24,7 @@ from sizing.formats.words import percent
 from sizing.model.extras import NOTHING, Cached, Extras
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, bounded, loads_of, points_of
-from sizing.replica.points import Array, Point
+from sizing.replica.points import Array, Point, Points
 from sizing.replica.replica import Refusal, Replica, fitting, with_extras
 from sizing.replica.timing import Timed, timed
 from sizing.specs.bands import USUAL, Alike, PublishedRuns, Sure
@@ -198,7 +198,7 @@ def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extr
             return with_found(replica, trial), Reply(None)
         load = timed(layout, data)
         most = Capacity(0.0, 0.0, load.most_decoding, "")
-        (point,) = points_of([load], target, [most], [replicas])
+        (point,) = points_of([load], [target], [most], [replicas])
         idle = alive(layout, target, point, replicas)
         return layout.service.extras, Reply(replicas, 1.0 if idle is None else idle.kept)
 
@@ -225,19 +225,27 @@ class Margins(NamedTuple):
         return margin if margin <= MOST_MARGIN else math.inf
 
 
-def sure(answer: Answer, question: Question, runs: PublishedRuns | None) -> Sure:
-    """The confident size of an answer's layout, and the confidence of the answer's own number of GPUs (`chance`)."""
-    asked, target = question.target.confidence, question.target
+def sure(answers: Sequence[tuple[Answer, Question]], runs: PublishedRuns | None) -> list[Sure]:
+    """The confident sizes of the layouts of answers, and the confidence of each answer's own number of GPUs (`chance`)."""
+    known = {
+        number: (answer.pool.load, question)
+        for number, (answer, question) in enumerate(answers)
+        if question.target.amount is not None and not answer.separate
+    }
+    found = dict(zip(known, margins(list(known.values()), runs), strict=True))
+    return [_sure(*each, found.get(number)) for number, each in enumerate(answers)]
+
+
+def _sure(answer: Answer, question: Question, found: Margins | str | None) -> Sure:
+    asked, demand = question.target.confidence, question.target.amount
     confidence = USUAL if asked is None else asked.share
-    demand = target.amount
     if demand is None:
         return Sure(None, confidence, 0, None, "no demand to size for")
-    if answer.separate:
+    if found is None:
         return Sure(None, confidence, 0, None, "no published runs of separate pools")
-    pool = answer.pool
-    found = margins(pool.load, question, runs)
     if isinstance(found, str):
         return Sure(None, confidence, 0, None, found)
+    pool = answer.pool
     demand *= 1 + question.rules.headroom
     most = pool.capacity.amount
     kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
@@ -255,13 +263,26 @@ def asked_of(question: Question) -> str:
     return "the limits" if bounded(question.target.limits) else "the demand"
 
 
-def margins(load: Timed, question: Question, runs: PublishedRuns | None) -> Margins | str:
-    """The margins of published runs for a layout, or why they are unknown."""
-    found = _alike(load, question, runs)
-    if isinstance(found, str):
-        return found
-    target = question.target
-    served, points = loads_of(load, target)
+def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None) -> list[Margins | str]:
+    """For each layout and its question the margins of published runs, or why they are unknown.
+
+    Layouts whose questions differ only in the amount of the demand are evaluated in one batch.
+    """
+    found: list[Margins | str] = []
+    alike: dict[Target, list[tuple[int, Alike]]] = {}
+    for number, (load, question) in enumerate(asked):
+        of_class = _alike(load, question, runs)
+        found.append(of_class if isinstance(of_class, str) else "")
+        if not isinstance(of_class, str):
+            alike.setdefault(question.target.unsized, []).append((number, of_class))
+    for target, entries in alike.items():
+        loads = loads_of([asked[number][0] for number, _ in entries], target)
+        for (number, of_class), (served, points) in zip(entries, loads, strict=True):
+            found[number] = _margins(of_class, target, served, points)
+    return found
+
+
+def _margins(found: Alike, target: Target, served: Array, points: Points) -> Margins:
     by_runs, predicted = np.full(len(found.weights), served[-1]), float(served[-1])
     for name, limit in bounded(target.limits).items() if not target.offline else ():
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")[limit.statistic])

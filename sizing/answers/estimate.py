@@ -14,9 +14,8 @@ from sizing.answers.counts import sure
 from sizing.answers.search import (
     REACHES,
     at_even_odds,
-    bounded,
-    chosen,
     layout_of,
+    outcome_over,
     search,
     timed,
     with_count,
@@ -77,7 +76,7 @@ def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
     others = [each for each in wide.answers if layout_of(each.pool.replica) not in known]
     less = [each for each in others if spent(each, objective) < spent(best, objective)]
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
-    surer = _surer(outcome, [*rest, *others], outcome.sure, data)
+    (surer,) = _surer([(outcome, [*rest, *others], outcome.sure)], data)
     return replace(outcome, answers=(best, *ranked), surer=surer)
 
 
@@ -130,22 +129,38 @@ def answer(question: Question, data: Data, *, simulated: bool = True, order: Ord
 
     Where the question asks for separate pools, the answers have them.
     """
-    return with_odds(question, data, lambda asked: by_prediction(asked, data, simulated=simulated, order=order))
+
+    def answered(asked: Sequence[Question]) -> list[Outcome]:
+        return [by_prediction(each, data, simulated=simulated, order=order) for each in asked]
+
+    return with_odds([question], data, answered)[0]
 
 
-def with_odds(question: Question, data: Data, answered: Callable[[Question], Outcome]) -> Outcome:
-    """The outcome of `answered` with its confident size, and with at least even odds.
+def with_odds(
+    questions: Sequence[Question], data: Data, answered: Callable[[Sequence[Question]], list[Outcome]]
+) -> list[Outcome]:
+    """The outcomes of `answered` with their confident sizes, and with at least even odds.
 
     Where fewer than half of the similar published runs would keep demand and limits, `answered` runs again with a confidence
     of 50 %.
     """
-    found = answered(question)
+    found = answered(questions)
     said = _surely(found, data)
-    if data.runs is None or said.sure is None or said.sure.chance is None or said.sure.chance >= EVEN:
-        return said
-    even = answered(_evenly(question, data))
-    as_predicted = replace(even, question=even.question.with_(confidence=None), even=True, predicted=found.answer)
-    return _surely(as_predicted, data)
+    odd = [number for number, outcome in enumerate(said) if _chance(outcome) < EVEN]
+    if data.runs is not None and odd:
+        even = answered([_evenly(questions[number], data) for number in odd])
+        as_predicted = [
+            replace(each, question=each.question.with_(confidence=None), even=True, predicted=found[number].answer)
+            for number, each in zip(odd, even, strict=True)
+        ]
+        for number, outcome in zip(odd, _surely(as_predicted, data), strict=True):
+            said[number] = outcome
+    return said
+
+
+def _chance(outcome: Outcome) -> float:
+    """The share of similar published runs that keep the limits; 1 if too few runs are similar."""
+    return 1.0 if outcome.sure is None or outcome.sure.chance is None else outcome.sure.chance
 
 
 def _has_odds(outcome: Outcome) -> bool:
@@ -159,26 +174,45 @@ def _evenly(question: Question, data: Data) -> Question:
     return question.with_(confidence=Confidence(EVEN, data.runs))
 
 
-def _surely(found: Outcome, data: Data) -> Outcome:
-    if found.answer is None:
-        return found
-    known = sure(found.answer, found.question, data.runs)
-    return replace(found, sure=known, surer=_surer(found, found.answers[1:], known, data))
+def _surely(found: Sequence[Outcome], data: Data) -> list[Outcome]:
+    """The outcomes with the confident size of their answers, and of another answer whose confident size is cheaper."""
+    sizes = iter(sure([(each.answer, each.question) for each in found if each.answer is not None], data.runs))
+    known = [None if each.answer is None else next(sizes) for each in found]
+    asked = [(each, each.answers[1:], own) for each, own in zip(found, known, strict=True)]
+    return [
+        each if own is None else replace(each, sure=own, surer=surer)
+        for each, own, surer in zip(found, known, _surer(asked, data), strict=True)
+    ]
 
 
-def _surer(found: Outcome, others: Iterable[Answer], own: Sure | None, data: Data) -> Surer | None:
-    """The answer of `others` with the cheapest confident size; None where the first answer's confident size costs no more."""
-    question = found.question
+def _surer(asked: Sequence[tuple[Outcome, Sequence[Answer], Sure | None]], data: Data) -> list[Surer | None]:
+    """For each outcome, the one of some other answers with the cheapest confident size.
+
+    None where the confident size of the outcome's own answer costs no more.
+    """
+    cheaper = [_cheaper(outcome, others, own) for outcome, others, own in asked]
+    flat = [(each, outcome.question) for (outcome, _, _), some in zip(asked, cheaper, strict=True) for each in some]
+    sizes = iter(sure(flat, data.runs))
+    found: list[Surer | None] = []
+    for (outcome, _, own), some in zip(asked, cheaper, strict=True):
+        known = [Surer(each, next(sizes)) for each in some]
+        best = min(known, key=lambda each: _surely_spent(outcome, each.answer, each.sure), default=None)
+        least = math.inf if own is None else _surely_spent(outcome, outcome.answers[0], own)
+        found.append(best if best is not None and _surely_spent(outcome, best.answer, best.sure) < least else None)
+    return found
+
+
+def _surely_spent(outcome: Outcome, of: Answer, known: Sure) -> float:
+    return math.inf if known.gpus is None else spent(of, outcome.question.rules.objective) * known.gpus / of.gpus
+
+
+def _cheaper(outcome: Outcome, others: Sequence[Answer], own: Sure | None) -> list[Answer]:
+    """The answers of `others` that cost less than the confident size of the outcome's own: a confident size is no smaller."""
+    question = outcome.question
     if own is None or question.target.confidence is not None:
-        return None
-
-    def at_least(of: Answer, known: Sure) -> float:
-        return math.inf if known.gpus is None else spent(of, question.rules.objective) * known.gpus / of.gpus
-
-    known = (Surer(each, sure(each, question, data.runs)) for each in others)
-    best = min(known, key=lambda each: at_least(each.answer, each.sure), default=None)
-    is_less = best is not None and at_least(best.answer, best.sure) < at_least(found.answers[0], own)
-    return best if is_less else None
+        return []
+    most = _surely_spent(outcome, outcome.answers[0], own)
+    return [each for each in others if spent(each, question.rules.objective) < most]
 
 
 def by_prediction(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
@@ -328,7 +362,7 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
 
 def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answer, ...]:
     """The layouts that take fewer than `gpus` GPUs under `question`, best first."""
-    return tuple(answer for answer in chosen(bounded(loads, question), question).answers if answer.gpus < gpus)
+    return tuple(answer for answer in outcome_over(loads, question).answers if answer.gpus < gpus)
 
 
 def legible(value: float) -> float:
@@ -372,15 +406,15 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
     Of several values of one limit, only the tightest feasible one is returned.
     """
 
-    def answered(asked: Question) -> Outcome:
-        return _confirmed(search(asked, data), data, simulated)
+    def answered(asked: Sequence[Question]) -> list[Outcome]:
+        return [_confirmed(search(each, data), data, simulated) for each in asked]
 
     found, done = [], set()
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
         if of_what in done:
             continue
-        best = with_odds(question, data, answered).answer
+        best = with_odds([question], data, answered)[0].answer
         if best is not None:
             replica = best.pool.replica
             done.add(of_what)

@@ -317,7 +317,7 @@ def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
         if decoding is None:
             return None
         rate = float(throughput.requests_per_s(load.curves, load.batching, np.array([decoding]))[0])
-        return steady(traffic, rate, in_flight, load.batching.chunks)
+        return steady(traffic, rate, in_flight, float(load.batching.chunks))
 
     return [ReplicaJob(deployment_of(load), n, of(n)) for n in grid.in_flight]
 

@@ -168,7 +168,7 @@ def _within_reach(question: Question, data: Data) -> Outcome:
     for precision in question.space.precisions:
         prefill_request, _ = phase_requests(question, asked, None)
         of_prefill = prefill_request.with_(gpu_types=asked.prefill.gpu_types, precisions=(precision,))
-        entries = searching.tabulated(of_prefill, data)
+        entries = searching.tabulated([of_prefill], data)[0]
         prefills = [entry for entry in entries if isinstance(entry, Timed)]
         refused = [entry for entry in entries if isinstance(entry, Refusal)]
         shares = list(_ttft_shares(question, prefills))
@@ -240,7 +240,7 @@ def _paired(
 
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
     """The best prefill layouts without transfer time, and refusals of those that fail even so."""
-    entries = [alone(entry, question) for entry in prefills]
+    entries = alone(prefills, question.target.limits)
     fast = [entry for entry in entries if isinstance(entry, Timed)]
     results = evaluate(fast, question)
     good = [
@@ -282,7 +282,7 @@ def _prefills(
         except UntimedError as error:
             refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
             continue
-        entry = alone(delayed(load, transfer, question.service.isl), question)
+        (entry,) = alone([delayed(load, transfer, question.service.isl)], question.target.limits)
         if isinstance(entry, Timed):
             ready.append((entry, transfer, load))
         else:

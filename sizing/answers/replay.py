@@ -128,7 +128,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
 
 def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more: Any) -> Outcome:
     found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, **more)
-    return found if found.answer is None else replace(found, sure=sure(size, question, data.runs))
+    return found if found.answer is None else replace(found, sure=sure([(size, question)], data.runs)[0])
 
 
 def _missed(run: Run, limits: Limits) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple, get_args
 
 from sizing.answers import counts
@@ -12,7 +13,7 @@ from sizing.answers.answer import Answer, Outcome, Pool, preference
 from sizing.answers.counts import Reply, Trial
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
-from sizing.replica.capacity import Capacity, most_of, point_at_rate, points_of, solo_over
+from sizing.replica.capacity import Capacity, Exceeded, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Tables, Timed, Timing
@@ -20,7 +21,7 @@ from sizing.specs import demand
 from sizing.specs.bands import of_runs
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Reach
+from sizing.specs.workload import Limits, Reach, Target
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
 
@@ -43,9 +44,13 @@ def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
         return _reject(replica, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
 
 
-def alone(load: Timed, question: Question) -> Timed | Refusal:
-    """Reject a layout where even a lone request breaks a limit."""
-    over = solo_over(load, question.target.limits)
+def alone(loads: Sequence[Timed | Refusal], limits: Limits) -> list[Timed | Refusal]:
+    """Reject the layouts where even a lone request breaks a limit."""
+    over = iter(solo_over([load for load in loads if isinstance(load, Timed)], limits))
+    return [_too_slow(load, next(over)) if isinstance(load, Timed) else load for load in loads]
+
+
+def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     if over is None:
         return load
     name, value_s, limit_s = over
@@ -59,24 +64,33 @@ def alone(load: Timed, question: Question) -> Timed | Refusal:
 
 def evaluate(loads: Sequence[Timed], question: Question) -> list[Pool | Refusal]:
     """Size each layout within the limits; all layouts are evaluated in one batch."""
-    return sized(_bounded(loads, question), question)
+    return sized([(layout, question) for layout in _bounded(loads, question.target)])
 
 
-def _bounded(loads: Sequence[Timed], question: Question) -> list[Bounded]:
-    return [Bounded(*each) for each in zip(loads, most_of(loads, question.target), strict=True)]
+def _bounded(loads: Sequence[Timed], target: Target) -> list[Bounded]:
+    return [Bounded(*each) for each in zip(loads, most_of(loads, target), strict=True)]
 
 
-def sized(layouts: Sequence[Bounded], question: Question) -> list[Pool | Refusal]:
-    """Size each layout for the demand; all layouts are evaluated in one batch."""
-    entries = [_counted(bounded, question) for bounded in layouts]
-    good = [entry for entry in entries if not isinstance(entry, Refusal)]
-    loads, mosts, counts, _ = zip(*good, strict=True) if good else ((), (), (), ())
-    points: Iterator[Point] = iter(points_of(loads, question.target, mosts, counts))
+def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
+    """Size each layout for the demand of its question; all layouts are evaluated in one batch.
+
+    The demands may differ in their amounts, not in their kind.
+    """
+    entries = [_counted(*each) for each in layouts]
+    good = [(entry, asked) for entry, (_, asked) in zip(entries, layouts, strict=True) if isinstance(entry, _Counted)]
+    points: Iterator[Point] = iter(
+        points_of(
+            [entry.load for entry, _ in good],
+            [asked.target for _, asked in good],
+            [entry.most for entry, _ in good],
+            [entry.replicas for entry, _ in good],
+        )
+    )
     return [
         entry
         if isinstance(entry, Refusal)
-        else _with_margin(Pool(entry.load, entry.replicas, entry.most, next(points), entry.margin), question)
-        for entry in entries
+        else _with_margin(Pool(entry.load, entry.replicas, entry.most, next(points), entry.margin), asked)
+        for entry, (_, asked) in zip(entries, layouts, strict=True)
     ]
 
 
@@ -122,7 +136,7 @@ def margin_of(load: Timed, question: Question) -> float | str:
     asked = question.target.confidence
     if asked is None:
         return 1.0
-    found = counts.margins(load, question, asked.runs)
+    (found,) = counts.margins([(load, question)], asked.runs)
     if isinstance(found, str):
         return f"not known: {found}"
     margin = found.of(asked.share)
@@ -154,7 +168,7 @@ def with_count(pool: Pool, count: int, question: Question, data: Data) -> Pool:
 
 
 def _at(pool: Pool, count: int, question: Question) -> Pool:
-    (point,) = points_of([pool.load], question.target, [pool.capacity], [count])
+    (point,) = points_of([pool.load], [question.target], [pool.capacity], [count])
     return replace(pool, count=count, point=point, run=None)
 
 
@@ -182,7 +196,7 @@ def at_even_odds(pool: Pool, question: Question, evenly: Question, data: Data) -
     """
     asked = evenly.target.confidence
     assert asked is not None
-    found = counts.margins(pool.load, question, asked.runs)
+    (found,) = counts.margins([(pool.load, question)], asked.runs)
     if isinstance(found, str):
         return pool
     margin = found.of(asked.share)
@@ -225,22 +239,34 @@ def search(question: Question, data: Data) -> Outcome:
     Where no layout within the question's reach meets it on a GPU type, further layouts are tried there.
     """
 
-    def once(asked: Question) -> Outcome:
-        if asked.service.extras.cached.varies:
-            return _spread(asked, data)
-        return chosen(bounded(tabulated(asked, data), asked), asked)
+    def once(asked: Sequence[Question]) -> list[Outcome]:
+        return [
+            _spread(each, data) if each.service.extras.cached.varies else outcome_over(tabulated([each], data)[0], each)
+            for each in asked
+        ]
 
-    return widened(question, once)
+    return widened([question], once)[0]
 
 
-def widened(question: Question, search_within: Callable[[Question], Outcome]) -> Outcome:
-    """The outcome of a search, widened to further layouts where none within reach suffices on a GPU type and precision.
+def widened(
+    questions: Sequence[Question], search_within: Callable[[Sequence[Question]], list[Outcome]]
+) -> list[Outcome]:
+    """The outcomes of searches, widened to further layouts where none within reach suffices on a GPU type and precision.
 
     Further layouts are also tried where the best usual layout spans nodes.
     """
-    found = search_within(question)
+    found = search_within(questions)
+    wider = [(number, asked) for number, outcome in enumerate(found) for asked in _wider(questions[number], outcome)]
+    if wider:
+        for (number, _), outcome in zip(wider, widened([asked for _, asked in wider], search_within), strict=True):
+            found[number] = _joined(found[number], outcome)
+    return found
+
+
+def _wider(question: Question, found: Outcome) -> Iterator[Question]:
+    """Yield the question with a wider reach for each precision that needs it, on the GPU types that need it."""
     if question.space.layouts == REACHES[-1]:
-        return found
+        return
     wider = REACHES[REACHES.index(question.space.layouts) + 1]
     firsts: dict[tuple[str, str | None], Answer] = {}
     for answer in _affordable(found):
@@ -250,9 +276,7 @@ def widened(question: Question, search_within: Callable[[Question], Outcome]) ->
     for precision in question.space.precisions:
         left = tuple(each for each in question.space.gpu_types if (each.id, precision) not in able)
         if left:
-            asked = question.with_(gpu_types=left, precisions=(precision,), layouts=wider)
-            found = _joined(found, widened(asked, search_within))
-    return found
+            yield question.with_(gpu_types=left, precisions=(precision,), layouts=wider)
 
 
 def spans_nodes(answer: Answer) -> bool:
@@ -313,7 +337,8 @@ def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: D
     for candidate, trial in layouts:
         layout = counts.placed(candidate, trial)
         entry = timed(layout, timing) if isinstance(layout, Replica) else layout
-        results.append(alone(entry, question) if isinstance(entry, Timed) else entry)
+        results.append(entry)
+    results = alone(results, question.target.limits)
     found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], question))
     return [next(found) if isinstance(entry, Timed) else entry for entry in results]
 
@@ -329,13 +354,16 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     return Reply(result.count, 1.0 if alive is None else alive.kept)
 
 
-def tabulated(question: Question, data: Data, tables: Tables | None = None) -> list[Timed | Refusal]:
+def tabulated(questions: Sequence[Question], data: Data, tables: Tables | None = None) -> list[list[Timed | Refusal]]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits.
 
-    `tables` come from earlier questions with the same model, engine and GPU types; new entries are added to them.
+    The questions differ in lengths alone. `tables` come from earlier questions with the same model, engine and GPU types; new
+    entries are added to them.
     """
     timing = Timing(data) if tables is None else Timing(data, tables)
-    return [timed(entry, timing) if isinstance(entry, Replica) else entry for entry in _candidates(question, data)]
+    layouts = [list(_candidates(question, data)) for question in questions]
+    timing.prepare([entry for entries in layouts for entry in entries if isinstance(entry, Replica)])
+    return [[timed(entry, timing) if isinstance(entry, Replica) else entry for entry in entries] for entries in layouts]
 
 
 def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:
@@ -344,14 +372,32 @@ def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:
             yield from candidates(question.service, gpu_type, precision, data, question.space.layouts)
 
 
-def bounded(layouts: Sequence[Timed | Refusal], question: Question) -> list[Bounded | Refusal]:
-    """Find the capacity of one replica of each layout within the limits, whatever the amount of the demand."""
-    entries = [alone(entry, question) if isinstance(entry, Timed) else entry for entry in layouts]
-    found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], question))
-    return [next(found) if isinstance(entry, Timed) else entry for entry in entries]
+def bounded(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> list[list[Bounded | Refusal]]:
+    """Find the capacity of one replica of each layout within the limits, whatever the amount of the demand.
+
+    `layouts` has the layouts of each of several questions.
+    """
+    entries = alone([entry for each in layouts for entry in each], target.limits)
+    found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], target))
+    every = iter([next(found) if isinstance(entry, Timed) else entry for entry in entries])
+    return [list(islice(every, len(each))) for each in layouts]
 
 
-def chosen(layouts: Sequence[Bounded | Refusal], question: Question) -> Outcome:
-    """Size every layout for the demand: answers best first, rejected layouts with their reasons."""
-    evaluated = iter(sized([entry for entry in layouts if isinstance(entry, Bounded)], question))
-    return outcome_of([next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts], question)
+def chosen(asked: Sequence[tuple[Sequence[Bounded | Refusal], Question]]) -> list[Outcome]:
+    """Size every layout for the demand of its question: answers best first, rejected layouts with their reasons.
+
+    The demands may differ in their amounts, not in their kind.
+    """
+    able = [(entry, question) for layouts, question in asked for entry in layouts if isinstance(entry, Bounded)]
+    evaluated = iter(sized(able))
+    return [
+        outcome_of([next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts], question)
+        for layouts, question in asked
+    ]
+
+
+def outcome_over(layouts: Sequence[Timed | Refusal], question: Question) -> Outcome:
+    """The outcome of one question over given layouts."""
+    (within,) = bounded([layouts], question.target)
+    (outcome,) = chosen([(within, question)])
+    return outcome

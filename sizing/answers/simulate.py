@@ -269,7 +269,7 @@ def _at_rate(resolved: Resolved, replicas: int) -> Resolved:
     if resolved.refused is None and resolved.memory.fits:
         load = timed(resolved.replica, resolved.data)
         most = Capacity(0.0, 0.0, load.most_decoding, "")
-        (point,) = points_of([load], question.target, [most], [replicas])
+        (point,) = points_of([load], [question.target], [most], [replicas])
         rate = point.requests_per_s * replicas
     return replace(resolved, question=question.with_(requests_per_s=rate, population=None, think_time_s=0.0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.replica.timing import Tables, Timed
 from sizing.specs.data import Data
+from sizing.specs.workload import Target
 
 MOST_KEPT = 256  # sets of layouts kept, some hundred kB each
 LOOKED_UP = ("engine",)  # large objects that are compared by identity
@@ -54,7 +55,7 @@ class _Layouts:
 
     of: Question
     timed: list[Timed | Refusal]
-    bounded: dict[Hashable, list[Bounded | Refusal]] = field(default_factory=dict)
+    bounded: dict[Target, list[Bounded | Refusal]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -68,44 +69,70 @@ class Searches:
     _layouts: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
     _tables: OrderedDict[Hashable, tuple[Question, Tables]] = field(default_factory=OrderedDict)
 
-    def answer(self, question: Question, *, simulated: bool) -> Outcome:
-        """The outcome of `estimate.answer`."""
-        if question.space.pools is not None:
-            return answer(question, self.data, simulated=simulated)
+    def answers(self, questions: Sequence[Question], *, simulated: bool) -> list[Outcome]:
+        """The outcomes of `estimate.answer`; questions that differ in demand or lengths are evaluated in one batch."""
+        if any(question.space.pools is not None for question in questions):
+            return [answer(question, self.data, simulated=simulated) for question in questions]
 
-        def answered(asked: Question) -> Outcome:
-            outcome = self.search(asked)
-            return confirmed(outcome, self.data) if simulated else outcome
+        def answered(asked: Sequence[Question]) -> list[Outcome]:
+            outcomes = self.searched(asked)
+            return [confirmed(each, self.data) for each in outcomes] if simulated else outcomes
 
-        return with_odds(question, self.data, answered)
+        return with_odds(questions, self.data, answered)
 
-    def search(self, question: Question) -> Outcome:
-        """The outcome of `question`, reusing results of earlier searches."""
-        if question.service.extras.cached.varies:  # each layout is timed at its own number of replicas
-            return search(question, self.data)
-        return widened(question, self._once)
+    def searched(self, questions: Sequence[Question]) -> list[Outcome]:
+        """The outcomes of questions, reusing results of earlier searches."""
+        if any(question.service.extras.cached.varies for question in questions):
+            return [
+                search(question, self.data) for question in questions
+            ]  # each layout is timed at its own number of replicas
+        return widened(questions, self._once)
 
-    def _once(self, question: Question) -> Outcome:
-        layouts = _kept(self._layouts, _of_layouts(question), lambda: self._tabulated(question))
-        limits = _of_limits(question)
-        if len(layouts.bounded) >= MOST_KEPT:
-            layouts.bounded.clear()
-        if limits not in layouts.bounded:
-            layouts.bounded[limits] = bounded(layouts.timed, question)
-        return chosen(layouts.bounded[limits], question)
+    def _once(self, questions: Sequence[Question]) -> list[Outcome]:
+        layouts = self._tabulated(questions)
+        alike: dict[Target, list[int]] = {}
+        for number, question in enumerate(questions):
+            alike.setdefault(question.target.unsized, []).append(number)
+        found: dict[int, Outcome] = {}
+        for target, numbers in alike.items():
+            some = [(layouts[number], questions[number]) for number in numbers]
+            _bound([of for of, _ in some], target)
+            found.update(zip(numbers, chosen([(of.bounded[target], asked) for of, asked in some]), strict=True))
+        return [found[number] for number in range(len(questions))]
 
-    def _tabulated(self, question: Question) -> _Layouts:
-        _, tables = _kept(self._tables, _of_layouts(question, without=OF_LENGTHS), lambda: (question, {}))
-        return _Layouts(question, tabulated(question, self.data, tables))
+    def _tabulated(self, questions: Sequence[Question]) -> list[_Layouts]:
+        """The timed layouts of each question; those of new lengths are tabulated in one batch."""
+        keys = [_of_layouts(question) for question in questions]
+        found = {key: of for key in keys if (of := self._layouts.pop(key, None)) is not None}
+        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in found}
+        groups: dict[Hashable, dict[Hashable, Question]] = {}
+        for key, question in new.items():
+            groups.setdefault(_of_layouts(question, without=OF_LENGTHS), {})[key] = question
+        for alike, group in groups.items():
+            asked = list(group.values())
+            first, tables = self._tables.pop(alike, (asked[0], {}))
+            _keep(self._tables, alike, (first, tables))
+            for key, question, timed in zip(group, asked, tabulated(asked, self.data, tables), strict=True):
+                found[key] = _Layouts(question, timed)
+        for key in dict.fromkeys(keys):
+            _keep(self._layouts, key, found[key])
+        return [found[key] for key in keys]
 
 
-def _kept(store: OrderedDict[Hashable, Kept], key: Hashable, make: Callable[[], Kept]) -> Kept:
-    """The value of a key in a least-recently-used store; `make` makes a new one."""
-    found = store.pop(key, None)
-    store[key] = make() if found is None else found
+def _bound(layouts: Sequence[_Layouts], target: Target) -> None:
+    """Find the capacities under a target that are not known yet, in one batch."""
+    new = {id(of): of for of in layouts if target not in of.bounded}.values()
+    for of, found in zip(new, bounded([of.timed for of in new], target), strict=True):
+        if len(of.bounded) >= MOST_KEPT:
+            of.bounded.clear()
+        of.bounded[target] = found
+
+
+def _keep(store: OrderedDict[Hashable, Kept], key: Hashable, value: Kept) -> None:
+    """Keep a value as the newest one; the oldest one goes where there are too many."""
+    store[key] = value
     if len(store) > MOST_KEPT:
         store.popitem(last=False)
-    return store[key]
 
 
 def _of_layouts(question: Question, without: Container[str] = ()) -> Hashable:
@@ -118,9 +145,3 @@ def _of_layouts(question: Question, without: Container[str] = ()) -> Hashable:
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),
         (space.precisions, space.layouts),
     )
-
-
-def _of_limits(question: Question) -> Hashable:
-    """All inputs of a replica's capacity, except its layout."""
-    target = question.target
-    return (target.limits, target.max_utilisation, target.unit, target.concurrency is None, target.think_time_s)

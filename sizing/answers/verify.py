@@ -221,7 +221,7 @@ def driven(answer: Answer, question: Question, requests: int, seed: int) -> Answ
     traffic = _traffic(question, seed)
     rate = answer.requests_per_s * share
     in_flight = rate * answer.closed_s("e2e")["mean"]
-    traffic = steady(traffic, rate, in_flight, max(prefill.load.batching.chunks, 1.0), requests)
+    traffic = steady(traffic, rate, in_flight, max(float(prefill.load.batching.chunks), 1.0), requests)
     before, after = (deployment_of(pool.load, count) for pool, count in zip(answer.pools, counts, strict=True))
     run = simulate(replace(after, prefill=before, transfer=answer.transfer), traffic)
     pools = tuple(replace(pool, run=part) for pool, part in zip(answer.pools, run.parts, strict=True))
@@ -255,7 +255,7 @@ def _replica_driven(pool: Pool, question: Question, requests: int, seed: int) ->
     rate = pool.requests_per_s / pool.count
     in_flight = rate * pool.closed_s("e2e")["mean"]
     return simulate(
-        deployed, steady(traffic, rate, in_flight, pool.load.batching.chunks, requests), routing="round-robin"
+        deployed, steady(traffic, rate, in_flight, float(pool.load.batching.chunks), requests), routing="round-robin"
     )
 
 

@@ -153,21 +153,26 @@ class Combinations:
     def __call__(self, numbers: range) -> list[SweepRow]:
         """The rows of the combinations `numbers`."""
         from sizing.answers.sweep import Searches, combination
+        from sizing.report import sweep as report
 
         if self.resolver is None or self.searches is None:
             self.resolver = _resolver(self.asking.workload, self.asking.axes)
             self.searches = Searches(self.resolver.data)
-        return [self._row(combination(self.asking.axes, number), self.resolver, self.searches) for number in numbers]
+        every = [combination(self.asking.axes, number) for number in numbers]
+        asked = [self._question({**self.asking.values, **varied}, self.resolver) for varied in every]
+        questions = [each for each in asked if not isinstance(each, InputError)]
+        outcomes = iter(self.searches.answers(questions, simulated=self.asking.verified))
+        return [
+            report.row_of_faults(varied, each) if isinstance(each, InputError) else report.row(varied, next(outcomes))
+            for varied, each in zip(every, asked, strict=True)
+        ]
 
-    def _row(self, varied: dict[str, Any], resolver: Resolver, searches: Searches) -> SweepRow:
-        from sizing.report import sweep as report
-
-        values = {**self.asking.values, **varied}
+    @staticmethod
+    def _question(values: dict[str, Any], resolver: Resolver) -> Question | InputError:
         try:
-            request = to_size(resolver.question(values), values)
+            return to_size(resolver.question(values), values)
         except InputError as error:
-            return report.row_of_faults(varied, error)
-        return report.row(varied, searches.answer(request, simulated=self.asking.verified))
+            return error
 
 
 def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:

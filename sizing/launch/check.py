@@ -438,7 +438,7 @@ def _fewest(checked: Checked, policy: Policy) -> int | None:
     runs = load_data().runs
     if found.utilisation is not None and policy.confidence is not None:
         asked = None if runs is None else found.question.with_(confidence=Confidence(policy.confidence, runs))
-        gpus = None if asked is None else sure(found.answer or found.needed, asked, runs).gpus
+        gpus = None if asked is None else sure([(found.answer or found.needed, asked)], runs)[0].gpus
         if gpus is None:
             return None
         counts.append(gpus // found.needed.pool.replica.layout.gpus)

@@ -55,7 +55,7 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     """
     if flow.prefill_pool:
         return _prefill_pool(curves, flow, decoding, quantiles)
-    decodes = flow.osl > 1
+    decodes = flow.decodes
     rates = (rates_of if decodes else prefill_rates)(curves, flow, decoding)
     of_thread = rates.requests_per_s * curves.serial_s  # utilisation of the front end, an M/D/1 queue
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & (of_thread < 1)
@@ -210,7 +210,7 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     together_s = lengthening_s * per_stage * met_s
     single_s = either_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / flow.stages
-    if flow.osl <= 1:  # nothing decodes, so steps run only while there are prompts
+    if not flow.decodes:  # nothing decodes, so steps run only while there are prompts
         rest_s, together_s = single_s / flow.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
@@ -248,7 +248,7 @@ def _seen_step_s(
     one. A group of arrivals slows the steps, so more prompts come in; the batch grows by v instead of 1 (v is `feedback`
     squared). Half of the prefill that this brings is over before the request decodes.
     """
-    if flow.osl <= 1:
+    if not flow.decodes:
         return rates.step_s
     company = feedback**2
     seen_s = np.asarray(decode_step_s(curves, flow, decoding + company))
@@ -272,7 +272,7 @@ def _itl_spread_s(curves: Curves, flow: Batching, rates: Rates, decoding: Array)
     Two Poisson numbers cause the spread: the prefills that occur during a request, and the sequences that decode with it.
     Both feed back: slower steps meet more prompts, by the factor S/d.
     """
-    if flow.osl <= 1:
+    if not flow.decodes:
         return np.zeros_like(rates.step_s)
     more_s = np.asarray(decode_step_s(curves, flow, decoding + np.sqrt(decoding))) - rates.decode_s
     by_hits_s = rates.hit_s * np.sqrt(rates.hits) / flow.decode_steps
@@ -290,7 +290,7 @@ def closed_loop(curves: Curves, flow: Batching, in_flight: Array, quantiles: Qua
     rounds = np.ceil(per_stage / together)
     batch = np.minimum(per_stage, together)
     round_s = _prompts_step_s(curves, flow, batch)
-    after_first = max(flow.osl - 1, 0)
+    after_first = float(np.maximum(flow.osl - 1, 0))
     prefill_s = rounds * round_s
     e2e_mean = curves.front_end_s + prefill_s + flow.decode_steps * np.asarray(decode_step_s(curves, flow, in_flight))
     ttft_s = {"mean": curves.front_end_s + (rounds + 1) / 2 * round_s}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sizing.model.attention.terms import Numeric
 from sizing.replica import batching, throughput
-from sizing.replica.curves import Curves
+from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.timing import Timed
 from sizing.specs.workload import LATENCIES, Limit, Limits, Target
@@ -69,14 +69,33 @@ def violated(points: Points, limits: Limits, index: int) -> str:
     return name_of_worst
 
 
-def solo_over(timed: Timed, limits: Limits) -> tuple[str, float, float] | None:
-    """(limit, seconds, limit seconds) of the limit that a lone request exceeds by the largest factor, or None."""
-    ttft, itl = timed.solo_ttft_s, timed.solo_itl_s
-    alone = {"ttft": ttft, "itl": itl, "e2e": ttft + (timed.batching.osl - 1) * itl}
-    over = [
-        (name, alone[name], limit.seconds) for name, limit in bounded(limits).items() if alone[name] > limit.seconds
-    ]
-    return max(over, key=lambda entry: entry[1] / entry[2], default=None)
+class Exceeded(NamedTuple):
+    """A limit that a lone request exceeds."""
+
+    limit: str
+    value_s: float
+    limit_s: float
+
+
+def solo_over(found: Sequence[Timed], limits: Limits) -> list[Exceeded | None]:
+    """For each layout the limit that a lone request exceeds by the largest factor, or None."""
+    asked = bounded(limits)
+    if not asked:
+        return [None] * len(found)
+    over = []
+    for ttft_s, itl_s, e2e_s in _together(found, lambda some, rows: _alone_s(*_stacked(some))):
+        alone = {"ttft": ttft_s, "itl": itl_s, "e2e": e2e_s}
+        missed = [Exceeded(name, alone[name], limit.seconds) for name, limit in asked.items()]
+        worst = max(missed, key=lambda entry: entry.value_s / entry.limit_s)
+        over.append(worst if worst.value_s > worst.limit_s else None)
+    return over
+
+
+def _alone_s(stacked: Curves, flow: Batching) -> list[tuple[float, ...]]:
+    """(TTFT, ITL, E2E) in seconds of a lone request on each stacked layout."""
+    ttft_s, itl_s = solo_ttft_s(stacked, flow), solo_itl_s(stacked, flow)
+    found = np.broadcast_arrays(ttft_s, itl_s, ttft_s + (flow.osl - 1) * itl_s)
+    return list(zip(*(each[:, 0].tolist() for each in found), strict=True))
 
 
 # --- the most within the limits -------------------------------------------------------------------------------------
@@ -193,22 +212,30 @@ def _full(found: Sequence[Timed]) -> list[Capacity | None]:
     ]
 
 
-def loads_of(timed: Timed, target: Target) -> tuple[Array, Points]:
-    """Ascending loads of one replica up to its maximum: the amount served, and the operating points.
+def loads_of(found: Sequence[Timed], target: Target) -> list[tuple[Array, Points]]:
+    """Ascending loads of one replica of each layout up to its maximum: the amount served, and the operating points.
 
     Latency limits are ignored. The amount is in requests/s, or in requests in flight under a concurrency demand.
     """
-    wanted = quantiles(target.limits)
     if target.concurrency is not None:
-        in_flight = np.arange(1.0, timed.slots + 1)
-        return in_flight, batching.closed_loop(timed.curves, timed.batching, in_flight, wanted)
-    grid = np.geomspace(LIGHTEST_LOAD * min(1.0, timed.most_decoding), timed.most_decoding, LOAD_POINTS)
-    points = batching.open_loop(timed.curves, timed.batching, grid, wanted)
-    stable_per_s = target.max_utilisation * timed.highest_per_s
-    served, running = points.requests_per_s, np.maximum.accumulate(points.running)
-    most_per_s = min(stable_per_s, float(np.interp(timed.slots, running, served)))
-    kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first load beyond the maximum
-    return np.minimum(served[:kept], most_per_s), points.row(slice(0, kept))
+        each = [(timed, np.arange(1.0, timed.slots + 1)) for timed in found]
+        wanted = quantiles(target.limits)
+        return [(held, batching.closed_loop(of.curves, of.batching, held, wanted)) for of, held in each]
+    return _together(found, lambda some, rows: _served(some, target))
+
+
+def _served(found: Sequence[Timed], target: Target) -> list[tuple[Array, Points]]:
+    stacked, ceiling = _stacked(found), np.array([timed.most_decoding for timed in found])
+    every = batching.open_loop(*stacked, _geometric(ceiling), quantiles(target.limits))
+    stable_per_s = target.max_utilisation * throughput.highest_per_s(*stacked, ceiling[:, np.newaxis])[:, 0]
+    loads = []
+    for index, timed in enumerate(found):
+        points = every.row(index)
+        served, running = points.requests_per_s, np.maximum.accumulate(points.running)
+        most_per_s = min(float(stable_per_s[index]), float(np.interp(timed.slots, running, served)))
+        kept = _last_of_leading(points.stable & (served < most_per_s)) + 2  # up to the first load beyond the maximum
+        loads.append((np.minimum(served[:kept], most_per_s), points.row(slice(0, kept))))
+    return loads
 
 
 def _last_of_leading(ok: NDArray[np.bool_]) -> int:
@@ -220,11 +247,18 @@ def _last_of_leading(ok: NDArray[np.bool_]) -> int:
 
 
 def points_of(
-    found: Sequence[Timed], target: Target, mosts: Sequence[Capacity], replicas: Sequence[int]
+    found: Sequence[Timed], targets: Sequence[Target], mosts: Sequence[Capacity], replicas: Sequence[int]
 ) -> list[Point]:
-    """The operating point of one replica of each layout, where the layout's equal replicas share the demand."""
+    """The operating point of one replica of each layout, where the layout's equal replicas share the demand.
+
+    Each layout has its own target. The targets may differ in limits and in the amount of the demand.
+    """
+    if not found:
+        return []
+    target = targets[0]
     if target.concurrency is not None:
-        shares = [np.array([max(1.0, target.concurrency / count)]) for count in replicas]
+        asked = [each.concurrency or 0 for each in targets]
+        shares = [np.array([max(1.0, amount / count)]) for amount, count in zip(asked, replicas, strict=True)]
         return [
             batching.closed_loop(timed.curves, timed.batching, share).at(0)
             for timed, share in zip(found, shares, strict=True)
@@ -234,7 +268,7 @@ def points_of(
         rates = np.array([most.requests_per_s for most in mosts])
         points = _together(found, lambda some, rows: _points(some, heaviest[rows]))
     else:
-        rates = target.amount / np.array(replicas, dtype=float)
+        rates = np.array([each.amount for each in targets], dtype=float) / np.array(replicas, dtype=float)
         measure = throughput.requests_per_s if target.population is None else _population(target)
         points = _together(found, lambda of, rows: _points(of, _loads_at(of, rates[rows], heaviest[rows], measure)))
     if target.population is not None:
@@ -244,7 +278,7 @@ def points_of(
 
 def fills(timed: Timed) -> bool:
     """Whether arrivals can fill the slots at a lower rate than is served while requests wait (`throughput.highest_per_s`)."""
-    return timed.batching.flat and timed.batching.osl > 1
+    return timed.batching.flat and timed.batching.decodes
 
 
 def _filled(timed: Timed, point: Point, requests_per_s: float, *, backlog: bool = False) -> Point:
@@ -338,33 +372,31 @@ def _together(found: Sequence[Timed], solve: Callable[[list[Timed], list[int]], 
 
 
 def shared(curves: Curves, flow: Batching) -> Hashable:
-    """What layouts must have in common to be stacked: host times, lengths, chunks, order of steps."""
+    """What layouts must have in common to be stacked: host times, a second token or none, order of steps."""
     factors = (curves.correction.decode, curves.correction.prefill)
-    own = (curves.host, curves.front_end_s, curves.serial_s, curves.captured_tokens, factors)
+    own = (curves.host, curves.serial_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
-    return *own, curves.verified, *has, replace(flow, pp=1, dp=1, even_stages=None)
+    scalars: dict[str, Any] = dict.fromkeys(OF_FLOW, 1)
+    return *own, curves.verified, *has, flow.decodes, replace(flow, **scalars)
 
 
 def _stacked(found: Sequence[Timed]) -> Stack:
     return stack([timed.curves for timed in found], [timed.batching for timed in found])
 
 
-COLUMNS = ("prompt_attention_s", "prompt_floor_s", "largest_stage", "last_stage", "launch_s")
+COLUMNS = ("prompt_attention_s", "prompt_floor_s", "largest_stage", "last_stage", "launch_s", "front_end_s")
 TABLES = ("body_s", "head_s", "decode_s", "again_s", "joined_s", "shared_s")
+OF_FLOW = {"isl": "isl", "osl": "osl", "chunk_tokens": "chunk_tokens", "pp": "pp", "dp": "dp", "even_stages": "stages"}
 
 
 def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:
     """Stack layouts for which `shared` returns the same value."""
     columns: dict[str, Any] = {name: column([getattr(curve, name) for curve in curves]) for name in COLUMNS}
     tables: dict[str, Any] = {name: _rows([getattr(curve, name) for curve in curves]) for name in TABLES}
+    lengths: dict[str, Any] = {of: column([getattr(flow, name) for flow in flows]) for of, name in OF_FLOW.items()}
     return Stack(
         replace(curves[0], **columns, **tables),
-        replace(
-            flows[0],
-            pp=column([flow.pp for flow in flows]),
-            dp=column([flow.dp for flow in flows]),
-            even_stages=column([flow.stages for flow in flows]),
-        ),
+        replace(flows[0], **lengths),
     )
 
 

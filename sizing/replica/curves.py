@@ -5,8 +5,9 @@ The tables use the same operations as `step`, which times one batch exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +63,7 @@ class Curves:
     prompt_attention_s: Numeric
     prompt_floor_s: Numeric
     host: HostTime
-    front_end_s: float = 0.0
+    front_end_s: Numeric = 0.0
     serial_s: float = 0.0
     launch_s: Numeric = 0.0
     captured_tokens: int = 0
@@ -80,28 +81,33 @@ def token_grid() -> NDArray[np.float64]:
     return np.exp2(np.arange(GRID_OCTAVES * GRID_POINTS_PER_OCTAVE + 1) / GRID_POINTS_PER_OCTAVE)
 
 
-def curves(
-    kernels: Kernels,
-    *,
-    context_tokens: float,
-    prompt_tokens: float,
-    chunk_tokens: float,
-    cached_tokens: float = 0.0,
-    tables: Curves | None = None,
-) -> Curves:
-    """Tabulate the step time for sequences at a mean context and prompts prefilled `chunk_tokens` at a time.
+class Lengths(NamedTuple):
+    """Sequences at a mean context, and prompts prefilled `chunk_tokens` at a time; their `cached_tokens` need no prefill."""
 
-    `cached_tokens` of each prompt need no prefill. The curves are those of one stage; `at_depth` adds what the stages of a
-    pipeline send each other. `tables` is an existing result of `without_lengths` to start from.
+    context_tokens: float
+    prompt_tokens: float
+    chunk_tokens: float
+    cached_tokens: float = 0.0
+
+
+def with_lengths(tables: Curves, kernels: Kernels, lengths: Sequence[Lengths]) -> list[Curves]:
+    """The step time at each of several lengths, from the result of `without_lengths`.
+
+    The curves are those of one stage; `at_depth` adds what the stages of a pipeline send each other.
     """
-    tables = without_lengths(kernels) if tables is None else tables
     everyone = tables.grid * kernels.shard.layout.dp
-    return replace(
-        tables,
-        decode_s=np.zeros_like(tables.grid) + decode_attention_s(kernels, everyone, context_tokens),
-        prompt_attention_s=_prompt_s(kernels, prompt_tokens, chunk_tokens, cached_tokens) + encoder_s(kernels),
-        front_end_s=float(front_end_s(front_end(kernels), prompt_tokens)) * kernels.correction.prefill,
-    )
+    contexts = np.array([[each.context_tokens] for each in lengths], dtype=float)
+    decode_s = np.zeros((len(lengths), everyone.size)) + decode_attention_s(kernels, everyone, contexts)
+    image_s, front = encoder_s(kernels), front_end(kernels)
+    return [
+        replace(
+            tables,
+            decode_s=of_context,
+            prompt_attention_s=prompt_s + image_s,
+            front_end_s=float(front_end_s(front, each.prompt_tokens)) * kernels.correction.prefill,
+        )
+        for each, of_context, prompt_s in zip(lengths, decode_s, _prompts_s(kernels, lengths), strict=True)
+    ]
 
 
 def without_lengths(kernels: Kernels) -> Curves:
@@ -231,11 +237,13 @@ def prefill_floor_s(kernels: Kernels) -> float:
     return float(np.asarray(prefill_attention_s(kernels, ranks, np.array([NEXT_TO_NONE]), np.array([0.0]))).flat[0])
 
 
-def _prompt_s(kernels: Kernels, prompt_tokens: float, chunk_tokens: float, cached_tokens: float) -> float:
-    """Attention seconds of one prompt without its cached tokens, summed over its chunks, on the prompt's rank."""
-    starts = np.arange(cached_tokens, prompt_tokens, chunk_tokens)
-    sizes = np.minimum(chunk_tokens, prompt_tokens - starts)
-    return float(np.sum(prefill_attention_s(kernels, 1.0 * kernels.shard.layout.dp, sizes, starts)))
+def _prompts_s(kernels: Kernels, lengths: Sequence[Lengths]) -> list[float]:
+    """Attention seconds of one prompt of each length without its cached tokens, summed over its chunks, on its rank."""
+    starts = [np.arange(each.cached_tokens, each.prompt_tokens, each.chunk_tokens) for each in lengths]
+    sizes = [np.minimum(each.chunk_tokens, each.prompt_tokens - at) for each, at in zip(lengths, starts, strict=True)]
+    ranks, chunks = 1.0 * kernels.shard.layout.dp, np.concatenate(sizes)
+    seconds = np.broadcast_to(prefill_attention_s(kernels, ranks, chunks, np.concatenate(starts)), chunks.shape)
+    return [float(np.sum(each)) for each in np.split(seconds, np.cumsum([len(each) for each in starts])[:-1])]
 
 
 def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:
@@ -334,4 +342,4 @@ def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:
 
 def solo_itl_s(curves: Curves, flow: Batching) -> Numeric:
     """Seconds between tokens of a request that runs alone; 0 if there is no second token."""
-    return decode_step_s(curves, flow, 1.0) / flow.tokens_per_step if flow.osl > 1 else 0.0
+    return decode_step_s(curves, flow, 1.0) / flow.tokens_per_step if flow.decodes else 0.0

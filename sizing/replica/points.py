@@ -24,12 +24,12 @@ class Batching:
     step's token budget. A decode step gives each sequence `tokens_per_step` tokens on average, several with speculative
     decoding. With `prefill_only`, a step with prefill carries no decodes (SGLang, vLLM V0). `prefilled` prompts arrive with
     their cache and first token, as in the decode pool of a disaggregated deployment; in a `prefill_pool` nothing decodes.
-    For stacked layouts `pp` and `dp` are columns.
+    For stacked layouts lengths, chunks, `pp` and `dp` are columns. Either all of them decode, or none.
     """
 
-    isl: float
-    osl: float
-    chunk_tokens: float
+    isl: Numeric
+    osl: Numeric
+    chunk_tokens: Numeric
     budget_tokens: float
     prefill_only: bool
     pp: Numeric = 1
@@ -45,12 +45,17 @@ class Batching:
         return self.pp if self.even_stages is None else self.even_stages
 
     @property
-    def decode_steps(self) -> float:
+    def decodes(self) -> bool:
+        """Whether requests have a second token."""
+        return bool(np.all(np.asarray(self.osl) > 1))
+
+    @property
+    def decode_steps(self) -> Numeric:
         """Decode steps of a request: one per token after the first, fewer if a step gives several tokens."""
         return (self.osl - 1) / self.tokens_per_step
 
     @property
-    def chunks(self) -> float:
+    def chunks(self) -> Numeric:
         """Steps that the prefill of one prompt takes."""
         return 0.0 if self.prefilled else self.isl / self.chunk_tokens
 
@@ -60,9 +65,9 @@ class Batching:
         return 0.0 if self.prefilled else 1 + (self.chunks - 1) / self.stages
 
     @property
-    def on_rank(self) -> float:
+    def on_rank(self) -> Numeric:
         """Prompts that fit one step's budget on a rank; 1 if a prompt takes several steps."""
-        return max(1.0, self.budget_tokens / self.isl)
+        return np.maximum(1.0, self.budget_tokens / self.isl)
 
     @property
     def flat(self) -> bool:

@@ -149,7 +149,7 @@ def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
     A request that ends within a decode step is replaced at once. Where prefill goes first, the b/(o-1) replacements share
     one prefill step; Poisson arrivals that find a free slot do not.
     """
-    if flow.osl <= 1:
+    if not flow.decodes:
         return prefill_rates(curves, flow, decoding).requests_per_s
     pace = pace_of(curves, flow, decoding, queued=True)
     share = pace.requests_per_s * flow.chunks / flow.stages * pace.chunk_s / pace.together
@@ -158,7 +158,7 @@ def queued_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
 
 def requests_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
     """Requests/s that keep `decoding` sequences decoding on average; see `batching.open_loop`."""
-    return (pace_of if flow.osl > 1 else prefill_rates)(curves, flow, decoding).requests_per_s
+    return (pace_of if flow.decodes else prefill_rates)(curves, flow, decoding).requests_per_s
 
 
 def highest_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
@@ -167,7 +167,7 @@ def highest_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
     It is the larger of two rates. One is what Poisson arrivals bring, limited by the time for prefill. The other is what is
     served while requests wait; it is larger where arrivals delay decoding so much that slots fill up.
     """
-    rates = (rates_of if flow.osl > 1 else prefill_rates)(curves, flow, decoding)
+    rates = (rates_of if flow.decodes else prefill_rates)(curves, flow, decoding)
     brought: Array = rates.requests_per_s / np.maximum(1.0, rates.in_prefill)
     return np.maximum(brought, queued_per_s(curves, flow, decoding))
 
@@ -178,7 +178,7 @@ def decoding_limit(flow: Batching, running: float) -> float:
     With full budgets, most_together/chunks prompts finish per step on each stage, and sequences leave after `decode_steps`
     steps. With OSL 1 the limit is a utilisation of 1.
     """
-    if flow.osl <= 1:
+    if not flow.decodes:
         return 1.0
     if flow.prefilled:
         return float(running)

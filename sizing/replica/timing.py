@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,11 +13,12 @@ from sizing.model.extras import cached_tokens
 from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
 from sizing.replica import throughput
-from sizing.replica.curves import Curves
+from sizing.replica.curves import Curves, Lengths
 from sizing.replica.kernels import Kernels
 from sizing.replica.points import Batching
 from sizing.replica.replica import Replica
 from sizing.specs.data import Data
+from sizing.specs.errors import UntimedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Timed:
         prefill_s = float(flow.chunks * full_s / (flow.stages * flow.dp))
         together = max(1.0, decoding)
         step_s = float(curves_of.decode_step_s(self.curves, flow, together)) if flow.osl > 1 else 0.0
-        return prefill_s, (flow.osl - 1) * step_s / together
+        return prefill_s, float(flow.osl - 1) * step_s / together
 
     @property
     def most_decoding(self) -> float:
@@ -71,6 +74,14 @@ class Timed:
 Tables = dict[Hashable, tuple[Kernels, Curves]]
 
 
+class _Key(NamedTuple):
+    """What the step times of a split at one stage depend on."""
+
+    alike: Hashable
+    isl: int
+    osl: int
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Step tables of one search over one model and engine, by GPU type, settings, formats, split, extras and lengths.
@@ -84,42 +95,58 @@ class Timing:
 
     def of(self, replica: Replica) -> Timed:
         """A replica with its step times for its service's lengths. Raises UntimedError if an operation has no timing data."""
-        of_split, split = self._split(replica)
+        key = self._key(replica)
+        if key not in self._splits:
+            self._tabulate({key: replica})
+        of_split, split = self._splits[key]
         return _timed(replica, of_split.at(replica.layout), split)
 
-    def _split(self, replica: Replica) -> tuple[Kernels, Curves]:
-        """The kernels of a replica and the curves of its split at one stage."""
-        service = replica.service
-        split = replace(replica.layout, pp=1)
+    def prepare(self, replicas: Iterable[Replica]) -> None:
+        """Tabulate the step times of many replicas; equal splits of different lengths are evaluated in one batch.
+
+        What cannot be timed is left to `of`.
+        """
+        groups: dict[Hashable, dict[_Key, Replica]] = {}
+        for replica in replicas:
+            key = self._key(replica)
+            groups.setdefault(key.alike, {})[key] = replica
+        for group in groups.values():
+            with suppress(UntimedError):
+                self._tabulate(group)
+
+    @staticmethod
+    def _key(replica: Replica) -> _Key:
+        service, split = replica.service, replace(replica.layout, pp=1)
         alike = (replica.gpu_type.id, replica.settings, replica.plan, split, service.extras, service.mode)
-        key = (alike, service.isl, service.osl)
-        found = self._splits.get(key)
-        if found is None:
-            known = self.tables.get(alike)
-            if known is None:
-                kernels = Kernels.of(replica, self.data).at(split)
-                known = self.tables[alike] = kernels, curves_of.without_lengths(kernels)
-            kernels, tables = known
-            found = self._splits[key] = kernels, _curves(replica, kernels, tables)
-        return found
+        return _Key(alike, service.isl, service.osl)
+
+    def _tabulate(self, group: Mapping[_Key, Replica]) -> None:
+        """Tabulate equal splits of different lengths at one stage."""
+        (alike, *_), replica = next(iter(group.items()))
+        known = self.tables.get(alike)
+        if known is None:
+            kernels = Kernels.of(replica, self.data).at(replace(replica.layout, pp=1))
+            known = self.tables[alike] = kernels, curves_of.without_lengths(kernels)
+        kernels, tables = known
+        found = curves_of.with_lengths(tables, kernels, [_lengths(each) for each in group.values()])
+        self._splits.update((key, (kernels, curves)) for key, curves in zip(group, found, strict=True))
 
 
 def timed_by(replica: Replica, kernels: Kernels) -> Timed:
     """A replica with the step times of given kernels for its service's lengths."""
-    return _timed(replica, kernels, _curves(replica, kernels.at(replace(replica.layout, pp=1))))
+    split = kernels.at(replace(replica.layout, pp=1))
+    (curves,) = curves_of.with_lengths(curves_of.without_lengths(split), split, [_lengths(replica)])
+    return _timed(replica, kernels, curves)
 
 
-def _curves(replica: Replica, kernels: Kernels, tables: Curves | None = None) -> Curves:
-    """The curves of a replica's split at one stage, for its service's lengths."""
+def _lengths(replica: Replica) -> Lengths:
     service, settings = replica.service, replica.settings
     cached = cached_tokens(service.isl, service.extras.cached.share)
-    return curves_of.curves(
-        kernels,
+    return Lengths(
         context_tokens=service.isl + service.osl / 2,
         prompt_tokens=service.isl,
         chunk_tokens=min(service.isl - cached, settings.max_num_batched_tokens),
         cached_tokens=cached,
-        tables=tables,
     )
 
 

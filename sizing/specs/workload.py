@@ -1,7 +1,7 @@
 """A workload as a user states it: model, precision, tokens, demand, latency limits and serving options. Also its target."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
@@ -404,6 +404,9 @@ class Formats(OneFile):
     date: Text
 
 
+AMOUNTS = ("requests_per_s", "concurrency", "population")  # the kinds of demand of a target
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """How much must be served, and how fast: at most one kind of demand, with peak rates.
@@ -425,8 +428,13 @@ class Target:
     @property
     def amount(self) -> float | None:
         """The amount of demand, in `unit`; None without demand."""
-        stated = (self.requests_per_s, self.concurrency, self.population)
-        return next((float(value) for value in stated if value is not None), None)
+        return next((float(value) for name in AMOUNTS if (value := getattr(self, name)) is not None), None)
+
+    @property
+    def unsized(self) -> "Target":
+        """The target without confidence and with a demand of 1: all that the capacity of a replica depends on."""
+        stated: dict[str, Any] = {name: 1 for name in AMOUNTS if getattr(self, name) is not None}
+        return replace(self, confidence=None, **stated)
 
     @property
     def unit(self) -> str:

@@ -180,7 +180,7 @@ def test_searches_find_what_a_search_finds(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         changed = {"requests_per_s": rps, "limits": limit, "max_utilisation": utilisation}
         request = plain[isl].with_(**changed, gpu_types=tuple(options), precisions=("fp8", "bf16"), layouts="all")
-        found, own = searches.search(request), search(request, read)
+        (found,), own = searches.searched([request]), search(request, read)
         assert found.question is request and found.best is not None
         assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]
         assert [(r.layout, r.reason, r.detail) for r in found.refusals] == [
@@ -220,9 +220,8 @@ def test_searches_keep_what_differs_apart() -> None:
     ]
     for request in (plain, *changed, plain):
         own = search(request.with_(gpu_types=options, precisions=("fp8",)), read)
-        assert [figures(e) for e in searches.search(request.with_(gpu_types=options, precisions=("fp8",))).answers] == [
-            figures(e) for e in own.answers
-        ]
+        (found,) = searches.searched([request.with_(gpu_types=options, precisions=("fp8",))])
+        assert [figures(e) for e in found.answers] == [figures(e) for e in own.answers]
 
 
 def _double(number: int) -> int:

@@ -514,7 +514,7 @@ def test_with_one_token_out_nothing_decodes_and_drafts_gain_nothing() -> None:
         assert most is not None
         assert load.most_decoding == 1.0
         assert load.solo_itl_s == 0
-        point = points_of([load], request.target, [most], [1])[0]
+        point = points_of([load], [request.target], [most], [1])[0]
         assert point.decoding == 0
 
 

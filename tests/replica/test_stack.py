@@ -79,9 +79,9 @@ def test_layouts_sized_together_are_sized_as_each_alone(model: str, osl: int) ->
             assert most.amount == pytest.approx(alone.amount, rel=SAME)
             assert most.decoding == pytest.approx(alone.decoding, rel=SAME)
     counts = [2 + number % 3 for number in range(len(sized))]
-    points = points_of([load for load, _ in sized], request.target, [most for _, most in sized], counts)
+    points = points_of([load for load, _ in sized], [request.target] * len(sized), [most for _, most in sized], counts)
     for (load, most), count, point in zip(sized, counts, points, strict=True):
-        alone_point = points_of([load], request.target, [most], [count])[0]
+        alone_point = points_of([load], [request.target], [most], [count])[0]
         assert point.requests_per_s == pytest.approx(alone_point.requests_per_s, rel=SAME)
         for statistic, values in point.e2e_s.items():
             assert values == pytest.approx(alone_point.e2e_s[statistic], rel=SAME)

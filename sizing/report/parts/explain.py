@@ -165,7 +165,7 @@ def _prompt_delay_s(pool: Pool) -> float:
     service = pool.load.batching
     decode_s = float(curves_of.decode_step_s(pool.load.curves, service, decoding))
     step_s = pool.point.itl_s["mean"] * service.tokens_per_step
-    return (step_s - decode_s) * service.decode_steps / decoding
+    return (step_s - decode_s) * float(service.decode_steps) / decoding
 
 
 def _largest(step: Step) -> str:
