@@ -21,15 +21,23 @@ POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", 
 class SchedulerRules:
     """The rules of one scheduler.
 
-    `shared_budget`: decodes take `tokens_per_decode` units each of the budget first. `mixed`: prefill and decode share a
-    step; otherwise a step with prefill carries nothing else. `splits`: a prompt may be cut where the budget ends.
-    `whole_batches`: requests are admitted only when every slot is empty (static batching), once `batch_size` requests wait
-    or the oldest has waited `batch_window` (dynamic; 0 admits at once). `most_prefilling` limits the requests in prefill at
-    once. `reserve` says what must be free in the cache to admit a request: the first chunk, the prompt, prompt and output,
-    or SGLang's estimate. `hold_steps` and `hold_ratio`: while anything decodes, prompts wait until prompts and decodes fill
-    this share of the budget or this number of steps has passed. `poll_steps`: the scheduler looks at arrivals only once in
-    this number of decode steps. With several attention-data `ranks`, which step together, `slots` counts all ranks and
-    `budget` is per rank. A pass of a pipeline has `microbatches`, each with its own budget.
+    - `slots`: the most requests that run at once, over all ranks.
+    - `budget`: the most units in a step, for each rank and each microbatch.
+    - `shared_budget`: decodes take `tokens_per_decode` units each from the budget, before any prefill.
+    - `units_per_request`: the most units of one prompt in a step.
+    - `mixed`: a step may hold prefill and decode. Otherwise a step with prefill holds nothing else.
+    - `splits`: a prompt may be cut where the budget ends.
+    - `whole_batches`: requests are admitted only when all slots are empty (static batching): once `batch_size` requests wait,
+      or the oldest has waited `batch_window` (dynamic batching; 0 admits at once).
+    - `most_prefilling`: the most requests in prefill at once.
+    - `reserve`: what must be free in the cache to admit a request: its first chunk, its prompt, prompt and output, or
+      SGLang's estimate.
+    - `preempts`: which request leaves when the cache is full.
+    - `hold_steps`, `hold_ratio`: while requests decode, prompts wait until prompts and decodes fill this share of the budget,
+      or until this number of steps has passed.
+    - `poll_steps`: the scheduler looks at arrivals once in this number of decode steps.
+    - `ranks`: attention-data ranks that step together.
+    - `microbatches`: those of one pass of a pipeline.
     """
 
     slots: int

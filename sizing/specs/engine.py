@@ -330,22 +330,31 @@ class FusedAllReduce(Spec):
 class EngineSettings(Spec):
     """Every setting the model needs, resolved for one engine version, GPU and layout.
 
-    Memory and cache. `pool_rule` gives the size of the cache pool: `utilisation` (vLLM: visible * fraction less all use),
-    `free_before_load` (SGLang: free after load less (1-fraction) of free before), or `free_after_load` (TensorRT-LLM: a fraction
-    of what is left). `mixed_windows`: in models that also have full layers, windowed layers are cut to their window or kept
-    whole. `window_share`: tokens of the window pool per token of the full pool; None if layers share one pool. `encoder`: the
-    image encoder is split over TP, or whole on each GPU. Blocks of a hybrid model are a multiple of `state_alignment_tokens`.
-    `auto_cache` is the cache format if neither user nor checkpoint states one; None means the format of the activations.
+    Memory and cache:
 
-    Layout. `attention_ranks` and `expert_ranks`: any number of ranks, or either one or one for each GPU of a stage.
-    `pp_remainder` may list the layers of each stage.
+    - `pool_rule` gives the size of the cache pool. `utilisation` (vLLM): the fraction of the visible memory, less all use.
+      `free_before_load` (SGLang): the memory that is free after the load, less (1 - fraction) of the memory free before it.
+      `free_after_load` (TensorRT-LLM): a fraction of the memory that is free after the load.
+    - `mixed_windows`: what a windowed layer keeps in a model that also has full layers, its window or all tokens.
+    - `window_share`: tokens of the window pool per token of the full pool. None if all layers share one pool.
+    - `encoder`: the image encoder is split over TP, or whole on each GPU.
+    - `state_alignment_tokens`: a block of a hybrid model is a multiple of this.
+    - `auto_cache`: the cache format if neither the user nor the checkpoint states one. None means that of the activations.
 
-    Steps. `admission`: `prompt` admits a request when blocks for its prompt are free, `first_chunk` when those for its first
-    chunk are, `reserve` when those for prompt and output are, `estimate` by SGLang's running estimate. Steps with up to
-    `captured_prefill_tokens` of prefill run as CUDA graphs. `budget_covers_context` raises max_num_batched_tokens to a longer
-    context length. In steps of up to `shared_expert_tokens` tokens the shared expert runs beside the routed ones, on a second
-    stream or as one of them. `older_experts`: expert kernels are older than the measured ones. For formats in `quantised_apart` a
-    separate kernel quantises the inputs of products, even if the engine fuses this for other formats.
+    Layout:
+
+    - `attention_ranks`, `expert_ranks`: any number of ranks is allowed, or only one, or one for each GPU of a stage.
+    - `pp_remainder`: the stages that take the layers left over, or the layers of each stage.
+
+    Steps:
+
+    - `admission`: what must be free in the cache to admit a request. `prompt`: the blocks of its prompt. `first_chunk`: those
+      of its first chunk. `reserve`: those of prompt and output. `estimate`: what SGLang's running estimate says.
+    - `captured_prefill_tokens`: a step with up to this many prefill tokens runs as a CUDA graph.
+    - `budget_covers_context`: a context longer than max_num_batched_tokens raises that budget.
+    - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
+    - `older_experts`: the expert kernels are older than the measured ones.
+    - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
     """
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
