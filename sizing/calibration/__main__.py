@@ -27,8 +27,7 @@ from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.specs.calibration import Calibration, Fitted
 from sizing.specs.errors import InputError
-from sizing.specs.experts import ExpertKernel
-from sizing.specs.kernels import Surface
+from sizing.specs.kernels import MeasuredKernel
 from sizing.specs.units import parse_version
 
 PARTS_OF_ADDRESS = 5  # scheme, empty part, host, owner, repository
@@ -82,9 +81,9 @@ def kernels_left_out() -> Table:
     table = Table(
         "operation", "architecture", "engine", "tables", "rows", "median, %", "p90, %", title="kernels, shapes left out"
     )
-    found: dict[tuple[str, str, str], list[ExpertKernel | Surface]] = defaultdict(list)
+    found: dict[tuple[str, str, str], list[MeasuredKernel]] = defaultdict(list)
     for architecture in sorted({gpu.spec.architecture for gpu in map(profiles.load_gpu, profiles.GPUS.ids)}):
-        kernels_of: tuple[ExpertKernel | Surface, ...] = profiles.expert_kernels(architecture)
+        kernels_of: tuple[MeasuredKernel, ...] = profiles.expert_kernels(architecture)
         for kernel in (*kernels_of, *profiles.surfaces(architecture)):
             for key in ((kernel.operation, architecture, kernel.engine), (kernel.operation, "all", "all")):
                 found[key].append(kernel)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
 from functools import cache
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -20,11 +20,11 @@ from sizing.catalog.files import DataFile, FieldPath, data_folder, expanded, rea
 from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.experts import ExpertKernel, ExpertKnots
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
-from sizing.specs.kernels import Forms, MeasuredKernels, Surface
+from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
 from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
+from sizing.specs.values import Sourced
 from sizing.specs.workload import Precision
 
 # Precisions that efficiency rows may state: formats, and modes in which products with such weights run.
@@ -242,35 +242,43 @@ def _split(text: str) -> tuple[str, str | None]:
     return parts["name"].strip(), version.strip() if version else None
 
 
-_TEXTS = ("gpu", "engine", "version", "precision", "kernel", "ranks", "rule")
 _PER_THOUSAND = 1e-3
+_OF_EXPERTS = tuple(each.name for each in fields(ExpertKernel) if each.type is float)
+
+
+def _lines(file: str) -> Iterator[dict[str, str]]:
+    """Yield the measured kernels of a file of `hardware_profiles/kernels`; none if there is no such file."""
+    path = data_folder("hardware_profiles") / "kernels" / f"{file}.csv"
+    if path.is_file():
+        yield from csv.DictReader(read_text(path).splitlines())
+
+
+def _measured(line: Mapping[str, str], about: Sourced) -> dict[str, Any]:
+    """The fields that every measured kernel has."""
+    texts = ("operation", "gpu", "engine", "version", "precision", "kernel")
+    return {
+        **{name: line[name] for name in texts},
+        **{name: float(line[name]) for name in ("median_error", "p90_error")},
+        "points": int(line["points"]),
+        "grid": tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
+        "source": about.source,
+        "date": about.date,
+    }
 
 
 @cache
 def expert_kernels(architecture: str) -> tuple[ExpertKernel, ...]:
     """The measured expert kernels on GPUs of an architecture; empty if nothing was measured."""
-    path = data_folder("hardware_profiles") / "kernels" / f"{architecture}.csv"
-    if not path.is_file():
-        return ()
     about = only(MeasuredKernels).experts
-    return tuple(_kernel(line, about) for line in csv.DictReader(read_text(path).splitlines()))
-
-
-def _kernel(line: dict[str, str], about: ExpertKnots) -> ExpertKernel:
-    numbers = {
-        name: float(line[name])
-        for name in ExpertKernel.__dataclass_fields__
-        if name not in (*_TEXTS, "gated", "routes", "points", "grid", "source", "date", "operation")
-    }
-    return ExpertKernel(
-        **{name: line[name] for name in _TEXTS},  # type: ignore[arg-type]
-        **numbers,  # type: ignore[arg-type]
-        gated=line["gated"] == "yes",
-        routes=line["routes"] == "yes",
-        points=int(line["points"]),
-        source=about.source,
-        date=about.date,
-        grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
+    return tuple(
+        ExpertKernel(
+            **{name: float(line[name]) for name in _OF_EXPERTS} | _measured(line, about),
+            gated=line["gated"] == "yes",
+            routes=line["routes"] == "yes",
+            ranks=line["ranks"],
+            rule=line["rule"],
+        )
+        for line in _lines(architecture)
     )
 
 
@@ -279,11 +287,17 @@ def surfaces(architecture: str) -> tuple[Surface, ...]:
     """The measured kernels of products and attention on GPUs of an architecture; empty if nothing was measured."""
     about = only(MeasuredKernels)
     chips = about.chips.get(architecture)
-    found = []
-    for file in chips.files if chips else ():
-        path = data_folder("hardware_profiles") / "kernels" / f"{file}.csv"
-        found += [_surface(line, about.forms) for line in csv.DictReader(read_text(path).splitlines())]
-    return tuple(found)
+    return tuple(
+        Surface(
+            **_measured(line, about.forms),
+            cache=line["cache"],
+            variant=line["variant"],
+            head_sizes=tuple(map(int, line["head_sizes"].split())),
+            constants={name: float(value) for name, value in (pair.split("=") for pair in line["constants"].split())},
+        )
+        for file in (chips.files if chips else ())
+        for line in _lines(file)
+    )
 
 
 def card_of(gpu: Gpu) -> str:
@@ -297,7 +311,7 @@ def card_of(gpu: Gpu) -> str:
 
 @cache
 def _card_of(name: str, architecture: str, deciding: tuple[object, ...]) -> str:
-    kernels: tuple[Surface | ExpertKernel, ...] = (*surfaces(architecture), *expert_kernels(architecture))
+    kernels: tuple[MeasuredKernel, ...] = (*surfaces(architecture), *expert_kernels(architecture))
     measured = dict.fromkeys(row.gpu for row in kernels)
     if name in measured:
         return name
@@ -307,21 +321,3 @@ def _card_of(name: str, architecture: str, deciding: tuple[object, ...]) -> str:
 def _deciding(gpu: Gpu) -> tuple[object, ...]:
     sheet = gpu.datasheet
     return gpu.vendor, gpu.compute_capability, sheet.memory.bandwidth_gb_per_s, sheet.dense_tflops, sheet.tdp_w
-
-
-def _surface(line: dict[str, str], about: Forms) -> Surface:
-    pairs = (pair.split("=") for pair in line["constants"].split())
-    return Surface(
-        **{
-            name: line[name]
-            for name in ("operation", "gpu", "engine", "version", "precision", "cache", "kernel", "variant")
-        },
-        head_sizes=tuple(map(int, line["head_sizes"].split())),
-        constants={name: float(value) for name, value in pairs},
-        points=int(line["points"]),
-        median_error=float(line["median_error"]),
-        p90_error=float(line["p90_error"]),
-        grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
-        source=about.source,
-        date=about.date,
-    )

@@ -17,8 +17,7 @@ from sizing.catalog.shelf import only
 from sizing.model.attention.terms import FLOPS_PER_MAC, Numeric
 from sizing.model.operations import Routed
 from sizing.replica.surfaces import hats, sustained_us
-from sizing.specs.experts import ExpertKernel
-from sizing.specs.kernels import MeasuredKernels
+from sizing.specs.kernels import ExpertKernel, MeasuredKernels
 from sizing.specs.units import MEGA, MICRO
 
 Array = NDArray[np.float64]

@@ -24,9 +24,8 @@ from sizing.replica.rows import Choice, KernelRows
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings, HostTime, VectorAttention
-from sizing.specs.experts import ExpertKernel
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu, stand_ins
-from sizing.specs.kernels import MeasuredKernels, Surface
+from sizing.specs.kernels import ExpertKernel, MeasuredKernels, Surface
 from sizing.specs.units import GIGA, MICRO, TERA
 
 ROUTING_KERNELS = 2  # top-k with its weights; sum with the shared expert

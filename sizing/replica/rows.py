@@ -16,9 +16,8 @@ from sizing.catalog import profiles
 from sizing.catalog.shelf import only
 from sizing.model.operations import Routed
 from sizing.specs.errors import Fault, UntimedError
-from sizing.specs.experts import ExpertKernel
 from sizing.specs.gpu import AssumedEfficiency, CollectiveRow, EfficiencyRow, Gpu
-from sizing.specs.kernels import Chips, MeasuredKernels, Surface, carried
+from sizing.specs.kernels import Chips, ExpertKernel, MeasuredKernels, Surface, carried
 
 SHARES = ("ec", "eA", "eC")  # constants that are shares of the peak: of products, prefill and latent attention
 

@@ -6,17 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sizing.specs.experts import ExpertKnots, Knots
 from sizing.specs.values import Fraction, NonNegative, OneFile, PositiveInt, Sourced, Spec, Text
 
 
-@dataclass(frozen=True, slots=True)
-class Surface:
-    """One kernel on one GPU: the constants of its operation's formula, and a grid that corrects the logarithm of its time.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredKernel:
+    """One kernel on one GPU, fitted to its measured times.
 
-    `precision` is that of the product, or of the cache in decode. `cache` is the cache's precision if the two differ. `variant`
-    names the shapes or the tiling that the formula is for. `head_sizes` are the measured ones. Errors are shares, on whole shapes
-    left out.
+    `precision` is that of the product, or of the cache in decode. The `grid` corrects the logarithm of the formula's time.
+    `points` are the measured ones. The errors are shares, on whole shapes that the fit did not see.
     """
 
     operation: str
@@ -24,17 +22,82 @@ class Surface:
     engine: str
     version: str
     precision: str
-    cache: str
     kernel: str
-    variant: str
-    head_sizes: tuple[int, ...]
-    constants: Mapping[str, float]
     points: int
     median_error: float
     p90_error: float
     grid: tuple[float, ...]
     source: str
     date: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface(MeasuredKernel):
+    """A kernel of products or attention, with the constants of its operation's formula.
+
+    `cache` is the cache's precision if it differs from the kernel's. `variant` names the shapes or the tiling that the formula is
+    for. `head_sizes` are the measured ones.
+    """
+
+    cache: str
+    variant: str
+    head_sizes: tuple[int, ...]
+    constants: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertKernel(MeasuredKernel):
+    """A kernel of fused experts, with its constants: us, us per value, us per pair and value, shares of peaks, rows.
+
+    `ranks` is `one`, `several` or `any`, or names the all-to-all before the kernel. `routes`: the kernel finds each token's
+    experts itself. `rule` names how rows are cut into tiles.
+    """
+
+    gated: bool
+    ranks: str
+    routes: bool
+    rule: str
+    t0_us: float
+    t1_us: float
+    local_us: float
+    loop_us_per_value: float
+    pair_us_per_input: float
+    pair_us_per_width: float
+    token_us_per_input: float
+    copy_us_per_input: float
+    copy_us_per_width: float
+    compute: float
+    memory: float
+    tile_rows: float
+    p: float
+    tile_depth: float
+
+    def runs(self, gated: bool, ranks: int) -> bool:
+        """Whether the kernel was measured with this kind of experts and on this number of ranks."""
+        return self.gated == gated and self.ranks in ("any", "one" if ranks == 1 else "several")
+
+    def follows(self, dispatch: str | None) -> bool:
+        """Whether the kernel was measured behind the all-to-all `dispatch`."""
+        return self.ranks == dispatch
+
+
+Knots = Annotated[tuple[float, ...], Field(min_length=2)]
+
+
+class ExpertKnots(Sourced):
+    """Axes of the corrections, as logarithms to base 2.
+
+    `popularity` is the load of the most popular expert over the least popular. `sustained` is the rate of long products in
+    service over their rate in the tables.
+    """
+
+    tokens: Knots
+    megabytes: Knots
+    unevenness: Knots
+    fan_out: Knots
+    pairs: Knots
+    popularity: Annotated[float, Field(ge=1)]
+    sustained: Fraction
 
 
 class Chips(Spec):
