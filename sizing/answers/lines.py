@@ -188,7 +188,7 @@ def predicted(
         joined(replica.plan.weight_format for replica in replicas),
         question.service.engine.title,
         question.service.engine_version,
-        kv_precision=joined(replica.plan.kv_format for replica in replicas),
+        kv_precision=joined(replica.cache_format for replica in replicas),
         layout=layout,
         gpus=gpus,
         cache_holds=cache_holds,

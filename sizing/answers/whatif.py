@@ -26,6 +26,7 @@ from sizing.specs.workload import LATENCIES, Tokens
 
 SHARES = (-0.2, 0.2)  # by which each input is changed
 LENGTHS = ("isl", "osl")
+GROUPS_OF_CACHES = ("cache", "prefix", "routing")  # groups of trials that act on a KV cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,8 @@ def order(found: Answer | None, question: Question) -> tuple[float, ...]:
 def applicable(trial: OptimisationTrial, question: Question, weight_bits: float, kv_bits: float) -> bool:
     """Whether `trial` has an effect on a question with `weight_bits` per weight and `kv_bits` per cached value."""
     if trial.optimisation is not None and trial.optimisation in question.service.optimisations.asked():
+        return False
+    if question.service.model.encoder and trial.group in GROUPS_OF_CACHES:
         return False
     cached = question.service.extras.cached
     if trial.of_caches and (cached.affinity or (cached.conversation is None and cached.prefixes == 1)):

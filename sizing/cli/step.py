@@ -42,7 +42,6 @@ def command(
     from sizing.question.values import Part, check
     from sizing.report import step as report
     from sizing.specs.errors import InputError
-    from sizing.specs.workload import GENERATE
 
     def check_batch() -> None:
         if decode == 0 and prefill == 0:
@@ -54,14 +53,13 @@ def command(
         if prior and prefill == 0:
             raise InputError("is that of a prompt", field="--prior", allowed="with --prefill")
 
-        if decode and (values["task"] or GENERATE).strip().lower() != GENERATE:
-            raise InputError(f"{values['task']} decodes nothing", field="--decode", allowed="--prefill alone")
-
     output, batch = Part(lambda: chosen_format(values)), Part(check_batch)
     new = Part(lambda: check_rules(("a step",), OPTIONS, values))
     work = report.StepLoad(decode, context, prefill, prior)
     options, data = options_of(OPTIONS, values), load_data()
     question = layout_question(options, output, batch, new)
+    if decode and question.service.model.pooled:
+        raise InputError(f"{question.service.task} decodes nothing", field="--decode", allowed="--prefill alone")
     if question.space.pools is None:
         write(report.document(report.record(deployment(question, data), work)), output.value)
         return

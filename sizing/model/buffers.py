@@ -10,11 +10,6 @@ from sizing.model.operations import dispatches
 from sizing.specs.model import Heads, MoeMlp
 from sizing.specs.units import MIB
 
-VALUE_BYTES = 2  # per value of a token that is sent to an expert and back
-HEADER_BYTES = 16
-SCALED_VALUES, SCALE_BYTES = 128, 4
-SEND_AND_RECEIVE, EVEN_AND_ODD = 2, 2
-
 
 def workspace_bytes(shard: Shard) -> float:
     """Bytes of the attention kernels' workspace on one GPU, by the widest queries of a layer."""
@@ -27,8 +22,9 @@ def workspace_bytes(shard: Shard) -> float:
 
 
 def why_no_exchange(shard: Shard) -> Literal["engine", "layout"] | None:
-    """The reason why no exchange buffers exist under any all-to-all backend; None where a backend needs them."""
-    if shard.settings.exchange_buffers is None:
+    """The reason why no memory is kept for an exchange under any all-to-all backend; None where a backend needs some."""
+    more = shard.settings.reserve_more
+    if shard.settings.exchange_buffers is None and not (more is not None and more.exchange_mib):
         return "engine"
     spread = shard.settings.model_copy(update={"all2all_backend": "low_latency"})
     return None if dispatches(shard.layout, spread) else "layout"
@@ -37,8 +33,7 @@ def why_no_exchange(shard: Shard) -> Literal["engine", "layout"] | None:
 def exchange_bytes(shard: Shard) -> float:
     """Bytes of the buffers through which one GPU's tokens reach experts on other GPUs; 0 if all tokens are gathered.
 
-    With low latency, every expert has space for one message per token of a rank, to send and to receive, twice. A message
-    has a header or scales, and values in 16 bit. Source: DeepEP, csrc/config.hpp (LowLatencyLayout).
+    With low latency, every expert has space for the messages of each token of a rank.
     """
     rule, settings, model = shard.settings.exchange_buffers, shard.settings, shard.model
     if rule is None or not architecture.is_moe(model) or not dispatches(shard.layout, settings):
@@ -46,7 +41,5 @@ def exchange_bytes(shard: Shard) -> float:
     if settings.all2all_backend == "high_throughput":
         return rule.high_throughput_mib * MIB
     experts = max(mlp.slots for kind in model.kinds for mlp in kind.mlps if isinstance(mlp, MoeMlp))
-    scales = SCALE_BYTES * model.hidden_size / SCALED_VALUES
-    message = VALUE_BYTES * model.hidden_size + max(HEADER_BYTES, scales)
-    sent = SEND_AND_RECEIVE * EVEN_AND_ODD * experts * rule.low_latency_tokens * message
+    sent = rule.message.copies * experts * rule.low_latency_tokens * rule.message.bytes_of(model.hidden_size)
     return rule.low_latency_mib * MIB + sent

@@ -16,6 +16,7 @@ from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
+from sizing.model.operations import dispatches
 from sizing.model.pages import blocks_by_window, caches, filled, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
 from sizing.specs.engine import EngineSettings, MemoryReserve
@@ -92,7 +93,7 @@ def static_fraction(
 
 
 def _with_more(shard: Shard, reserve: MemoryReserve, graph_batch: int) -> MemoryReserve:
-    """The reserve plus the amounts for a draft and for attention-data ranks."""
+    """The reserve plus the amounts for a draft, for attention-data ranks and for the exchange of tokens with experts."""
     more, layout, extras = shard.settings.reserve_more, shard.layout, shard.extras
     if more is None:
         return reserve
@@ -103,6 +104,8 @@ def _with_more(shard: Shard, reserve: MemoryReserve, graph_batch: int) -> Memory
         base += more.ranks_mib + more.per_rank_sequence_mib * many * graph_batch * ranks
     own = extras.draft is not None and extras.draft.model is not None and extras.draft.each is None
     beyond = more.draft_model_mib if own else more.speculation_mib if extras.draft is not None else 0.0
+    if dispatches(layout, shard.settings):
+        beyond += more.exchange_mib
     return reserve.model_copy(update={"base_mib": base, "beyond_floor_mib": beyond})
 
 

@@ -179,6 +179,7 @@ def _wrong_value(engine: Engine, version: str, place: tuple[int | str, ...], mes
 
 
 Phase = Literal["whole", "prefill", "decode"]
+NO_CACHE = "none"  # the cache precision of a model that keeps no KV cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,11 @@ class Service:
     phase: Phase = "whole"
     task: Task = GENERATE
     mode: DrivingMode = "served"
+
+    @property
+    def cache_precision(self) -> str:
+        """The precision of the KV cache as asked; `none` for a model that keeps no cache."""
+        return NO_CACHE if self.model.encoder else self.kv_precision
 
     @property
     def output_tokens(self) -> int:

@@ -51,7 +51,7 @@ def _but(names: tuple[str, ...]) -> tuple[str, ...]:
 
 ONE_CACHE = "has nothing to act on: here is one replica, which holds all prefixes, and no ISL that grows"
 ALL_NEW = "changes which tokens a step gets, not the step"
-OF_CACHES = ("kv_precision", "kv_cache_bytes", "max_total_tokens", "prefix_caching", "sequences")
+OF_CACHES = ("kv_precision", "kv_cache_bytes", "max_total_tokens", "prefix_caching", "sequences", *SPARING)
 NO_USERS = "has no meaning where no daily active users bring the load"
 NO_DRAWS = "has no meaning without draws"
 NO_HOURS = "has no meaning at the same load all day"

@@ -137,7 +137,9 @@ def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | 
 
 
 def crossings(kernels: Kernels, context_tokens: float) -> ComputeBound:
-    """The exact batch sizes at which decoding at `context_tokens` becomes compute-bound."""
+    """The exact batch sizes at which decoding at `context_tokens` becomes compute-bound; nothing where the model decodes nothing."""
+    if kernels.shard.model.pooled:
+        return ComputeBound(None, None, {})
 
     def of(sequences: int) -> tuple[Operation, ...]:
         return decode_operations(kernels.shard, float(sequences), context_tokens)

@@ -59,6 +59,12 @@ class Replica:
         return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
 
     @property
+    def cache_format(self) -> str:
+        """The format of the KV cache; `none` for a model that keeps no cache."""
+        asked = self.service.cache_precision
+        return asked if asked == settings.NO_CACHE else self.plan.kv_format
+
+    @property
     def memory_kind(self) -> MemoryKind:
         """The class of the replica's memory, which distinguishes engine logs."""
         if architecture.has_states(self.service.model):

@@ -398,7 +398,9 @@ def sections(record: Compare) -> Iterator[Section]:
     if served:
         at_limits = (_at_limit(name, limit.statistic) for name, limit in _percentiles(record))
         columns = (*SCREEN[:8], *at_limits, *SCREEN[8:])
-        yield Table(columns, served, "/candidates", spare=SPARE).cut(MOST_SHOWN, "more candidate", "--verbose")
+        yield Table(quantities.of_task(columns, record.inputs["task"]), served, "/candidates", spare=SPARE).cut(
+            MOST_SHOWN, "more candidate", "--verbose"
+        )
     lines = [
         demand_line(record.inputs, record.demand),
         Line(limits_in_words(record.inputs["limits"]), "Limits", spare=3),

@@ -56,7 +56,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
         ()
         if not explained
         else (
-            *explain.of_memory(layout.memory, resolved.settings, resolved.plan.kv_format),
+            *explain.of_memory(layout.memory, resolved.settings, resolved.replica.cache_format),
             *bands.explanations(layout.predicted),
         )
     )

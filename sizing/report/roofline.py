@@ -35,7 +35,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions
-from sizing.report.parts.question import inputs_of_layout, replica_lines
+from sizing.report.parts.question import formats_in_words, inputs_of_layout, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError
@@ -173,6 +173,8 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
 def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
     prompts = sizes.prompts or ()
     yield from layout_faults(resolved)
+    if resolved.question.service.model.pooled and sizes.batches:
+        yield Fault(f"{resolved.question.service.task} decodes nothing", field="--batch", allowed="--prefill alone")
     lengths = [("--prefill", tokens) for tokens in prompts]
     yield from length_faults(resolved, [("--context", sizes.context_tokens or 0), *lengths])
     for batch in sizes.batches or ():
@@ -186,7 +188,8 @@ def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tupl
     settings, longest = resolved.settings, resolved.question.service.max_model_len
     tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt runs on one group
     most = min(MOST_BATCH, settings.max_num_seqs * groups, tokens * groups)
-    usual_batches = tuple(2**power for power in range(most.bit_length()))
+    decodes = not resolved.question.service.model.pooled
+    usual_batches = tuple(2**power for power in range(most.bit_length())) if decodes else ()
     usual_prompts = tuple(length for length in PROMPT_TOKENS if length <= min(tokens, longest))
     return (
         min(CONTEXT_TOKENS, longest) if sizes.context_tokens is None else sizes.context_tokens,
@@ -318,6 +321,9 @@ def sections(record: RooflineReport) -> Iterator[Section]:
 def verdict(record: RooflineReport) -> Iterator[str]:
     """Yield the smallest compute-bound decode batches (products, attention, the whole step) and the batch that fits."""
     found, i = record.compute_bound_from, record.inputs
+    if not i["batches"]:
+        yield f"Prompts of {_span(i['prompt_tokens'])} tokens are {' to '.join(dict.fromkeys(step.bound for step in record.steps))}-bound"
+        return
     yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
     for name, one in found.by_operation.items():
         if not one.grows:
@@ -395,16 +401,20 @@ def _roof_line(roof: Roof, intensities: Iterable[float], name: str) -> Series:
 
 def _title(record: RooflineReport) -> str:
     i, batch = record.inputs, record.compute_bound_from.decode_batch
-    batches, prompts = (
-        " to ".join(dict.fromkeys(f"{size:,}" for size in (sizes[0], sizes[-1])))
-        for sizes in (i["batches"], i["prompt_tokens"])
+    what = (
+        f"{i['model']}, {formats_in_words(i)}, {i['layout']} on {i['gpu']}, {i['engine_title']} {i['engine_version']}"
     )
+    prompts = f"prefill (hollow) of {_span(i['prompt_tokens'])} tokens"
+    if not i["batches"]:
+        return f"{what}\n{prompts}; larger is more"
     return (
-        f"{i['model']}, {i['weight_precision'].upper()} weights, {i['kv_precision'].upper()} KV cache, {i['layout']} on "
-        f"{i['gpu']}, {i['engine_title']} {i['engine_version']}\ndecode (filled) of {batches} sequences at "
-        f"{i['context_tokens']:,} tokens of context, prefill (hollow) of {prompts} tokens\n"
+        f"{what}\ndecode (filled) of {_span(i['batches'])} sequences at {i['context_tokens']:,} tokens of context, {prompts}\n"
         f"decode: products with weights are compute-bound {_from_batch(batch)}; larger is more"
     )
+
+
+def _span(sizes: Sequence[int]) -> str:
+    return " to ".join(dict.fromkeys(f"{size:,}" for size in (sizes[0], sizes[-1])))
 
 
 def _plot(record: RooflineReport) -> Iterator[Figure]:

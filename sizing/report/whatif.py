@@ -26,7 +26,7 @@ from sizing.formats.words import money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.layouts import figures_by_name
-from sizing.report.parts.quantities import ITL, TTFT
+from sizing.report.parts.quantities import ITL, TTFT, of_task
 from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
@@ -264,7 +264,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        yield Table(tuple(columns), answers, notes=(NOTE, *_methods(record))).cut(
+        yield Table(of_task(columns, i["task"]), answers, notes=(NOTE, *_methods(record))).cut(
             MOST_SHOWN, "more change", "--verbose"
         )
     together = () if best is None else best.names
@@ -280,8 +280,11 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
 def _methods(record: WhatIfReport) -> Iterator[str]:
     """Yield the notes of the table: the method of all rows, simulated figures of confirmed rows, and the GPUs at even odds."""
     best = None if record.best is None else record.best.answer
+    times = of_task((TTFT, ITL), record.inputs["task"])
     said = [
-        f"{name} {plural(each.gpus, 'GPU')}, TTFT {TTFT.text_of(each.ttft_ms)}, ITL {ITL.text_of(each.itl_ms)}"
+        ", ".join(
+            (f"{name} {plural(each.gpus, 'GPU')}", *(f"{q.heading} {q.text_of(getattr(each, q.key))}" for q in times))
+        )
         for name, each in ((AS_IT_IS, record.base), (TOGETHER, best))
         if each is not None and each.verified
     ]

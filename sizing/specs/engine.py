@@ -73,12 +73,30 @@ class AttentionWorkspace(Spec):
     caches: tuple[Text, ...] = ()
 
 
+class ExchangeMessage(Spec):
+    """A token on its way to an expert, in DeepEP's layout for low latency: its values, and the larger of header and scales.
+
+    Each expert has space for `copies` messages of a token: to send and to receive, for even and for odd layers.
+    """
+
+    value_bytes: PositiveInt
+    header_bytes: PositiveInt
+    scale_bytes: PositiveInt
+    values_per_scale: PositiveInt
+    copies: PositiveInt
+
+    def bytes_of(self, values: int) -> float:
+        """Bytes of one message of `values` values."""
+        return self.value_bytes * values + max(self.header_bytes, self.scale_bytes * values / self.values_per_scale)
+
+
 class ExchangeBuffers(Spec):
-    """Buffers of a GPU for expert-parallel all-to-all: MiB by backend, and the tokens per rank with low latency."""
+    """Buffers of a GPU for expert-parallel all-to-all: MiB by backend, and with low latency the tokens per rank and a message."""
 
     high_throughput_mib: NonNegative
     low_latency_mib: NonNegative
     low_latency_tokens: PositiveInt
+    message: ExchangeMessage
 
 
 class ForwardActivation(Spec):
@@ -186,16 +204,18 @@ class VisionShare(Spec):
 
 
 class ReserveMore(Spec):
-    """Additions to SGLang's reserve: MiB for speculation or a draft model, for attention data parallelism, and for images.
+    """Additions to SGLang's reserve: MiB for speculation or a draft model, for attention-data ranks, for DeepEP, for images.
 
     `per_rank_sequence_mib` is counted for each rank and captured sequence, and 1.5 times if more than `many_sequences` are
     captured. At most `most_ranks` ranks count: with more, the rule would leave no cache, and deployments state the fraction.
+    `exchange_mib` is counted where tokens go to the ranks of their experts.
     """
 
     speculation_mib: NonNegative = 0.0
     draft_model_mib: NonNegative = 0.0
     ranks_mib: NonNegative = 0.0
     per_rank_sequence_mib: NonNegative = 0.0
+    exchange_mib: NonNegative = 0.0
     many_sequences: PositiveInt = 300
     most_ranks: PositiveInt = 8
     vision: VisionShare

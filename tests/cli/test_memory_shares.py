@@ -46,7 +46,7 @@ EXPERTS = ("memory", "-m", "deepseek-v3", "-g", "h200-sxm", "--max-model-len", "
 @pytest.mark.parametrize(
     ("layout", "why"),
     [
-        (("--dp", "8", "--ep", "8", "--engine", "sglang"), "this engine's profile counts no buffers for it"),
+        (("--dp", "8", "--ep", "8", "--engine", "sglang:0.5.15"), "this engine's profile counts no buffers for it"),
         (("--dp", "8", "--ep", "8", "--engine", "trtllm"), "this engine's profile counts no buffers for it"),
         (("--tp", "8"), "tokens go to the ranks of their experts only where"),
         (("--tp", "8", "--ep", "8"), "tokens go to the ranks of their experts only where"),
@@ -61,8 +61,9 @@ def test_a_way_to_experts_that_changes_no_memory_is_refused(
         assert out == "" and err.startswith(f"llmsize: --all2all-backend: changes no memory here: {why}")
 
 
-def test_a_way_to_experts_with_buffers_is_accepted() -> None:
-    assert run([*EXPERTS, "low_latency", "--dp", "8", "--ep", "8", "--engine", "vllm"]) == 0
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_way_to_experts_with_buffers_is_accepted(engine: str) -> None:
+    assert run([*EXPERTS, "low_latency", "--dp", "8", "--ep", "8", "--engine", engine]) == 0
 
 
 @pytest.mark.parametrize(

@@ -274,3 +274,42 @@ def test_nothing_is_generated_whatever_asks_for_it(
     assert run([*arguments, "-m", "qwen3-8b", "-g", "h100-sxm", "--task", "embed"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith(f"llmsize: {field}: embed ")
+
+
+# --- one word for the cache that an encoder does not keep --------------------------------------------------------------------
+
+
+def test_an_encoder_has_no_cache_in_any_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("-m", "BAAI/bge-m3", "-g", "l4")
+    for command in (
+        ("memory",),
+        ("roofline",),
+        ("step", "--prefill", "400"),
+        ("estimate", "--isl", "500", "--rps", "1"),
+    ):
+        assert run([*command, *asked]) == 0
+        told = capsys.readouterr().out
+        assert "weights, no KV cache" in told and "FP16 KV" not in told and "K KV cache" not in told
+        assert answer(capsys, *command, *asked)["inputs"]["kv_precision"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        (("memory", "--kv-precision", "fp8"), "--kv-precision"),
+        (("estimate", "--isl", "500", "--rps", "1", "--prefix-hit", "0.5"), "--prefix-hit"),
+        (("step", "--decode", "4", "--context", "100"), "--decode"),
+        (("roofline", "--batch", "4"), "--batch"),
+    ],
+)
+def test_what_acts_on_a_cache_is_refused_for_an_encoder(
+    command: tuple[str, ...], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "-m", "BAAI/bge-m3", "-g", "l4"]) == 2
+    assert capsys.readouterr().err.startswith(f"llmsize: {flag}: ")
+
+
+def test_trials_of_an_encoder_are_none_of_caches(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "whatif", "-m", "BAAI/bge-m3", "-g", "l4", "--isl", "500", "--rps", "10", "--no-verify")
+    names = {one["name"] for one in (*found["options"], *found["not_possible"])}
+    assert "fp8-weights" in names and not names & {"prefix-caching", "kv-offload", "fp8-cache"}

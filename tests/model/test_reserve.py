@@ -32,3 +32,13 @@ def test_drafts_take_from_the_fraction_by_version(engine: str, mib: int) -> None
 def test_attention_ranks_take_from_the_fraction_for_each_captured_sequence() -> None:
     """512 + 1.5 x 2048 + 2 x 256 + 128 x 8 + 3 x 256 x 8 = 11,264 MiB of 143,771, above the floor of 10,240."""
     assert fraction_of("deepseek-r1", dp=8, ep=8) == pytest.approx(1 - 11_264 / 143_771, abs=0.0006)
+
+
+@pytest.mark.parametrize(("engine", "mib"), [("0.5.13", 0), ("0.5.16", 2048), ("0.5.23", 2048)])
+def test_an_exchange_of_tokens_with_experts_takes_from_the_fraction_by_version(engine: str, mib: int) -> None:
+    """https://github.com/sgl-project/sglang/blob/v0.5.23/python/sglang/srt/arg_groups/memory_hook.py"""
+    asked = {"dp": 8, "ep": 8, "engine": f"sglang:{engine}"}
+    plain, exchanging = (
+        fraction_of("deepseek-r1", **asked, all2all_backend=way) for way in ("allgather", "low_latency")
+    )
+    assert plain - exchanging == pytest.approx(mib / 143_771, abs=0.0011)

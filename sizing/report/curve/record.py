@@ -215,7 +215,7 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         "model_id": origin.model_id,
         "gpus": [gpu_type.name for gpu_type in question.space.gpu_types],
         "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
-        "kv_precision": service.kv_precision,
+        "kv_precision": service.cache_precision,
         "engine": service.engine.name,
         "engine_title": service.engine.title,
         "engine_version": service.engine_version,

@@ -30,6 +30,7 @@ from sizing.report.parts.question import lengths
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
+from sizing.specs.workload import GENERATE
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ def figure(record: CurveRecord) -> Figure:
         return tuple(_mark(point, named=named) for point in line.points if _has_place(point))
 
     return Figure(
-        f"{axis.statistic} {axis.metric.upper()} (ms)",
+        f"{axis.statistic} {axis.metric.upper() if record.inputs.get('task', GENERATE) == GENERATE else 'latency'} (ms)",
         PER_8,
         tuple(
             Series(name, marks(line), style, hollow=line.origin == "measured")

@@ -67,10 +67,11 @@ def memory_situation(question: Question, replica: Replica) -> Situation:
 
 
 def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted]:
-    """Yield the weights and the cache pool of one GPU, and the tokens that the pool holds."""
+    """Yield the weights and, of a model with a cache, the cache pool of one GPU and the tokens that it holds."""
     yield Predicted("memory.weights_gib", memory.weights_gib, "weights", situation)
-    yield Predicted("memory.kv_cache_gib", memory.kv_cache_gib, "kv_cache", situation)
-    yield Predicted("memory.kv_cache_tokens", memory.kv_cache_tokens, "kv_cache", situation)
+    if memory.sequence_gib:  # an encoder keeps no cache
+        yield Predicted("memory.kv_cache_gib", memory.kv_cache_gib, "kv_cache", situation)
+        yield Predicted("memory.kv_cache_tokens", memory.kv_cache_tokens, "kv_cache", situation)
 
 
 def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> Iterator[Predicted]:

@@ -66,7 +66,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
     replica = best.pool.replica
     return (
         *_of_deployment(best, outcome.question, figures.load),
-        *of_memory(figures.memory, replica.settings, replica.plan.kv_format),
+        *of_memory(figures.memory, replica.settings, replica.cache_format),
         *_of_latency(best, outcome.question, figures),
         *_of_money(best, outcome.question, figures),
         *_of_conversations(best.pool),
@@ -84,6 +84,8 @@ def of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Ite
         f"{settings.max_num_seqs:,}, tokens), sampler_bytes = {settings.sampler_bytes_per_logit}, "
         f"a = {by.per_hidden_bytes}, b = {by.per_intermediate_bytes}",
     )
+    if not m.sequence_gib:  # an encoder keeps no cache
+        return
     graphs = " - graphs" if settings.graphs_in_budget else " (graphs come on top)"
     yield _derived(
         "KV cache",

@@ -193,7 +193,7 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
     return {
         "gpu": _each(replica.gpu_type.name for replica in replicas),
         "weight_precision": _each(replica.plan.weight_format for replica in replicas),
-        "kv_precision": _each(replica.plan.kv_format for replica in replicas),
+        "kv_precision": _each(replica.cache_format for replica in replicas),
         "layout": shape(found),
         "replicas": None if whole is None else whole.count,
         "sizes": NoSizes() if whole is None else Sizes.of(whole.replica.layout),

@@ -5,12 +5,14 @@ A command may give one of these another heading (`_replace(heading=...)`), or de
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sizing.formats.view import Quantity, flat, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.architecture import Layout
 from sizing.specs.units import MICRO
+from sizing.specs.workload import GENERATE
 
 
 def _gib(value: float) -> str:
@@ -85,3 +87,11 @@ class NoSizes(NamedTuple):
 def flat_names(kind: type[NamedTuple]) -> tuple[str, ...]:
     """The fields of a record, with the parallel sizes one by one."""
     return tuple(part for name in kind._fields for part in (Sizes._fields if name == "sizes" else (name,)))
+
+
+def of_task(columns: Iterable[Quantity], task: str) -> tuple[Quantity, ...]:
+    """The columns of a table. A task that generates nothing has one latency, under TTFT's key, and no ITL."""
+    if task == GENERATE:
+        return tuple(columns)
+    one = (column for column in columns if column.key not in (ITL.key, E2E.key))
+    return tuple(column._replace(heading="latency") if column.key == TTFT.key else column for column in one)

@@ -11,6 +11,7 @@ from sizing.answers.deployment import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent
 from sizing.model.extras import prefixes
+from sizing.model.settings import NO_CACHE
 from sizing.question import demand as demands
 from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
@@ -47,7 +48,7 @@ def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
         "engine_title": question.service.engine.title,
         "engine_version": question.service.engine_version,
         "weight_precision": _chosen_precision(question, chosen),
-        "kv_precision": chosen.plan.kv_format if chosen else question.service.kv_precision,
+        "kv_precision": chosen.cache_format if chosen else question.service.cache_precision,
         "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
         "isl": question.service.isl,
         "task": question.service.task,
@@ -199,7 +200,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "engine_title": request.service.engine.title,
         "engine_version": request.service.engine_version,
         "weight_precision": plan.weight_format,
-        "kv_precision": plan.kv_format,
+        "kv_precision": resolved.replica.cache_format,
         "activation_precision": plan.activation,
         "layout": str(layout),
         **Sizes.of(layout)._asdict(),
@@ -214,12 +215,19 @@ def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ..
     """The model, precisions, engine and optimisations, and with a `layout` also the layout and the GPU."""
     i = inputs
     where = f", {layout} on {i['gpu']}" if layout else ""
-    cache = "" if i["kv_precision"] == "auto" else f", {i['kv_precision'].upper()} KV cache"
     engine = f"{i['engine_title']} {i['engine_version']}"
     return (
-        Line(f"{i['model']}, {i['weight_precision'].upper()} weights{cache}, {engine}{where}", "Replica"),
+        Line(f"{i['model']}, {formats_in_words(i)}, {engine}{where}", "Replica"),
         *optimised(i),
     )
+
+
+def formats_in_words(inputs: Mapping[str, Any]) -> str:
+    """The precision of weights and of the KV cache, in words."""
+    weights, cache = f"{inputs['weight_precision'].upper()} weights", inputs["kv_precision"]
+    if cache == "auto":
+        return weights
+    return f"{weights}, {'no' if cache == NO_CACHE else cache.upper()} KV cache"
 
 
 def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:

@@ -226,7 +226,7 @@ def memory_bar(m: MemoryFigures) -> Whole:
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),
         Segment("CUDA graphs and other", m.non_torch_gib + m.cuda_graphs_gib, "o"),
-        Segment("KV cache", m.kv_cache_gib, "K"),
+        *([Segment("KV cache", m.kv_cache_gib, "K")] if m.sequence_gib else []),
         *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
     )
     missing = m.deficit_gib - m.sequence_gib - m.shared_prefix_gib  # before any sequence
