@@ -18,7 +18,7 @@ from sizing.replica.capacity import Capacity
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
-from sizing.specs.bands import UNCORRECTED, Correction, Sure
+from sizing.specs.bands import UNCORRECTED, ConfidentSize, Correction
 from sizing.specs.workload import Objective
 
 if TYPE_CHECKING:  # the simulator is loaded only where needed
@@ -233,11 +233,11 @@ class Suggestion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Surer:
+class ConfidentAnswer:
     """Another answer (by the closed form) whose confident size `sure` is cheaper than the first one's, or the only one known."""
 
     answer: Answer
-    sure: Sure
+    sure: ConfidentSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +263,8 @@ class Outcome:
     suggestions: tuple[Suggestion, ...] = ()
     predicted: Answer | None = None
     separate_pools: Outcome | None = field(default=None, repr=False)
-    sure: Sure | None = None
-    surer: Surer | None = field(default=None, repr=False)
+    sure: ConfidentSize | None = None
+    surer: ConfidentAnswer | None = field(default=None, repr=False)
     even: bool = False
 
     @property

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sizing.answers.answer import Answer, Outcome, Pool
-from sizing.answers.counts import sure
+from sizing.answers.confidence import confident_sizes
 from sizing.answers.estimate import answer
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import RULES, corrected, keeps_headroom
 from sizing.answers.verify import meets, simulated
 from sizing.question.question import Question
-from sizing.specs.bands import Sure
+from sizing.specs.bands import ConfidentSize
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 
@@ -34,7 +34,7 @@ class Held:
     most_requests_per_s: float | None = None
     utilisation: float | None = None
     needed: Answer | None = None
-    sure: Sure | None = None
+    sure: ConfidentSize | None = None
     verified: bool | None = None
 
 
@@ -78,7 +78,7 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
         most_requests_per_s=sized.most_requests_per_s,
         utilisation=_used(sized.pool, replicas, of),
         needed=sized if holds else answer(question, data, simulated=simulate).answer,
-        sure=sure([(sized, of)], data.runs)[0],
+        sure=confident_sizes([(sized, of)], data.runs)[0],
         verified=holds if simulate else None,
     )
 
@@ -123,7 +123,7 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
         sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
-    (sure_of,) = sure([(sized, question)], data.runs)
+    (sure_of,) = confident_sizes([(sized, question)], data.runs)
     return Held(question, True, None, None, sized, most, used, sized, sure_of, True)
 
 

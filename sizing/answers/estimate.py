@@ -5,28 +5,22 @@ Every suggested change is found by a new search with that one change.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Order, Outcome, Pool, Relaxation, Suggestion, Surer, preference, spent
-from sizing.answers.counts import sure
+from sizing.answers.advice import relaxation, suggestions
+from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, spent
+from sizing.answers.confidence import cheaper_answers, evenly, has_odds, with_odds
 from sizing.answers.search import (
     REACHES,
     at_even_odds,
     layout_of,
-    outcome_over,
     search,
-    timed,
-    with_count,
 )
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question, SeparatePools, load_data
-from sizing.replica.replica import Refusal, Replica, candidates
-from sizing.replica.timing import Timed, Timing
-from sizing.specs.bands import EVEN, Confidence, Sure
+from sizing.replica.replica import Refusal
 from sizing.specs.data import Data
-from sizing.specs.workload import LATENCIES, Limit, Limits
 
 MOST_OF_ONE = 0.5  # unrequested separate pools are shown only if they need at most this share of the GPUs
 
@@ -47,8 +41,8 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     whole = question.with_(pools=None)
     outcome = answer(whole, data, simulated=simulated)
     feasible, asked = outcome.answer is not None, outcome
-    if outcome.even or _has_odds(outcome):  # a looser limit and pipelines need at least even odds too
-        asked = replace(outcome, question=_evenly(outcome.question, data))
+    if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
+        asked = replace(outcome, question=evenly(outcome.question, data))
     return replace(
         _at_even_odds(with_pipelines(outcome, asked.question, data), data),
         relaxation=relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
@@ -76,7 +70,7 @@ def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
     others = [each for each in wide.answers if layout_of(each.pool.replica) not in known]
     less = [each for each in others if spent(each, objective) < spent(best, objective)]
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
-    (surer,) = _surer([(outcome, [*rest, *others], outcome.sure)], data)
+    (surer,) = cheaper_answers([(outcome, [*rest, *others], outcome.sure)], data)
     return replace(outcome, answers=(best, *ranked), surer=surer)
 
 
@@ -89,7 +83,7 @@ def _at_even_odds(outcome: Outcome, data: Data) -> Outcome:
     if question.target.confidence is not None or outcome.even or question.target.amount is None or data.runs is None:
         return outcome
     kept = 0 if outcome.passed and not outcome.within_budget else 1
-    sizes = [at_even_odds(each.pool, question, _evenly(question, data), data) for each in outcome.answers[kept:]]
+    sizes = [at_even_odds(each.pool, question, evenly(question, data), data) for each in outcome.answers[kept:]]
     others = [
         each if size is each.pool else Answer((size,))
         for each, size in zip(outcome.answers[kept:], sizes, strict=True)
@@ -136,85 +130,6 @@ def answer(question: Question, data: Data, *, simulated: bool = True, order: Ord
     return with_odds([question], data, answered)[0]
 
 
-def with_odds(
-    questions: Sequence[Question], data: Data, answered: Callable[[Sequence[Question]], list[Outcome]]
-) -> list[Outcome]:
-    """The outcomes of `answered` with their confident sizes, and with at least even odds.
-
-    Where fewer than half of the similar published runs would keep demand and limits, `answered` runs again with a confidence
-    of 50 %.
-    """
-    found = answered(questions)
-    said = _surely(found, data)
-    odd = [number for number, outcome in enumerate(said) if _chance(outcome) < EVEN]
-    if data.runs is not None and odd:
-        even = answered([_evenly(questions[number], data) for number in odd])
-        as_predicted = [
-            replace(each, question=each.question.with_(confidence=None), even=True, predicted=found[number].answer)
-            for number, each in zip(odd, even, strict=True)
-        ]
-        for number, outcome in zip(odd, _surely(as_predicted, data), strict=True):
-            said[number] = outcome
-    return said
-
-
-def _chance(outcome: Outcome) -> float:
-    """The share of similar published runs that keep the limits; 1 if too few runs are similar."""
-    return 1.0 if outcome.sure is None or outcome.sure.chance is None else outcome.sure.chance
-
-
-def _has_odds(outcome: Outcome) -> bool:
-    """Whether published runs give the probability that a plain prediction keeps its limits."""
-    asked, said = outcome.question.target.confidence, outcome.sure
-    return asked is None and said is not None and said.chance is not None
-
-
-def _evenly(question: Question, data: Data) -> Question:
-    assert data.runs is not None
-    return question.with_(confidence=Confidence(EVEN, data.runs))
-
-
-def _surely(found: Sequence[Outcome], data: Data) -> list[Outcome]:
-    """The outcomes with the confident size of their answers, and of another answer whose confident size is cheaper."""
-    sizes = iter(sure([(each.answer, each.question) for each in found if each.answer is not None], data.runs))
-    known = [None if each.answer is None else next(sizes) for each in found]
-    asked = [(each, each.answers[1:], own) for each, own in zip(found, known, strict=True)]
-    return [
-        each if own is None else replace(each, sure=own, surer=surer)
-        for each, own, surer in zip(found, known, _surer(asked, data), strict=True)
-    ]
-
-
-def _surer(asked: Sequence[tuple[Outcome, Sequence[Answer], Sure | None]], data: Data) -> list[Surer | None]:
-    """For each outcome, the one of some other answers with the cheapest confident size.
-
-    None where the confident size of the outcome's own answer costs no more.
-    """
-    cheaper = [_cheaper(outcome, others, own) for outcome, others, own in asked]
-    flat = [(each, outcome.question) for (outcome, _, _), some in zip(asked, cheaper, strict=True) for each in some]
-    sizes = iter(sure(flat, data.runs))
-    found: list[Surer | None] = []
-    for (outcome, _, own), some in zip(asked, cheaper, strict=True):
-        known = [Surer(each, next(sizes)) for each in some]
-        best = min(known, key=lambda each: _surely_spent(outcome, each.answer, each.sure), default=None)
-        least = math.inf if own is None else _surely_spent(outcome, outcome.answers[0], own)
-        found.append(best if best is not None and _surely_spent(outcome, best.answer, best.sure) < least else None)
-    return found
-
-
-def _surely_spent(outcome: Outcome, of: Answer, known: Sure) -> float:
-    return math.inf if known.gpus is None else spent(of, outcome.question.rules.objective) * known.gpus / of.gpus
-
-
-def _cheaper(outcome: Outcome, others: Sequence[Answer], own: Sure | None) -> list[Answer]:
-    """The answers of `others` that cost less than the confident size of the outcome's own: a confident size is no smaller."""
-    question = outcome.question
-    if own is None or question.target.confidence is not None:
-        return []
-    most = _surely_spent(outcome, outcome.answers[0], own)
-    return [each for each in others if spent(each, question.rules.objective) < most]
-
-
 def by_prediction(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
     """The answers by prediction alone; published runs change them only where the question asks for a confidence."""
     if question.space.pools is None:
@@ -254,239 +169,3 @@ def _predicted(cautious: Outcome, question: Question, data: Data, simulated: boo
     answers = (answer(plain, data, simulated=simulated).answer, cautious.answer)
     found = [each for each in answers if each is not None]
     return min(found, key=lambda each: preference(each, plain), default=None)
-
-
-MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
-THRESHOLD_STEP = 1.005  # relative precision of the threshold, before it is rounded up
-# A limit this far above the mean of one run also holds in a longer run: a run has many steps, but few waits for a first token.
-SURE = {"itl": 1.02, "e2e": 1.02}
-LEGIBLE_SHARE = 0.01  # the share by which rounding up to a readable figure may raise it
-STABLE_UTILISATION = 0.8  # suggested instead of a lower one
-TIMES_ALONE = (1.0, 1.5, 2.5)  # limits to try where one cannot be met, as multiples of a lone request's latency
-LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
-LARGER_BUDGET = "a larger budget of GPUs"
-CONFIRMING_TRIES = 4  # sizes simulated for each suggestion, which need not be the smallest
-
-
-def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
-    """The smallest relaxation of the binding limit that saves GPUs; None where none up to three times the limit does.
-
-    The closed form gives the threshold to half a per cent, and it is rounded up to a readable figure. Where sizes are
-    simulated, the threshold is at least the latency of the confirmed size.
-    """
-    best, question = outcome.best, outcome.question
-    if best is None or best.pool.capacity.binding not in LATENCIES:
-        return None
-    name = best.pool.capacity.binding
-    limit: Limit = getattr(question.target.limits, name)
-
-    def at(seconds: float) -> Question:
-        return question.with_(limits=relaxed(question.target.limits, name, seconds / limit.seconds))
-
-    def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
-        """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
-        fewer = [each.pool for each in _fewer(loads, at(seconds), best.gpus)]
-        sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
-        ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
-        found = _confirmed(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
-        return found if found is not None and found.gpus < best.gpus else None
-
-    loosest_s = limit.seconds * MOST_RELAXED
-    loads = _loads(_fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus))
-    if not loads:
-        return None
-    low, high, able = 1.0, MOST_RELAXED, loads
-    while high / low > THRESHOLD_STEP:
-        middle = math.sqrt(low * high)
-        # A layout that saves nothing at a looser limit saves nothing at a tighter one.
-        fewer = _loads(_fewer(able, at(limit.seconds * middle), best.gpus))
-        low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
-    seconds = legible(limit.seconds * high)
-    size = confirmed_at(loads, seconds, at(loosest_s))
-    if size is None:
-        return None
-    gpu = size.pool.replica.gpu_type.name
-    if not simulated:
-        return Relaxation(name, seconds, size.gpus, gpu)
-    measured_s = size.latency_s(name)[limit.statistic]
-    if name in SURE and limit.statistic == "mean":
-        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
-    seconds, more = max(seconds, legible(measured_s)), LEGIBLE_SHARE
-    while seconds < loosest_s:
-        again = confirmed_at((size.pool.load,), seconds, at(seconds))
-        if again is not None:
-            return Relaxation(name, seconds, again.gpus, gpu)
-        # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
-        seconds, more = legible(seconds * (1 + more)), 2 * more
-    return Relaxation(name, loosest_s, size.gpus, gpu)
-
-
-def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
-    """The outcome after simulation, perhaps with a larger size; unchanged where not `simulated`."""
-    if not simulated:
-        return outcome
-    from sizing.answers.verify import verify
-
-    return verify(outcome, data, tries=CONFIRMING_TRIES)
-
-
-def _loads(answers: Iterable[Answer]) -> tuple[Timed, ...]:
-    return tuple(answer.pool.load for answer in answers)
-
-
-def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed, ...]:
-    """The layouts that may need fewer GPUs under a looser limit: those found, and those that a limit rejected.
-
-    Where the objective is not GPUs, only layouts of the answer's GPU type and precision count, because fewer GPUs of one type
-    also cost less.
-    """
-    best, timing = outcome.best, Timing(data)
-    assert best is not None
-    any_type, own = outcome.question.rules.objective == "gpus", layout_of(best.pool.replica)
-
-    def is_smaller(of: Replica | Refusal) -> bool:
-        return of.layout.gpus < best.gpus and (any_type or layout_of(of)[:2] == own[:2])
-
-    found = [answer.pool.load for answer in outcome.answers if is_smaller(answer.pool.replica)]
-    rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
-    again = [
-        timed(entry, timing)
-        for gpu_type in loosest.space.gpu_types
-        if any(gpu_type.id == key[0] for key in rejected)
-        for precision in loosest.space.precisions
-        for entry in candidates(loosest.service, gpu_type, precision, data)
-        if isinstance(entry, Replica) and layout_of(entry) in rejected
-    ]
-    return (*found, *(load for load in again if isinstance(load, Timed)))
-
-
-def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answer, ...]:
-    """The layouts that take fewer than `gpus` GPUs under `question`, best first."""
-    return tuple(answer for answer in outcome_over(loads, question).answers if answer.gpus < gpus)
-
-
-def legible(value: float) -> float:
-    """Round up to a multiple of 1, 2 or 5 times a power of ten, at most a hundredth of the value: 44.83 to 45."""
-    most = value * LEGIBLE_SHARE
-    power = math.floor(math.log10(most))
-    step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
-    # Rounded in decimals, so that a figure that is already readable does not change.
-    digits = max(0, -power) + 3
-    return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
-
-
-def relaxed(limits: Limits, name: str, factor: float) -> Limits:
-    """`limits` with the limit `name` multiplied by `factor`."""
-    limit: Limit = getattr(limits, name)
-    return limits.model_copy(update={name: limit.model_copy(update={"seconds": limit.seconds * factor})})
-
-
-def nearest_miss(outcome: Outcome) -> Refusal | None:
-    """The refusal that came closest to an answer; None without refusals.
-
-    A layout that fits and misses a limit is nearer than a layout that does not fit. Where the GPU budget is too small for
-    any replica, the layout within the budget that lacks the least memory is returned.
-    """
-    nearest = min(outcome.refusals, key=_miss, default=None)
-    if nearest is None or nearest.reason != "gpu_budget":
-        return nearest
-    budget = outcome.question.rules.gpu_budget or 0
-    within = [r for r in outcome.refusals if r.reason == "memory" and r.layout.gpus <= budget]
-    return min(within, key=_miss, default=nearest)
-
-
-def _miss(refusal: Refusal) -> tuple[bool, float, int]:
-    return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
-
-
-def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
-    """The single changes that would make an infeasible question feasible, each found by searching again.
-
-    Each has at least even odds where runs like it are known, as the answer to the changed question has.
-    Of several values of one limit, only the tightest feasible one is returned.
-    """
-
-    def answered(asked: Sequence[Question]) -> list[Outcome]:
-        return [_confirmed(search(each, data), data, simulated) for each in asked]
-
-    found, done = [], set()
-    changes = ((change, change, question) for change, question in _changes(outcome))
-    for of_what, change, question in (*changes, *_looser(outcome)):
-        if of_what in done:
-            continue
-        best = with_odds([question], data, answered)[0].answer
-        if best is not None:
-            replica = best.pool.replica
-            done.add(of_what)
-            found.append(Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout)))
-    return tuple(found)
-
-
-def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
-    """Yield (change in words, changed question) in the order in which a user would try them."""
-    request = outcome.question
-    serving = request.service.serving
-    given = [name for name in SIZES if getattr(serving, name)]
-    if given:
-        free = serving.model_copy(update=dict.fromkeys(SIZES))
-        flags = ", ".join(f"--{name}" for name in given)
-        yield f"any layout (without {flags})", request.with_(serving=free)
-    for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
-        if getattr(serving, name) is not None:
-            default = request.with_(serving=serving.model_copy(update={name: None}))
-            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default
-    if any(entry.reason == "token_budget" for entry in outcome.refusals):
-        budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
-        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
-    if request.target.max_utilisation < STABLE_UTILISATION:
-        yield (f"--max-utilisation {STABLE_UTILISATION:g}", request.with_(max_utilisation=STABLE_UTILISATION))
-    for name, note in (("fp8", ""), ("int4", " (weight-only)")):
-        if name not in request.space.precisions:
-            yield f"--precision {name}{note}", request.with_(precisions=(name,))
-    if request.service.kv_precision != "fp8":
-        yield "--kv-precision fp8", request.with_(kv_precision="fp8")
-    cached = request.service.extras.cached
-    if not cached.affinity and (cached.conversation is not None or cached.prefixes > 1):
-        routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
-        yield "--prefix-routing affinity", routed
-    if request.rules.gpu_budget is not None and request.target.amount is not None:
-        yield LARGER_BUDGET, request.with_(gpu_budget=None)
-    elif request.rules.gpu_budget is not None:
-        yield from ((f"--gpus {more}", request.with_(gpu_budget=more)) for more in _next_budget(outcome))
-
-
-def _next_budget(outcome: Outcome) -> Iterator[int]:
-    """Yield the fewest GPUs that hold a replica, above a node in whole nodes; nothing where a replica fits the budget."""
-    too_large = [r for r in outcome.refusals if r.reason == "gpu_budget"]
-    least = min(too_large, key=lambda r: r.layout.gpus, default=None)
-    if least is not None:
-        node = least.gpu_type.gpu.datasheet.node.gpus
-        yield least.layout.gpus if least.layout.gpus <= node else -(-least.layout.gpus // node) * node
-
-
-def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
-    """Yield (limit, change in words, changed question) for each limit, with multiples of a lone request's latency.
-
-    Under load requests wait for each other, so the latency of a lone request may not be feasible as a limit.
-    """
-    request = outcome.question
-    for name in LATENCIES:
-        limit = getattr(request.target.limits, name)
-        for times in TIMES_ALONE if limit is not None else ():
-            seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
-            limits = relaxed(request.target.limits, name, seconds / limit.seconds)
-            what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
-            yield name, what, request.with_(limits=limits)
-
-
-def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
-    """A limit in s that the nearest miss would meet with 10 % to spare, at least 10 % above `limit_s`."""
-    misses = [r.shortfall for r in outcome.refusals if r.reason == name]
-    over = min(misses, default=0.0)
-    return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3
-
-
-def _rounded_up(milliseconds: float) -> int:
-    """Round up to two significant digits, as people state limits."""
-    unit = int(10 ** max(0, int(math.log10(milliseconds)) - 1))
-    return math.ceil(milliseconds / unit) * unit

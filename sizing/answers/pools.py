@@ -37,7 +37,7 @@ from sizing.specs.optimisations import HandOver
 from sizing.specs.workload import Limit, Limits
 
 # The conditions under which one pool can take the caches of the other.
-ALIKE = "GPU types of one vendor, and a --kv-precision that both have"
+COMPATIBLE = "GPU types of one vendor, and a --kv-precision that both have"
 
 
 class HasCache(Protocol):
@@ -273,7 +273,7 @@ def _prefills(
             continue
         apart = unlike(candidate, decode.replica)
         if apart is not None:
-            refused.append(_reject(candidate, "link", f"{apart}; allowed: {ALIKE}"))
+            refused.append(_reject(candidate, "link", f"{apart}; allowed: {COMPATIBLE}"))
             continue
         try:
             transfer = transfer_of(
@@ -374,7 +374,7 @@ def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Tr
     """
     apart = unlike(prefill, decode)
     if apart is not None:
-        raise InputError(apart, field=SEPARATE, allowed=ALIKE)
+        raise InputError(apart, field=SEPARATE, allowed=COMPATIBLE)
     of_both = ((pools.prefill, prefill), (pools.decode, decode))
     gpus = sum((space.pool.replicas or 1) * resolved.layout.gpus for space, resolved in of_both)
     same = prefill.gpu_type.id == decode.gpu_type.id

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.counts import sure
+from sizing.answers.confidence import confident_sizes
 from sizing.answers.search import with_count
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths, Planned
@@ -128,7 +128,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
 
 def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more: Any) -> Outcome:
     found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, **more)
-    return found if found.answer is None else replace(found, sure=sure([(size, question)], data.runs)[0])
+    return found if found.answer is None else replace(found, sure=confident_sizes([(size, question)], data.runs)[0])
 
 
 def _missed(run: Run, limits: Limits) -> float:

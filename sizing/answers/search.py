@@ -10,6 +10,7 @@ from typing import NamedTuple, get_args
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool, preference
+from sizing.answers.confidence import margin_of, margins
 from sizing.answers.counts import Reply, Trial
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
@@ -18,7 +19,6 @@ from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Tables, Timed, Timing
 from sizing.specs import demand
-from sizing.specs.bands import of_runs
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Limits, Reach, Target
@@ -131,21 +131,6 @@ def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Ref
     return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail, shortfall)
 
 
-def margin_of(load: Timed, question: Question) -> float | str:
-    """The margin for the confidence asked for, 1 without one; or why it is unknown, or why none is large enough."""
-    asked = question.target.confidence
-    if asked is None:
-        return 1.0
-    (found,) = counts.margins([(load, question)], asked.runs)
-    if isinstance(found, str):
-        return f"not known: {found}"
-    margin = found.of(asked.share)
-    if math.isfinite(margin):
-        return margin
-    runs = f"{of_runs(found.own)} ({found.groups}{'' if found.own else ' groups'})"
-    return f"no load keeps {counts.asked_of(question)} in {asked.share:.0%} of {runs}"
-
-
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
     """The replicas that the demand needs with its margin; without a demand, those that the GPU budget allows."""
     wanted = question.target.amount
@@ -196,7 +181,7 @@ def at_even_odds(pool: Pool, question: Question, evenly: Question, data: Data) -
     """
     asked = evenly.target.confidence
     assert asked is not None
-    (found,) = counts.margins([(pool.load, question)], asked.runs)
+    (found,) = margins([(pool.load, question)], asked.runs)
     if isinstance(found, str):
         return pool
     margin = found.of(asked.share)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.answer import Outcome
-from sizing.answers.estimate import answer, confirmed, with_odds
+from sizing.answers.confidence import with_odds
+from sizing.answers.estimate import answer, confirmed
 from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.model.settings import Service
 from sizing.question.question import Question

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from sizing.catalog import profiles, shelf
-from sizing.specs.bands import TIMES, Alike, Bands, Corrections, PublishedRuns
+from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E", "throughput": "rate"}
 MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
@@ -98,7 +98,7 @@ def _errors(published: PublishedRuns) -> Iterator[list[str]]:
         yield [MODES[mode], title(engine), vendor, KINDS[kind], str(len(runs.times)), str(runs.groups), *figures]
 
 
-def _error(runs: Alike, name: str) -> str:
+def _error(runs: SimilarRuns, name: str) -> str:
     ratios = runs.times[:, TIMES.index(name)]
     off = np.abs(ratios[~np.isnan(ratios)] - 1) * 100
     return f"{np.median(off):.0f} / {np.percentile(off, 90):.0f}" if off.size >= LEAST_RUNS else "–"

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.answers.check import Held, held
-from sizing.answers.counts import sure
+from sizing.answers.confidence import confident_sizes
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
@@ -438,7 +438,7 @@ def _fewest(checked: Checked, policy: Policy) -> int | None:
     runs = load_data().runs
     if found.utilisation is not None and policy.confidence is not None:
         asked = None if runs is None else found.question.with_(confidence=Confidence(policy.confidence, runs))
-        gpus = None if asked is None else sure([(found.answer or found.needed, asked)], runs)[0].gpus
+        gpus = None if asked is None else confident_sizes([(found.answer or found.needed, asked)], runs)[0].gpus
         if gpus is None:
             return None
         counts.append(gpus // found.needed.pool.replica.layout.gpus)

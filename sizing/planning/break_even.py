@@ -16,7 +16,7 @@ SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
 DAYS_PER_YEAR = 365
 MOST_STEPS = 200_000  # the most servers and instances compared: nobody buys more
 FEW_STEPS = 100  # steps compared where both ways cost the same at scale
-ALIKE = 1e-6  # relative difference of the costs at scale below which they count as equal
+EQUAL = 1e-6  # relative difference of the costs at scale below which they count as equal
 
 Days = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def crossing(one: Curves, other: Curves) -> Crossing:
     """
     slopes = tuple(min(curve.usd_per_request_at_scale for curve in curves) for curves in (one, other))
     gap_usd = abs(slopes[0] - slopes[1]) * DAYS_PER_YEAR
-    alike = gap_usd <= ALIKE * max(slopes) * DAYS_PER_YEAR
+    alike = gap_usd <= EQUAL * max(slopes) * DAYS_PER_YEAR
     edges = _edges((*one, *other), 0.0 if alike else gap_usd)
     left, right = edges[:-1], edges[1:]
     middle = (left + right) / 2
@@ -104,7 +104,7 @@ def crossing(one: Curves, other: Curves) -> Crossing:
     def dearer(at: Days) -> Days:
         return _within(one, middle, at) - _within(other, middle, at)
 
-    slack = ALIKE**2 * (usd_per_year(one, right) + usd_per_year(other, right))
+    slack = EQUAL**2 * (usd_per_year(one, right) + usd_per_year(other, right))
     before, after = dearer(left), dearer(right)
     wins = before <= slack, after <= slack
     run = np.where(before == after, 1.0, before - after)

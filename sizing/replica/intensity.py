@@ -18,7 +18,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch
 
 MOST_SEQUENCES = 2**20  # in a step; work that is not compute-bound here never is
-ALIKE = 1.01  # ratio of two intensities that count as one
+EQUAL = 1.01  # ratio of two intensities that count as one
 PRODUCTS = ("gemm", "moe")  # rules of operations whose weights all sequences of a step share
 
 
@@ -168,4 +168,4 @@ def _crossing(
     peak_flops_per_s = last.flops / last.compute_s
     ridge = ridge_flops_per_byte(peak_flops_per_s, kernels.bandwidth_bytes_per_s)
     least, most = first.intensity_flops_per_byte or 0.0, last.intensity_flops_per_byte or 0.0
-    return OperationCrossing(sequences, ridge, least, most, grows=most > ALIKE * least)
+    return OperationCrossing(sequences, ridge, least, most, grows=most > EQUAL * least)

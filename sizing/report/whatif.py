@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.estimate import nearest_miss
 from sizing.answers.whatif import Trials, Tried, Varied, is_better
 from sizing.formats.view import (
     Assumption,
@@ -34,7 +34,7 @@ NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
 MOST_SHOWN = 6  # rows of a screen
 EVEN_ODDS = "By the prediction alone, as no published runs have optimisations: with even odds it takes {} as it is (llmsize estimate)"
-ALIKE = "All rows are by the closed form, so that they compare"
+BY_CLOSED_FORM = "All rows are by the closed form, so that they compare"
 
 
 class AnswerSummary(NamedTuple):
@@ -288,7 +288,7 @@ def _methods(record: WhatIfReport) -> Iterator[str]:
         for name, each in ((AS_IT_IS, record.base), (TOGETHER, best))
         if each is not None and each.verified
     ]
-    yield f"{ALIKE}; simulated: {'; '.join(said)}" if said else ALIKE
+    yield f"{BY_CLOSED_FORM}; simulated: {'; '.join(said)}" if said else BY_CLOSED_FORM
     if record.gpus_at_even_odds is not None:
         yield EVEN_ODDS.format(plural(record.gpus_at_even_odds, "GPU"))
 

@@ -77,7 +77,7 @@ def of_runs(own: bool) -> str:
     return "runs as far off as your own" if own else "published runs like this"
 
 
-class Sure(NamedTuple):
+class ConfidentSize(NamedTuple):
     """The number of GPUs that is enough with a stated confidence.
 
     `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
@@ -120,7 +120,7 @@ class Corrections(OneFile, Sourced):
         """The correction of a situation. `UNCORRECTED` if nothing of its kind was measured, or if own runs are given."""
         if situation.own:
             return UNCORRECTED
-        return next((one for one in self.corrections if holds(one, situation)), UNCORRECTED)
+        return next((one for one in self.corrections if applies(one, situation)), UNCORRECTED)
 
 
 SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight on one replica
@@ -157,10 +157,10 @@ def region(in_flight: float) -> LoadRegion:
 
 def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Band | None:
     """The first band of a metric whose conditions hold; None if nothing of its kind was measured."""
-    return next((band for band in (*situation.own, *bands) if band.metric == metric and holds(band, situation)), None)
+    return next((band for band in (*situation.own, *bands) if band.metric == metric and applies(band, situation)), None)
 
 
-def holds(entry: Band | Correction, situation: Situation) -> bool:
+def applies(entry: Band | Correction, situation: Situation) -> bool:
     """Whether a situation meets every condition that an entry states."""
     return all(getattr(entry, name, None) in (None, value) for name, value in situation._asdict().items())
 
@@ -177,13 +177,13 @@ TIMES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e", "throughput")
 CLASS = ("mode", "vendor", "engine", "architecture", "kind")
 COLUMNS = (*CLASS, "group", *TIMES)
 # The columns in which runs must agree with a question, the narrowest class first. Wider classes are not used.
-ALIKE: tuple[tuple[str, ...], ...] = (
+COMPARED_BY: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine", "kind", "architecture"),
     ("mode", "vendor", "engine", "kind"),
 )
 
 
-class Alike(NamedTuple):
+class SimilarRuns(NamedTuple):
     """Runs that resemble a question.
 
     `groups` is the number of groups. `weights` has one weight for each run; the weights of a group add up to 1. `times` has one
@@ -233,7 +233,7 @@ class PublishedRuns(OneFile, Sourced):
             np.array(times, dtype=float).reshape(len(lines), len(TIMES)),
         )
 
-    def like(self, situation: Situation, names: Sequence[str]) -> Alike | None:
+    def like(self, situation: Situation, names: Sequence[str]) -> SimilarRuns | None:
         """The runs that state the times `names`, from the narrowest class with enough groups; None if no class has enough."""
         if situation.own:  # own runs change the step times, so published ratios no longer apply
             return _like_own(situation.own, names, self.least_groups)
@@ -243,24 +243,24 @@ class PublishedRuns(OneFile, Sourced):
         return self._found[key]
 
     @cached_property
-    def _found(self) -> dict[tuple[Situation, tuple[str, ...]], Alike | None]:
+    def _found(self) -> dict[tuple[Situation, tuple[str, ...]], SimilarRuns | None]:
         """Results of earlier calls. Many questions fall into a few classes."""
         return {}
 
-    def _narrowest(self, situation: Situation, names: Sequence[str]) -> Alike | None:
+    def _narrowest(self, situation: Situation, names: Sequence[str]) -> SimilarRuns | None:
         table, places = self._table, [TIMES.index(name) for name in names]
         stated = ~np.isnan(table.times[:, places]).any(axis=1)
-        for conditions in ALIKE:
+        for conditions in COMPARED_BY:
             wanted = [(COLUMNS.index(name), getattr(situation, name)) for name in conditions]
             held = (
                 np.array([all(one[at] == value for at, value in wanted) for one in table.classes], dtype=bool) & stated
             )
             groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
             if groups.size >= self.least_groups:
-                return Alike(int(groups.size), 1 / runs[place], table.times[held])
+                return SimilarRuns(int(groups.size), 1 / runs[place], table.times[held])
         return None
 
-    def by(self, names: Sequence[str]) -> dict[tuple[str, ...], Alike]:
+    def by(self, names: Sequence[str]) -> dict[tuple[str, ...], SimilarRuns]:
         """All runs, grouped by the values of the columns `names`, in the order of the file."""
         table, places = self._table, [COLUMNS.index(name) for name in names]
         keys = [tuple(one[at] for at in places) for one in table.classes]
@@ -268,7 +268,7 @@ class PublishedRuns(OneFile, Sourced):
         for key in dict.fromkeys(keys):
             held = np.array([one == key for one in keys], dtype=bool)
             groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
-            found[key] = Alike(int(groups.size), 1 / runs[place], table.times[held])
+            found[key] = SimilarRuns(int(groups.size), 1 / runs[place], table.times[held])
         return found
 
 
@@ -286,7 +286,7 @@ def students(share: ArrayLike, freedom: int) -> NDArray[np.float64]:
     return np.asarray(z + sum(term / freedom**power for power, term in enumerate(terms, start=1)), dtype=np.float64)
 
 
-def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> Alike | None:
+def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> SimilarRuns | None:
     """Likely runs, at even quantiles of the errors of own runs; None if fewer than `least` runs were measured.
 
     A band spans the middle 8 in 10 of Student's t distribution. All times of a run are slow or fast together.
@@ -300,7 +300,7 @@ def _like_own(own: Sequence[Band], names: Sequence[str], least: int) -> Alike | 
         ends = -np.log((band.high, band.low)) if name == "throughput" else np.log((band.low, band.high))
         wide = (ends[1] - ends[0]) / 2 / students(HIGH_END, band.n - 1)
         times[:, TIMES.index(name)] = np.exp(ends.mean() + wide * students(share, band.n - 1))
-    return Alike(min(band.n for band in of.values()), np.ones(STEPS), times, own=True)
+    return SimilarRuns(min(band.n for band in of.values()), np.ones(STEPS), times, own=True)
 
 
 class Confidence(NamedTuple):

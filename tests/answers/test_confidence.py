@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sizing
 from sizing.answers.answer import Outcome
-from sizing.answers.counts import margins, sure
+from sizing.answers.confidence import confident_sizes, margins
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.cli.main import run
@@ -134,7 +134,7 @@ def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[f
     question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
     found = answered(question, replace(data(), runs=runs))
     assert found.best is not None
-    (said,) = sure([(found.best, found.question)], runs)
+    (said,) = confident_sizes([(found.best, found.question)], runs)
     assert said.chance is not None and said.chance >= 0.5
     if said.gpus is not None:
         assert said.gpus >= found.best.gpus

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sizing import ask, estimate
-from sizing.answers.estimate import LARGER_BUDGET
+from sizing.answers.advice import LARGER_BUDGET
 from sizing.formats.words import number_down
 from sizing.report.parts.limiting import unmet
 

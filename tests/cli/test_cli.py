@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 from sizing import __version__
-from sizing.answers.estimate import legible
+from sizing.answers.advice import legible
 from sizing.cli.main import COMMANDS, run
 
 ASKED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sizing import __version__
-from sizing.answers import estimate
+from sizing.answers.advice import suggestions
 from sizing.answers.search import search
 from sizing.catalog import models, profiles
 from sizing.cli.main import run
@@ -81,7 +81,7 @@ def document(name: str, explained: bool = False) -> Estimate:
     asked = question_of(None, options_of(WORKLOAD_OPTIONS, values))
     outcome = search(asked, load_data())
     if not outcome.within_budget:
-        outcome = replace(outcome, suggestions=estimate.suggestions(outcome, load_data(), simulated=False))
+        outcome = replace(outcome, suggestions=suggestions(outcome, load_data(), simulated=False))
     return record(outcome, explained=explained)
 
 

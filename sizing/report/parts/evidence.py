@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sizing.answers.answer import Outcome
-from sizing.answers.counts import NONE_ALIKE
+from sizing.answers.confidence import NONE_SIMILAR
 from sizing.formats.view import Line
 from sizing.formats.words import money
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
-from sizing.specs.bands import Sure, of_runs
+from sizing.specs.bands import ConfidentSize, of_runs
 
 
 class StepFactors(NamedTuple):
@@ -65,7 +65,7 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
     sure = outcome.sure
     if sure is None:
         return None
-    ranges = bands.whose(predicted) if sure.why_not == NONE_ALIKE else ""
+    ranges = bands.whose(predicted) if sure.why_not == NONE_SIMILAR else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
     return Evidence(
         sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome), sure.own, _surer(outcome)
@@ -90,8 +90,8 @@ def is_own(found: Evidence | None) -> bool:
 def runs_of(found: Evidence | None) -> str:
     """Name the runs that a range comes from. Where none are like the answer, `why_not` says which others they are."""
     why_not = None if found is None else found.why_not
-    if why_not is not None and why_not.startswith(NONE_ALIKE):
-        return "published runs" if why_not == NONE_ALIKE else "of those other runs"
+    if why_not is not None and why_not.startswith(NONE_SIMILAR):
+        return "published runs" if why_not == NONE_SIMILAR else "of those other runs"
     return of_runs(is_own(found))
 
 
@@ -129,7 +129,7 @@ class SureOf(NamedTuple):
         if self.evidence is None or self.confidence is None:
             return
         found = self.evidence
-        known = Sure(self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own)
+        known = ConfidentSize(self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own)
         yield screen.sure(self.gpus, known, screen.kept_by_runs(self.limited, self.by_rate), without)
         if found.surer is not None:
             yield found.surer.line()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from sizing.answers.advice import LARGER_BUDGET, MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
-from sizing.answers.estimate import LARGER_BUDGET, MOST_RELAXED, nearest_miss
 from sizing.formats.words import milliseconds, number, number_down, percent, plural
 from sizing.question.question import Question
 from sizing.replica.capacity import bounded

@@ -16,7 +16,7 @@ from sizing.formats.words import between, gib, money, number, percent, plural, r
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.question import LimitsInMs
-from sizing.specs.bands import USUAL, ErrorBand, Sure, of_runs
+from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
 
 KEPT, MISSED, DIM = "green", "red", "dim"
@@ -151,7 +151,7 @@ def kept(limited: bool, verified: bool) -> str:
     return f"No latency limit is set; {'rate ' * verified}{how}"
 
 
-def sure(gpus: int, found: Sure, keeps: str, without: str = "") -> Line:
+def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
     `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence.

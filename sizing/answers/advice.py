@@ -1,0 +1,255 @@
+"""Changes that would help: a looser limit that saves GPUs, or what makes an infeasible question feasible.
+
+Each is found by the search with that one change, has at least even odds where similar runs are known, and is simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion, preference
+from sizing.answers.confidence import with_odds
+from sizing.answers.search import layout_of, outcome_over, search, timed, with_count
+from sizing.model.architecture import SIZES
+from sizing.question.question import Question
+from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.timing import Timed, Timing
+from sizing.specs.data import Data
+from sizing.specs.workload import LATENCIES, Limit, Limits
+
+MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
+THRESHOLD_STEP = 1.005  # relative precision of the threshold, before it is rounded up
+# A limit this far above the mean of one run also holds in a longer run: a run has many steps, but few waits for a first token.
+SURE = {"itl": 1.02, "e2e": 1.02}
+LEGIBLE_SHARE = 0.01  # the share by which rounding up to a readable figure may raise it
+STABLE_UTILISATION = 0.8  # suggested instead of a lower one
+TIMES_ALONE = (1.0, 1.5, 2.5)  # limits to try where one cannot be met, as multiples of a lone request's latency
+LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
+LARGER_BUDGET = "a larger budget of GPUs"
+CONFIRMING_TRIES = 4  # sizes simulated for each suggestion, which need not be the smallest
+
+
+def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
+    """The smallest relaxation of the binding limit that saves GPUs; None where none up to three times the limit does.
+
+    The closed form gives the threshold to half a per cent, and it is rounded up to a readable figure. Where sizes are
+    simulated, the threshold is at least the latency of the confirmed size.
+    """
+    best, question = outcome.best, outcome.question
+    if best is None or best.pool.capacity.binding not in LATENCIES:
+        return None
+    name = best.pool.capacity.binding
+    limit: Limit = getattr(question.target.limits, name)
+
+    def at(seconds: float) -> Question:
+        return question.with_(limits=relaxed(question.target.limits, name, seconds / limit.seconds))
+
+    def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
+        """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
+        fewer = [each.pool for each in _fewer(loads, at(seconds), best.gpus)]
+        sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
+        ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
+        found = _confirmed(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
+        return found if found is not None and found.gpus < best.gpus else None
+
+    loosest_s = limit.seconds * MOST_RELAXED
+    loads = _loads(_fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus))
+    if not loads:
+        return None
+    low, high, able = 1.0, MOST_RELAXED, loads
+    while high / low > THRESHOLD_STEP:
+        middle = math.sqrt(low * high)
+        # A layout that saves nothing at a looser limit saves nothing at a tighter one.
+        fewer = _loads(_fewer(able, at(limit.seconds * middle), best.gpus))
+        low, high, able = (low, middle, fewer) if fewer else (middle, high, able)
+    seconds = legible(limit.seconds * high)
+    size = confirmed_at(loads, seconds, at(loosest_s))
+    if size is None:
+        return None
+    gpu = size.pool.replica.gpu_type.name
+    if not simulated:
+        return Relaxation(name, seconds, size.gpus, gpu)
+    measured_s = size.latency_s(name)[limit.statistic]
+    if name in SURE and limit.statistic == "mean":
+        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
+    seconds, more = max(seconds, legible(measured_s)), LEGIBLE_SHARE
+    while seconds < loosest_s:
+        again = confirmed_at((size.pool.load,), seconds, at(seconds))
+        if again is not None:
+            return Relaxation(name, seconds, again.gpus, gpu)
+        # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
+        seconds, more = legible(seconds * (1 + more)), 2 * more
+    return Relaxation(name, loosest_s, size.gpus, gpu)
+
+
+def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
+    """The outcome after simulation, perhaps with a larger size; unchanged where not `simulated`."""
+    if not simulated:
+        return outcome
+    from sizing.answers.verify import verify
+
+    return verify(outcome, data, tries=CONFIRMING_TRIES)
+
+
+def _loads(answers: Iterable[Answer]) -> tuple[Timed, ...]:
+    return tuple(answer.pool.load for answer in answers)
+
+
+def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed, ...]:
+    """The layouts that may need fewer GPUs under a looser limit: those found, and those that a limit rejected.
+
+    Where the objective is not GPUs, only layouts of the answer's GPU type and precision count, because fewer GPUs of one type
+    also cost less.
+    """
+    best, timing = outcome.best, Timing(data)
+    assert best is not None
+    any_type, own = outcome.question.rules.objective == "gpus", layout_of(best.pool.replica)
+
+    def is_smaller(of: Replica | Refusal) -> bool:
+        return of.layout.gpus < best.gpus and (any_type or layout_of(of)[:2] == own[:2])
+
+    found = [answer.pool.load for answer in outcome.answers if is_smaller(answer.pool.replica)]
+    rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
+    again = [
+        timed(entry, timing)
+        for gpu_type in loosest.space.gpu_types
+        if any(gpu_type.id == key[0] for key in rejected)
+        for precision in loosest.space.precisions
+        for entry in candidates(loosest.service, gpu_type, precision, data)
+        if isinstance(entry, Replica) and layout_of(entry) in rejected
+    ]
+    return (*found, *(load for load in again if isinstance(load, Timed)))
+
+
+def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answer, ...]:
+    """The layouts that take fewer than `gpus` GPUs under `question`, best first."""
+    return tuple(answer for answer in outcome_over(loads, question).answers if answer.gpus < gpus)
+
+
+def legible(value: float) -> float:
+    """Round up to a multiple of 1, 2 or 5 times a power of ten, at most a hundredth of the value: 44.83 to 45."""
+    most = value * LEGIBLE_SHARE
+    power = math.floor(math.log10(most))
+    step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
+    # Rounded in decimals, so that a figure that is already readable does not change.
+    digits = max(0, -power) + 3
+    return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
+
+
+def relaxed(limits: Limits, name: str, factor: float) -> Limits:
+    """`limits` with the limit `name` multiplied by `factor`."""
+    limit: Limit = getattr(limits, name)
+    return limits.model_copy(update={name: limit.model_copy(update={"seconds": limit.seconds * factor})})
+
+
+def nearest_miss(outcome: Outcome) -> Refusal | None:
+    """The refusal that came closest to an answer; None without refusals.
+
+    A layout that fits and misses a limit is nearer than a layout that does not fit. Where the GPU budget is too small for
+    any replica, the layout within the budget that lacks the least memory is returned.
+    """
+    nearest = min(outcome.refusals, key=_miss, default=None)
+    if nearest is None or nearest.reason != "gpu_budget":
+        return nearest
+    budget = outcome.question.rules.gpu_budget or 0
+    within = [r for r in outcome.refusals if r.reason == "memory" and r.layout.gpus <= budget]
+    return min(within, key=_miss, default=nearest)
+
+
+def _miss(refusal: Refusal) -> tuple[bool, float, int]:
+    return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
+
+
+def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
+    """The single changes that would make an infeasible question feasible, each found by searching again.
+
+    Each has at least even odds where runs like it are known, as the answer to the changed question has.
+    Of several values of one limit, only the tightest feasible one is returned.
+    """
+
+    def answered(asked: Sequence[Question]) -> list[Outcome]:
+        return [_confirmed(search(each, data), data, simulated) for each in asked]
+
+    found, done = [], set()
+    changes = ((change, change, question) for change, question in _changes(outcome))
+    for of_what, change, question in (*changes, *_looser(outcome)):
+        if of_what in done:
+            continue
+        best = with_odds([question], data, answered)[0].answer
+        if best is not None:
+            replica = best.pool.replica
+            done.add(of_what)
+            found.append(Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout)))
+    return tuple(found)
+
+
+def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
+    """Yield (change in words, changed question) in the order in which a user would try them."""
+    request = outcome.question
+    serving = request.service.serving
+    given = [name for name in SIZES if getattr(serving, name)]
+    if given:
+        free = serving.model_copy(update=dict.fromkeys(SIZES))
+        flags = ", ".join(f"--{name}" for name in given)
+        yield f"any layout (without {flags})", request.with_(serving=free)
+    for name in ("memory_fraction", "max_num_seqs", "max_num_batched_tokens", "cuda_graphs_gib"):
+        if getattr(serving, name) is not None:
+            default = request.with_(serving=serving.model_copy(update={name: None}))
+            yield f"the engine's own {name} in place of {getattr(serving, name):g}", default
+    if any(entry.reason == "token_budget" for entry in outcome.refusals):
+        budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
+        yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
+    if request.target.max_utilisation < STABLE_UTILISATION:
+        yield (f"--max-utilisation {STABLE_UTILISATION:g}", request.with_(max_utilisation=STABLE_UTILISATION))
+    for name, note in (("fp8", ""), ("int4", " (weight-only)")):
+        if name not in request.space.precisions:
+            yield f"--precision {name}{note}", request.with_(precisions=(name,))
+    if request.service.kv_precision != "fp8":
+        yield "--kv-precision fp8", request.with_(kv_precision="fp8")
+    cached = request.service.extras.cached
+    if not cached.affinity and (cached.conversation is not None or cached.prefixes > 1):
+        routed = request.with_(extras=replace(request.service.extras, cached=replace(cached, affinity=True)))
+        yield "--prefix-routing affinity", routed
+    if request.rules.gpu_budget is not None and request.target.amount is not None:
+        yield LARGER_BUDGET, request.with_(gpu_budget=None)
+    elif request.rules.gpu_budget is not None:
+        yield from ((f"--gpus {more}", request.with_(gpu_budget=more)) for more in _next_budget(outcome))
+
+
+def _next_budget(outcome: Outcome) -> Iterator[int]:
+    """Yield the fewest GPUs that hold a replica, above a node in whole nodes; nothing where a replica fits the budget."""
+    too_large = [r for r in outcome.refusals if r.reason == "gpu_budget"]
+    least = min(too_large, key=lambda r: r.layout.gpus, default=None)
+    if least is not None:
+        node = least.gpu_type.gpu.datasheet.node.gpus
+        yield least.layout.gpus if least.layout.gpus <= node else -(-least.layout.gpus // node) * node
+
+
+def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
+    """Yield (limit, change in words, changed question) for each limit, with multiples of a lone request's latency.
+
+    Under load requests wait for each other, so the latency of a lone request may not be feasible as a limit.
+    """
+    request = outcome.question
+    for name in LATENCIES:
+        limit = getattr(request.target.limits, name)
+        for times in TIMES_ALONE if limit is not None else ():
+            seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
+            limits = relaxed(request.target.limits, name, seconds / limit.seconds)
+            what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
+            yield name, what, request.with_(limits=limits)
+
+
+def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
+    """A limit in s that the nearest miss would meet with 10 % to spare, at least 10 % above `limit_s`."""
+    misses = [r.shortfall for r in outcome.refusals if r.reason == name]
+    over = min(misses, default=0.0)
+    return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3
+
+
+def _rounded_up(milliseconds: float) -> int:
+    """Round up to two significant digits, as people state limits."""
+    unit = int(10 ** max(0, int(math.log10(milliseconds)) - 1))
+    return math.ceil(milliseconds / unit) * unit
