@@ -69,11 +69,6 @@ BOUNDS: dict[str, Bounds] = {
 }
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
 
-# Allowed ratios between figures of one run. In published runs E2E is 0.75 to 1.22 of its parts, output tokens/s are 0.88 to 1.06
-# of requests/s x OSL, Little's law gives 0.61 to 1.15 of a closed loop's clients in flight, and no p99 is below its mean. If an
-# ITL includes the first token, the parts of E2E add up to at most twice E2E. A short run leaves clients idle, but not nine in ten.
-PARTS, COUNTS, CLIENTS = (0.5, 1.5), (0.67, 1.5), (0.83, 10.0)
-ARRIVALS, NO_LESS, IN_ORDER = (0.0, 1.2), (1.0, math.inf), (0.9, math.inf)
 AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL without the first token, 10 requests or more of each client"
 
 
@@ -256,24 +251,38 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
     Examples are an E2E unlike the sum of its parts, counts that break Little's law, and percentiles out of order.
     `arrivals_per_s` is the arrival rate, if there was one. It reveals a wrong unit of the throughput.
     """
+    allowed = only(Conventions).agreement
+    no_less, in_order = (1.0, math.inf), (allowed.over_lower_percentile, math.inf)
     ttft, e2e, rate = row.ttft_ms, row.e2e_ms, row.req_per_s
     parts = None if e2e is not None and e2e < (ttft or 0.0) else row.parts_ms
     clients = row.concurrency if row.mode == "closed_loop" else None
     checks: list[tuple[str, float | None, str, float | None, tuple[float, float]]] = [
-        ("e2e_ms", e2e, "its part ttft_ms", ttft, NO_LESS),
-        ("e2e_ms", e2e, "ttft_ms + itl_ms x (OSL - 1)", parts, PARTS),
-        ("output_tok_per_s", row.output_tok_per_s, "req_per_s x OSL", _product(rate, row.osl), COUNTS),
-        ("req_per_s", rate, "the arrivals a second", arrivals_per_s, ARRIVALS),
-        ("concurrency", clients, "requests in flight by Little's law, req_per_s x E2E", row.in_flight, CLIENTS),
+        ("e2e_ms", e2e, "its part ttft_ms", ttft, no_less),
+        ("e2e_ms", e2e, "ttft_ms + itl_ms x (OSL - 1)", parts, allowed.e2e_over_parts),
+        (
+            "output_tok_per_s",
+            row.output_tok_per_s,
+            "req_per_s x OSL",
+            _product(rate, row.osl),
+            allowed.tokens_over_requests,
+        ),
+        ("req_per_s", rate, "the arrivals a second", arrivals_per_s, allowed.served_over_arrivals),
+        (
+            "concurrency",
+            clients,
+            "requests in flight by Little's law, req_per_s x E2E",
+            row.in_flight,
+            allowed.clients_over_in_flight,
+        ),
     ]
     for name, listed in row.percentiles_ms().items():
         known = sorted((float(percentile[1:]), value) for percentile, value in listed.items())
         columns = [(f"{name}_p{percent:g}_ms", percent, value) for percent, value in known]
         checks += [
-            (high, value, f"the {low}", below, IN_ORDER) for (low, _, below), (high, _, value) in pairwise(columns)
+            (high, value, f"the {low}", below, in_order) for (low, _, below), (high, _, value) in pairwise(columns)
         ]
         mean = getattr(row, f"{name}_ms")
-        checks += [(high, value, "the mean", mean, IN_ORDER) for high, percent, value in columns if percent >= 99]
+        checks += [(high, value, "the mean", mean, in_order) for high, percent, value in columns if percent >= 99]
     for column, value, of, other, (least, most) in checks:
         if value is not None and other and not least <= value / other <= most:
             yield Fault(f"{value:,.5g} contradicts {of}, {other:,.4g}", field=column, allowed=AGREEING)

@@ -16,6 +16,7 @@ from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenate
 from sizing.specs.demand import Profile
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import Fleet, Member
+from sizing.specs.optimisations import Optimisations
 from sizing.specs.workload import LATENCIES, REPLACED_BY_PROFILE, Workload
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
@@ -126,6 +127,20 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
             return None, None, _option(path, given, options), None
 
         raise InputError(faults_of(error, Workload, data, place)) from None
+
+
+def optimisations(fields: Mapping[str, str], stated: Mapping[str, str | float | None]) -> Optimisations:
+    """Optimisations as stated; `fields` says for a fault where each of them was stated. Raises InputError with all faults."""
+    given = {name: value for name, value in stated.items() if value is not None}
+    try:
+        return Optimisations.model_validate(given)
+    except ValidationError as error:
+        from sizing.catalog.faults import faults_of
+
+        def place(path: FieldPath) -> tuple[None, None, str, None]:
+            return None, None, fields[str(path[0])], None
+
+        raise InputError(faults_of(error, Optimisations, given, place)) from None
 
 
 def _drop(data: dict[str, Any], field: str) -> None:

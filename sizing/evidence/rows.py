@@ -44,7 +44,7 @@ from sizing.specs.facts import OptimisationFacts
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.measurements import Conventions, OfEngine, RoundingStep, SizeHeuristic
 from sizing.specs.model import DenseMlp, Model, MoeMlp
-from sizing.specs.optimisations import NOTHING_ASKED, Optimisations, optimisations
+from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import GIB
 from sizing.specs.workload import Formats, Serving
 
@@ -240,7 +240,7 @@ def optimisations_of(facts: NoteFacts) -> Optimisations:
     if facts.speculative is None and not facts.prefix_hit:
         return NOTHING_ASKED
     hit = facts.prefix_hit / 100 if facts.prefix_hit else None
-    asked = optimisations(IN_NOTES, {"speculative": facts.speculative, "prefix": hit})
+    asked = workloads.optimisations(IN_NOTES, {"speculative": facts.speculative, "prefix": hit})
     drafted = asked.speculative
     if drafted is None or drafted.tokens is None or facts.tokens_per_step is None or drafted.acceptance is not None:
         return asked

@@ -155,6 +155,26 @@ class SystemBenchmark(Spec):
     source: Text
 
 
+Range = tuple[NonNegative, Positive]  # least and largest ratio
+
+
+class Agreement(Spec):
+    """How far figures of one run may differ, as ratios.
+
+    `over_lower_percentile` is the least ratio of a percentile to a lower one, or of a p99 to the mean. Runs with fewer busy
+    clients than the share `least_busy` are told. Token counts that differ by more than `tokenizer` are of different tokenizers.
+    """
+
+    e2e_over_parts: Range
+    tokens_over_requests: Range
+    clients_over_in_flight: Range
+    served_over_arrivals: Range
+    over_lower_percentile: Positive
+    least_busy: Fraction
+    tokenizer: Positive
+    source: Text
+
+
 class Stretch(Spec):
     """The `factor` by which published runs exceed the positions that a config states."""
 
@@ -182,6 +202,7 @@ class Conventions(OneFile):
     least_rounds: PositiveInt
     sizes: tuple[EngineSize, ...]
     heuristics: tuple[SizeHeuristic, ...]
+    agreement: Agreement
     stretch: Stretch
     same_experts: tuple[SameExperts, ...]
     date: Text

@@ -4,12 +4,12 @@ Their effect on weights, cache and operations is in `sizing.model.extras`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import nearest
 from sizing.specs.units import MOST_DURATION_S, parse_share, plain_float
 from sizing.specs.values import (
     MOST_GROUP,
@@ -333,15 +333,3 @@ class Optimisations(Spec):
 
 
 NOTHING_ASKED = Optimisations.model_construct()
-
-
-def optimisations(fields: Mapping[str, str], stated: Mapping[str, Any]) -> Optimisations:
-    """Optimisations as stated; `fields` says for a fault where each of them was stated. Raises InputError with all faults."""
-    try:
-        return Optimisations.model_validate({name: value for name, value in stated.items() if value is not None})
-    except ValidationError as error:
-        faults = [
-            Fault(f"{each['input']!r}: {each['msg'].removeprefix('Value error, ')}", field=fields[str(each["loc"][0])])
-            for each in error.errors()
-        ]
-        raise InputError(faults) from None

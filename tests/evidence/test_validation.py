@@ -67,7 +67,7 @@ def test_drafts_and_cached_prefixes_of_a_run_are_predicted() -> None:
     [
         ("speculative decoding: eagle9:3@0.7", "is no method of speculative decoding"),
         ("speculative decoding: eagle3", "are not stated in its notes"),
-        ("speculative decoding: eagle3:0@0.7", "greater than 0"),
+        ("speculative decoding: eagle3:0@0.7", "above 0"),
         ("speculative decoding: eagle3:3, 9 tokens a step", "9 tokens a step, where 3 are drafted"),
         ("disaggregated", "separate GPUs"),
     ],

@@ -60,6 +60,7 @@ def _run(entry: Mapping[str, Any]) -> BenchmarkRun:
         isl=_mean_of(entry, ISL),
         osl=_mean_of(entry, OSL),
         asked_osl=forced or None,
+        client_counts=True,
         concurrency=count(load, "concurrency"),
         rate_per_s=rate(load, "request_rate"),
         requests=count(_metric(entry, "request_count"), "avg"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from sizing.catalog import models, profiles
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
-from sizing.catalog.imports.run import COUNT_TOLERANCE, BenchmarkRun, RunSettings
+from sizing.catalog.imports.run import BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import (
     BOUNDS,
@@ -23,9 +23,10 @@ from sizing.catalog.measured import (
     read_number,
     row_of,
 )
-from sizing.catalog.shelf import by_stem
+from sizing.catalog.shelf import by_stem, only
+from sizing.catalog.workloads import optimisations
 from sizing.specs.errors import Fault, InputError, nearest
-from sizing.specs.optimisations import optimisations
+from sizing.specs.measurements import Conventions
 from sizing.specs.workload import KvPrecision, Precision
 
 # Options by the setting that they state. The settings of the first group must be known for every run.
@@ -136,11 +137,10 @@ def _value(name: str, text: str) -> str | float | None:
     return float(text) if name in PERCENTILE_COLUMNS else read_number(text, BOUNDS[name]) if name in BOUNDS else text
 
 
-LEAST_BUSY = 0.5  # least mean share of busy clients in a closed loop; start and end of a run explain the rest
 # Settings that a file records reliably, so that a contradicting option is a mistake. Model names are free text, so they contradict
 # only where both are known. Engine names are mostly those of the client.
 RECORDED = ("gpu", "engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
-LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ by more than COUNT_TOLERANCE
+LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ by more than tokenizers' counts do
 
 
 def rows(
@@ -152,7 +152,8 @@ def rows(
     """
     found: list[Cells] = []
     faults: list[Fault] = []
-    for index, run in enumerate(runs):
+    for index, recorded in enumerate(runs):
+        run = recorded if stated.osl is None else recorded.forced_to(stated.osl)
         wrong = [*_contradictions(run, stated, file)]
         of_engine = log if log is not None and run.engine in ("", log.engine) else None
         cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
@@ -165,7 +166,9 @@ def rows(
         if not wrong:
             made = row_of(cells)
             told = [*contradictions(made, run.rate_per_s or stated.rate_per_s)]
-            if made.mode == "closed_loop" and (made.in_flight or math.inf) < LEAST_BUSY * (made.concurrency or 0):
+            if made.mode == "closed_loop" and (made.in_flight or math.inf) < only(Conventions).agreement.least_busy * (
+                made.concurrency or 0
+            ):
                 short = (
                     f"{made.in_flight:,.3g} of {made.concurrency:,} clients were busy by Little's law, req_per_s x E2E"
                 )
@@ -189,7 +192,7 @@ def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterat
         yield Fault(f"the file records {run.model}, {OPTIONS['model']} says {stated.model}", file, run.line)
     for name in LENGTHS:
         recorded, said = getattr(run, name), getattr(stated, name)
-        if recorded and said and abs(said / recorded - 1) > COUNT_TOLERANCE:
+        if recorded and said and abs(said / recorded - 1) > only(Conventions).agreement.tokenizer:
             yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
 
 

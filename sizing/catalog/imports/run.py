@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sizing.catalog.measured import MeasuredSetting
+from sizing.catalog.shelf import only
+from sizing.specs.measurements import Conventions
 
 PERCENTS = (50.0, 90.0, 95.0, 99.0)
 UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
-# Token counts of one file that differ by more than this come from different tokenizers, not from rounding.
-COUNT_TOLERANCE = 0.02
+UNCHECKED = "token counts are of the client's tokenizer and nothing in the file checks it: state a forced output length as --osl"
 SHOWN = 40  # characters of a wrong value in a fault
 TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
@@ -67,7 +68,8 @@ class BenchmarkRun(RunSettings):
 
     `asked_osl` is the output length that was forced on the engine. `line` is the line in a file with several runs. `named_engine`
     is the engine in the client's settings; another engine may have served the run. With speculative decoding, `drafted` is the
-    number of drafted tokens, and `tokens_per_step` the mean number of tokens that a step gave.
+    number of drafted tokens, and `tokens_per_step` the mean number of tokens that a step gave. With `client_counts` the client's
+    own tokenizer counted the tokens, which may be that of another model.
     """
 
     tool: str
@@ -76,6 +78,7 @@ class BenchmarkRun(RunSettings):
     asked_osl: float | None = None
     requests: int | None = None
     failed: int = 0
+    client_counts: bool = False
     drafted: int | None = None
     tokens_per_step: float | None = None
     ttft: LatencyFigures = field(default_factory=LatencyFigures)
@@ -92,7 +95,7 @@ class BenchmarkRun(RunSettings):
         """
         if self.requests == 0:
             raise MalformedRunError("no request was completed")
-        run = self._with_forced_length()
+        run = self if self.asked_osl is None else self._with_length(self.asked_osl)
         osl, ttft, itl, e2e = run.osl, run.ttft.mean, run.itl.mean, run.e2e.mean
         if osl is not None and ttft is not None and e2e is None and itl is not None:
             run = replace(run, e2e=run.e2e._replace(mean=ttft + itl * (osl - 1)))
@@ -100,19 +103,27 @@ class BenchmarkRun(RunSettings):
             run = replace(run, itl=run.itl._replace(mean=(e2e - ttft) / (osl - 1)))
         if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
             by_requests = run.req_per_s * osl
-            if by_requests > 0 and abs(run.output_tok_per_s / by_requests - 1) > COUNT_TOLERANCE:
+            if by_requests > 0 and not _same_tokens(run.output_tok_per_s, by_requests):
                 note = (
                     f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
                 )
                 run = replace(run, notes=(*run.notes, note))
         absent = [title for name, title in TITLES.items() if getattr(run, name) == LatencyFigures()]
-        notes = (f"latencies that the file does not state: {', '.join(absent)}",) if absent else ()
+        notes = [f"latencies that the file does not state: {', '.join(absent)}"] if absent else []
+        notes += [UNCHECKED] if self.client_counts and self.asked_osl is None and osl is not None else []
         return replace(run, notes=(*run.notes, *notes))
 
-    def _with_forced_length(self) -> BenchmarkRun:
-        """This run with the forced output length, if the tool counted tokens with another tokenizer."""
-        forced, counted = self.asked_osl, self.osl
-        if forced is None or counted is None or abs(counted / forced - 1) <= COUNT_TOLERANCE:
+    def forced_to(self, osl: float) -> BenchmarkRun:
+        """This run with the output length that the user forced; the same where the file states one, or the engine counted."""
+        if not self.client_counts or self.asked_osl is not None:
+            return self
+        checked = replace(self, notes=tuple(note for note in self.notes if note != UNCHECKED))
+        return checked._with_length(osl)
+
+    def _with_length(self, forced: float) -> BenchmarkRun:
+        """This run with outputs of the `forced` length, if the tool counted tokens with another tokenizer."""
+        counted = self.osl
+        if counted is None or _same_tokens(counted, forced):
             return self
         note = (
             f"token counts of another tokenizer: {counted:,.2f} output tokens a request counted where {forced:,g} were "
@@ -122,6 +133,10 @@ class BenchmarkRun(RunSettings):
         itl = self.itl.scaled((counted - 1) / (forced - 1)) if forced > 1 and counted > 1 else LatencyFigures()
         tokens = None if self.req_per_s is None else self.req_per_s * forced
         return replace(self, osl=forced, itl=itl, output_tok_per_s=tokens, notes=(*self.notes, note))
+
+
+def _same_tokens(counted: float, other: float) -> bool:
+    return abs(counted / other - 1) <= only(Conventions).agreement.tokenizer
 
 
 def figures(entry: Mapping[str, Any], mean: str, percentile: str, in_ms: float = 1.0) -> LatencyFigures:

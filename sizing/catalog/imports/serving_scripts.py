@@ -109,7 +109,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         rate_per_s=rate(entry, "request_rate"),
         requests=completed,
         failed=count(entry, "failed") or 0,
-        **_drafts(entry, server),
+        **_drafts(entry),
         ttft=ttft,
         itl=itl,
         e2e=e2e,
@@ -154,8 +154,9 @@ class Drafts(TypedDict):
     tokens_per_step: float | None
 
 
-def _drafts(entry: Mapping[str, Any], server: Mapping[str, Any]) -> Drafts:
+def _drafts(entry: Mapping[str, Any]) -> Drafts:
     """The drafts of a run; nothing for a plain run. Drafts in a tree have no number of tokens in a row."""
+    server = part(entry, "server_info")
     method = text(server, "speculative_algorithm").lower()
     is_tree = (count(server, "speculative_eagle_topk") or 1) > 1
     steps, drafted = number(entry, "spec_decode_num_drafts"), number(entry, "spec_decode_draft_tokens")
@@ -226,6 +227,7 @@ def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:
         concurrency=count(entry, "num_concurrent_requests"),
         requests=count(entry, "results_num_completed_requests"),
         failed=failed,
+        client_counts=True,
         ttft=spread("ttft"),
         e2e=spread("end_to_end_latency"),
         req_per_s=None if per_minute is None else per_minute / 60,

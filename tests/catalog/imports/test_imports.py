@@ -189,6 +189,20 @@ def test_a_record_in_an_unknown_unit_is_refused(tmp_path: Path) -> None:
     assert rows == [] and "time_to_first_token has the unit 'minutes'" in str(fault)
 
 
+def test_a_table_without_the_forced_length_says_so_and_takes_it_from_the_user(tmp_path: Path) -> None:
+    lines = ["Metric,avg,min,max", "Time To First Token (ms),100,90,110", "Inter Token Latency (ms),10,9,11",
+             "Request Latency (ms),590,500,600", "Output Sequence Length,50,49,51", "Input Sequence Length,200,199,201",
+             "Metric,Value", "Output Token Throughput (per sec),500", "Request Throughput (per sec),10"]  # fmt: skip
+    file = written(tmp_path, "\n".join(lines) + "\n", "table.csv")
+    said = replace(STATED, concurrency=6, isl=200)
+    (row,) = import_files([file], said)[0]
+    assert "nothing in the file checks it" in str(row["notes"]) and row["osl"] == 50
+    (forced,) = import_files([file], replace(said, osl=40))[0]
+    assert (forced["osl"], forced["output_tok_per_s"]) == (40, 400)
+    assert forced["itl_ms"] == pytest.approx(10 * 49 / 39)  # the same time between fewer tokens
+    assert "50.00 output tokens a request counted where 40 were forced" in str(forced["notes"])
+
+
 def test_lengths_of_another_tokenizer_give_way_to_the_length_that_was_forced(tmp_path: Path) -> None:
     forced = {
         "output_tokens_mean": 25,
