@@ -304,7 +304,11 @@ def _is_missed(served: Run, limits: Mapping[str, Limit]) -> bool:
 
 
 def _excess(served: Run, name: str, limit: Limit, errors: float, factor: float = 1.0) -> float:
-    """How far a run exceeds a limit, plus `errors` standard errors; for a percentile, in the share of requests beyond it."""
+    """How far a run is beyond a limit, plus `errors` standard errors of that figure. Up to 0, the run keeps the limit.
+
+    For a limit on a mean, the figure is in seconds: the mean less `factor` times the limit. For a limit on a percentile, it is
+    a share: of requests beyond `factor` times the limit, less the share that may be beyond it (0.05 for p95).
+    """
     values_s, bound_s = served.measured_s.get(name), limit.seconds * factor
     if values_s is None or not values_s.size:
         return -math.inf
@@ -324,10 +328,11 @@ def _excess(served: Run, name: str, limit: Limit, errors: float, factor: float =
 
 
 def _error(tested: NDArray[np.float64], gaps: NDArray[np.float64] | None = None) -> float:
-    """The standard error of a mean over requests in order, by batch means.
+    """The standard error of the mean of `tested`, which has a value for each request in order of arrival.
 
-    The `gaps` between arrivals serve as a control variate: they remove the error that the batches' arrival rates explain,
-    because the rate of the whole run is exact.
+    Requests that follow each other are alike, so the error comes from the means of batches of requests. Batches in which more
+    requests arrive are slower. The run as a whole has the exact rate, so this part of the spread is no error of its mean: the
+    regression on the `gaps` between arrivals (a control variate) removes it.
     """
     batches = min(RULES.batches, tested.size)
     if batches <= 2:

@@ -120,14 +120,17 @@ def full_slots(
 def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles: Quantiles) -> Points:
     """Operating points of GPUs that only prefill, at a share of the capacity with full budgets.
 
-    A step of k prompts lasts S = f + k*D. Prompts that arrive during a step share the next step and end with it; an idle
-    engine starts with one prompt. With l prompts/s, r = l*D and a = l*f, k follows a branching process: E[k](1-r) = a +
-    P(none came), E[k^2](1-r^2) = E[k](1 + 2ar) + a^2.
+    Notation: l prompts/s arrive. A step of k prompts lasts S = f + k*D. r = l*D and a = l*f are loads.
 
-    An arrival waits for the rest of the current step, E[S^2]/2E[S]. It ends with its own batch, which has E[k^2]/E[k]
-    prompts on average; the budget takes at most `most_together` at once. With f = 0 and one prompt per step this is M/D/1,
-    DistServe's model of a prefill instance. The spread of waits is taken from M/D/1 too: arrivals that wait at all (a share
-    of l*E[S]/E[k]) have a squared coefficient of variation of (1 + 2r)/3, here as a Weibull distribution.
+    - Prompts that arrive during a step are prefilled together in the next step. An idle engine starts a step with one prompt.
+      The number of prompts in a step then follows a branching process with the moments E[k](1-r) = a + P(none came) and
+      E[k^2](1-r^2) = E[k](1 + 2ar) + a^2.
+    - An arrival first waits for the rest of the current step. Its mean is E[S^2]/2E[S].
+    - The arrival then ends with its own batch. That batch has E[k^2]/E[k] prompts on average, and at most `most_together` of
+      them run at once.
+    - With f = 0 and one prompt a step, this is M/D/1, DistServe's model of a prefill instance.
+    - The spread of waits is that of M/D/1. The share l*E[S]/E[k] of arrivals waits at all. The waits of these have a squared
+      coefficient of variation of (1 + 2r)/3, and are taken as a Weibull distribution.
     """
     rates, nothing = prefill_rates(curves, flow, utilisation), np.zeros_like(utilisation)
     one_s = np.asarray(prefill_step_s(curves, flow, nothing, 1.0))
@@ -188,13 +191,15 @@ class _Waits:
 def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
     """Waits of an arrival at a random time.
 
-    A random instant falls more often into long steps, so the step that it meets has mean length E[L^2]/E[L]. The arrival
-    waits for half of this step. It then shares its own step with all prompts that came during the previous one; their
-    number is Poisson, and each adds h. With k ~ Poisson(lambda times the previous step) prompts per step, Var(L) = h^2
-    lambda E[L]/(1-(lambda h)^2).
+    Notation: L is the length of a step, lambda the arrivals per second, h the time that one more prompt adds to a step.
 
-    Where the budget holds one prompt, prompts queue one after another as M/D/1. Where prefill has its own steps, the step
-    met is either a decode or a prefill step. The first stage of a pipeline is free again after 1/pp of a step.
+    - Long steps are met more often than short ones. The step that an arrival meets has the mean length E[L^2]/E[L], and the
+      arrival waits for half of it.
+    - The arrival shares its own step with the prompts that came during the step before. Each of them adds h. Their number is
+      Poisson with mean lambda times the length of that step, so Var(L) = h^2 lambda E[L]/(1-(lambda h)^2).
+    - Where the budget holds one prompt, prompts queue one after another as in M/D/1.
+    - Where prefill has steps of its own, the step that is met is a decode step or a prefill step.
+    - The first stage of a pipeline is free again after 1/pp of a step.
     """
     per_stage = rates.requests_per_s / flow.stages
     lengthening_s = rates.another_s

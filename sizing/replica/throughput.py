@@ -81,10 +81,11 @@ def _paced(curves: Curves, flow: Batching, decoding: Array, decode_s: Array, tog
 
 
 def _packed(flow: Batching, pace: Pace) -> Array:
-    """Prompts that share a step where prefill goes first: those that came within the previous step.
+    """The mean number of prompts in a prefill step, where prefill goes before decode.
 
-    With a mean of m Poisson arrivals within a prefill step, another prefill step follows with probability 1 - exp(-m). So
-    exp(m) prefill steps follow each other on average. The first of them takes the arrivals of a decode step that has any.
+    A step takes the prompts that came during the step before. Let m be the mean number of arrivals in a prefill step. Another
+    prefill step follows with probability 1 - exp(-m), so a run has exp(m) prefill steps on average. The first step of a run
+    takes what came during a decode step, given that anything came.
     """
     per_s = pace.requests_per_s * flow.chunks / flow.stages
     within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
