@@ -17,7 +17,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.data import Data
-from sizing.specs.workload import LATENCIES, Limit, Limits
+from sizing.specs.workload import LATENCIES, Limit
 
 MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
 THRESHOLD_STEP = 1.005  # relative precision of the threshold, before it is rounded up
@@ -44,7 +44,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     limit: Limit = getattr(question.target.limits, name)
 
     def at(seconds: float) -> Question:
-        return question.with_(limits=relaxed(question.target.limits, name, seconds / limit.seconds))
+        return question.with_(limits=question.target.limits.at(name, seconds))
 
     def confirmed_at(loads: Sequence[Timed], seconds: float, asked: Question) -> Answer | None:
         """The best size that saves GPUs at a limit of `seconds`, confirmed under `asked`."""
@@ -136,12 +136,6 @@ def legible(value: float) -> float:
     # Rounded in decimals, so that a figure that is already readable does not change.
     digits = max(0, -power) + 3
     return round(math.ceil(round(value / (step * 10.0**power), 9)) * step * 10.0**power, digits)
-
-
-def relaxed(limits: Limits, name: str, factor: float) -> Limits:
-    """`limits` with the limit `name` multiplied by `factor`."""
-    limit: Limit = getattr(limits, name)
-    return limits.model_copy(update={name: limit.model_copy(update={"seconds": limit.seconds * factor})})
 
 
 def nearest_miss(outcome: Outcome) -> Refusal | None:
@@ -237,7 +231,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
         limit = getattr(request.target.limits, name)
         for times in TIMES_ALONE if limit is not None else ():
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
-            limits = relaxed(request.target.limits, name, seconds / limit.seconds)
+            limits = request.target.limits.at(name, seconds)
             what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
             yield name, what, request.with_(limits=limits)
 

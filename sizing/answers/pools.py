@@ -56,9 +56,9 @@ def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit |
     """The questions of the prefill and the decode pool. `ttft_share` is the prefill part of an E2E limit, or None."""
     limits, after_first = question.target.limits, question.service.osl - 1
     # The decode pool's ITL runs from the arrival of the cache, so a limit on it bounds the whole time there.
-    whole = None if limits.itl is None else _times(limits.itl, after_first)
+    whole = None if limits.itl is None else limits.itl.at(limits.itl.seconds * after_first)
     if limits.e2e is not None and ttft_share is not None:
-        left = limits.e2e.model_copy(update={"seconds": limits.e2e.seconds - ttft_share.seconds})
+        left = limits.e2e.at(limits.e2e.seconds - ttft_share.seconds)
         whole = (
             left if whole is None or whole.statistic != left.statistic else min(whole, left, key=lambda of: of.seconds)
         )
@@ -73,10 +73,6 @@ def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit |
         limits=Limits(itl=limits.itl, e2e=whole), serving=asked.decode.serving(question.service.serving), phase="decode"
     )
     return prefill, decode
-
-
-def _times(limit: Limit, factor: float) -> Limit:
-    return limit.model_copy(update={"seconds": limit.seconds * factor})
 
 
 def delayed(load: Timed, transfer: Transfer, prompt_tokens: int) -> Timed:
@@ -202,7 +198,7 @@ def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limi
     if shortest_s >= limit.seconds:
         return
     for seconds in np.geomspace(shortest_s, limit.seconds, TTFT_SHARES, endpoint=False):
-        yield limit.model_copy(update={"seconds": float(seconds)})
+        yield limit.at(float(seconds))
 
 
 def _paired(

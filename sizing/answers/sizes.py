@@ -30,20 +30,20 @@ TINY = 1e-6  # smaller ratios are replaced by this before the logarithm
 class SizeVerdict(NamedTuple):
     """The verdict of a simulation on a size.
 
-    `missed` is the largest ratio of a latency to its limit. `sure` says that chance did not decide. `measured` is the size
-    with its run; `corrected` also has its capacity corrected by the run.
+    `kept` says whether the size keeps the limits, `decided` whether chance had no part in that. `worst_ratio` is the largest
+    ratio of a latency to its limit. `measured` is the size with its run; `corrected` also has its capacity corrected by the run.
     """
 
-    holds: bool
-    missed: float
-    sure: bool
+    kept: bool
+    worst_ratio: float
+    decided: bool
     measured: Answer
     corrected: Answer
 
 
 @dataclass(slots=True)
 class TriedSizes:
-    """The sizes of one layout or pair: `bound` is the best size that it may still reach, `next` the size to try.
+    """The sizes of one layout or pair: `reachable` is the best size that it may still reach, `next` the size to try.
 
     Steps count from the closed form's size; `tried` has the verdict on each. Where the search has narrowed down to a size on
     which chance may have decided, `next` is that size with its run so far.
@@ -52,7 +52,7 @@ class TriedSizes:
     first: Answer
     question: Question
     data: Data
-    bound: Answer
+    reachable: Answer
     next: Answer
     step: int = 0
     tried: dict[int, SizeVerdict] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class TriedSizes:
     @property
     def _refuted(self) -> list[int]:
         """The refuted steps in ascending order, after -1 as a sentinel."""
-        return [-1, *sorted(step for step, verdict in self.tried.items() if not verdict.holds)]
+        return [-1, *sorted(step for step, verdict in self.tried.items() if not verdict.kept)]
 
     @property
     def low(self) -> int:
@@ -77,7 +77,7 @@ class TriedSizes:
     def high(self) -> int | None:
         """The smallest confirmed step above `low`."""
         low = self.low
-        return min((step for step, verdict in self.tried.items() if verdict.holds and step > low), default=None)
+        return min((step for step, verdict in self.tried.items() if verdict.kept and step > low), default=None)
 
     @property
     def confirmed(self) -> SizeVerdict | None:
@@ -97,9 +97,9 @@ class TriedSizes:
         """The step beside the boundary on which chance may have decided; with many replicas, only the upper one counts."""
         low, high = self.low, self.high
         assert high is not None
-        if not self.tried[high].sure:
+        if not self.tried[high].decided:
             return high
-        return low if low in self.tried and not self.tried[low].sure and self._coarse(high) < 1 else None
+        return low if low in self.tried and not self.tried[low].decided and self._coarse(high) < 1 else None
 
     def judge(self, verdict: SizeVerdict) -> bool:
         """Record the verdict on the next size and go on; False where there is no other size to try."""
@@ -111,7 +111,7 @@ class TriedSizes:
         if self.first.separate:
             following = _following_pair(verdict.measured, self.question, self.data)
             if following is not None:
-                self.bound = self.next = following
+                self.reachable = self.next = following
             return following is not None and self.tries < RULES.tries_of_a_layout
         *_, before, low = self._refuted
         if len(self.tried) >= RULES.tries_of_a_layout:
@@ -123,19 +123,23 @@ class TriedSizes:
     def _onward(self, high: int) -> None:
         """Go to where the two nearest sizes predict that the limit is met; every third time to the middle."""
         if self.settled:
-            self.bound = self.tried[high].corrected
+            self.reachable = self.tried[high].corrected
         elif self._narrowed(high):
             assert self._doubtful is not None
             self._at(self._doubtful)
             self.next = self.tried[self.step].measured
         else:
             low, aim = self.low, (self.low + high) / 2
-            missed = {step: math.log(max(of.missed, TINY)) for step, of in self.tried.items() if of.missed < math.inf}
-            nearest = sorted(missed, key=lambda step: abs(missed[step]))[:2]
+            over = {
+                step: math.log(max(of.worst_ratio, TINY))
+                for step, of in self.tried.items()
+                if of.worst_ratio < math.inf
+            }
+            nearest = sorted(over, key=lambda step: abs(over[step]))[:2]
             if self.tries % 3 and len(nearest) > 1:
                 one, other = nearest
-                slope = (missed[one] - missed[other]) / (one - other)
-                aim = one - missed[one] / slope if slope < 0 else aim
+                slope = (over[one] - over[other]) / (one - other)
+                aim = one - over[one] / slope if slope < 0 else aim
             self._at(min(high - 1, max(low + 1, math.ceil(aim))))
 
     def _at(self, step: int) -> bool:
@@ -146,7 +150,7 @@ class TriedSizes:
         self.step, self.next = step, Answer((pool,))
         least = self._sized(self.low + 1) if self.low + 1 < step else pool
         assert least is not None
-        self.bound = Answer((least,))
+        self.reachable = Answer((least,))
         return True
 
     @property
@@ -324,6 +328,5 @@ def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
             continue
         ratio = run.latencies_s[name][limit.statistic] / pool.closed_s(name)[limit.statistic]
         if ratio > 1:
-            tighter = limit.model_copy(update={"seconds": limit.seconds / ratio})
-            limits = limits.model_copy(update={name: tighter})
+            limits = limits.at(name, limit.seconds / ratio)
     return limits

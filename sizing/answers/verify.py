@@ -52,19 +52,19 @@ def verify(
     types = {turn.sizes.first.decode.replica.gpu_type.id for turn in left}
     done, nearest, turns = 0, None, Counter[object]()
     while left and done < tries * len(types):
-        any_holds = any(turn.sizes.confirmed is not None for turn in left)
-        if done >= tries and any_holds:
+        any_kept = any(turn.sizes.confirmed is not None for turn in left)
+        if done >= tries and any_kept:
             break
         turn = min(left, key=lambda each: (turns[each.shape] if done >= tries else 0, each.rank))
         if turn.sizes.settled:
             break
         done, turns[turn.shape] = done + 1, turns[turn.shape] + 1
         verdict = _verdict(turn.sizes.next, question, seed)
-        if not verdict.holds:
-            nearest = verdict if nearest is None or verdict.missed < nearest.missed else nearest
+        if not verdict.kept:
+            nearest = verdict if nearest is None or verdict.worst_ratio < nearest.worst_ratio else nearest
         if not turn.sizes.judge(verdict):
             left.remove(turn)
-        turn.rank = order(turn.sizes.bound, question)
+        turn.rank = order(turn.sizes.reachable, question)
     return _found(outcome, left, nearest, done, order)
 
 
@@ -92,12 +92,12 @@ def _verdict(size: Answer, question: Question, seed: int) -> SizeVerdict:
     measured = simulated(size, question, seed=seed, most=RULES.longest if thorough else RULES.longer)
     answer, limits = corrected(measured, question), question.target.limits
     assert measured.run is not None
-    holds = meets(measured.run, limits) and keeps_headroom(answer, question)
-    sure = thorough or is_decided(measured.run, question)
-    return SizeVerdict(holds, _missed(measured.run, limits), sure, measured, answer)
+    kept = meets(measured.run, limits) and keeps_headroom(answer, question)
+    decided = thorough or is_decided(measured.run, question)
+    return SizeVerdict(kept, _worst_ratio(measured.run, limits), decided, measured, answer)
 
 
-def _missed(run: Run, limits: Limits) -> float:
+def _worst_ratio(run: Run, limits: Limits) -> float:
     if not run.stable or run.refused or not run.completed:
         return math.inf
     of_each = ((limit, run.latencies_s[name]) for name, limit in bounded(limits).items())
@@ -107,14 +107,14 @@ def _missed(run: Run, limits: Limits) -> float:
 def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, done: int, order: Order) -> Outcome:
     """The outcome with the best confirmed size first, else with the nearest one."""
     question = outcome.question
-    holding = [(turn.sizes.confirmed.corrected, turn) for turn in left if turn.sizes.confirmed is not None]
-    first, best = min(holding, key=lambda found: order(found[0], question), default=(None, None))
+    confirmed = [(turn.sizes.confirmed.corrected, turn) for turn in left if turn.sizes.confirmed is not None]
+    first, best = min(confirmed, key=lambda found: order(found[0], question), default=(None, None))
     if best is None and nearest is not None:
         first = nearest.corrected
     if first is None:
         return outcome
     others = sorted((turn for turn in left if turn is not best), key=lambda turn: turn.rank)
-    rest = [turn.sizes.bound for turn in others]
+    rest = [turn.sizes.reachable for turn in others]
     if best is None:  # the nearest layout may still be among those waiting for their next size
         rest = [answer for answer in rest if answer.pools[-1].replica is not first.pools[-1].replica]
     found = replace(outcome, answers=(first, *rest), tries=done, passed=best is not None)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sizing.answers.advice import relaxed
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
 from sizing.answers.estimate import answer, by_prediction, confirmed
 from sizing.catalog import shelf
@@ -76,10 +75,10 @@ def _limit(question: Question, name: str, share: float) -> Iterator[Change]:
     limit = getattr(question.target.limits, name)
     if limit is None or (name == "itl" and question.service.osl == 1):
         return
-    changed = question.with_(limits=relaxed(question.target.limits, name, 1 + share))
+    seconds = limit.seconds * (1 + share)
+    changed = question.with_(limits=question.target.limits.at(name, seconds))
     statistic = "" if limit.statistic == "mean" else f" ({limit.statistic})"
-    value_ms = limit.seconds * (1 + share) / MILLI
-    yield Change(f"{name.upper()} limit{statistic}", share, value_ms, "ms", changed)
+    yield Change(f"{name.upper()} limit{statistic}", share, seconds / MILLI, "ms", changed)
 
 
 def _length(question: Question, name: str, share: float) -> Iterator[Change]:

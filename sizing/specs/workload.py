@@ -99,6 +99,10 @@ class Limit(Spec):
     statistic: Statistic
     seconds: Positive
 
+    def at(self, seconds: float) -> "Limit":
+        """The limit on the same statistic at another latency."""
+        return self.model_copy(update={"seconds": seconds})
+
 
 LatencyLimit = Annotated[
     Limit,
@@ -128,6 +132,10 @@ class Limits(Spec):
     ttft: LatencyLimit | None = None
     itl: LatencyLimit | None = None
     e2e: LatencyLimit | None = None
+
+    def at(self, name: str, seconds: float) -> "Limits":
+        """The limits with the one on latency `name`, which must be stated, at `seconds`."""
+        return self.model_copy(update={name: getattr(self, name).at(seconds)})
 
 
 ANY_NUMBER = 999  # images of a prompt without a limit
