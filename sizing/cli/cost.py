@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sizing.cli.options import COST_OPTIONS, FORMAT_OPTIONS, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
+from sizing.cli.options import (
+    COST_OPTIONS,
+    EXPLAIN_OPTIONS,
+    FORMAT_OPTIONS,
+    VERIFY_OPTIONS,
+    MeasuredRows,
+    WorkloadName,
+    takes,
+)
 from sizing.question.fields import WORKLOAD_OPTIONS
 from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
@@ -29,7 +37,7 @@ LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
 NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
-@takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
+@takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS))
 def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
     """Compare the cost of own servers, rented GPUs and an API.
 
@@ -61,7 +69,8 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
     check_rules(of_kind(asked, rows=False), WORKLOAD_OPTIONS, values)
     check_gpu(asked)
-    found = record(cost(to_size(asked, values), ways.value, simulated=not values["no_verify"]))
+    bill = cost(to_size(asked, values), ways.value, simulated=not values["no_verify"])
+    found = record(bill, explained=values["explain"])
     write(document(found), output.value)
     if plot.value is not None and found.options:
         write_picture(plot.value, (figure(found),))

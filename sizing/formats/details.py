@@ -44,7 +44,8 @@ def details(record: object) -> Iterator[Section]:
     """Yield every figure of a record and its lists, or the derivation of its numbers if it has one; then its assumptions."""
     explanations = getattr(record, "explanations", ())
     yield from explained(explanations) if explanations else _figures(record)
-    yield assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
+    inputs = assumed(getattr(record, "assumptions", ()), sources=bool(explanations))
+    yield inputs._replace(title="Inputs" if explanations and inputs.lines else "")
 
 
 def _figures(record: object) -> Iterator[Section]:
@@ -212,14 +213,16 @@ def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:
 
 
 def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:
-    """Yield each number with its formula, values and source. A shared source or formula is written once, below."""
-    for (formula, source, kind), group in groupby(explanations, lambda e: (e.formula, e.source, e.kind)):
-        found = list(group)
-        shared = (Line(formula, "  formula"), Line(source, "  source"))
-        if len(found) > 1:
-            yield Facts(tuple(Line(f"{e.what} = {_value(e)}: {e.inputs}") for e in found) + shared, f"[{kind}]")
-        for e in found if len(found) == 1 else ():
-            yield Facts((shared[0], Line(e.inputs, "  values"), shared[1]), f"{e.what} = {_value(e)}  [{kind}]")
+    """Yield each number with its formula, values and source under its heading. What numbers share is written once, below."""
+    for about, of_heading in groupby(explanations, lambda e: e.about):
+        yield Facts((), about)
+        for (formula, source, kind), group in groupby(of_heading, lambda e: (e.formula, e.source, e.kind)):
+            found = list(group)
+            shared = (Line(formula, "  formula"), Line(source, "  source"))
+            if len(found) > 1:
+                yield Facts(tuple(Line(f"{e.what} = {_value(e)}: {e.inputs}") for e in found) + shared, f"[{kind}]")
+            for e in found if len(found) == 1 else ():
+                yield Facts((shared[0], Line(e.inputs, "  values"), shared[1]), f"{e.what} = {_value(e)}  [{kind}]")
 
 
 def _value(e: Explanation) -> str:

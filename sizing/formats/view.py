@@ -293,7 +293,7 @@ class Assumption(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The derivation of a number: its formula, the values in the formula, and their source."""
+    """The derivation of a number: its formula, the values in the formula, and their source; `about` is its heading."""
 
     what: str
     value: float | str
@@ -302,6 +302,7 @@ class Explanation(NamedTuple):
     formula: str
     inputs: str
     source: str
+    about: str = ""
 
 
 def plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import (
     Assumption,
     Document,
+    Explanation,
     Facts,
     Figure,
     Line,
@@ -37,13 +38,13 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report.parts import assumptions, quantities
+from sizing.report.parts import assumptions, bands, costs, quantities
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, is_limited, is_rate, replica_lines
-from sizing.report.parts.screen import few, following, kept, rests_on, verdict, would_help
+from sizing.report.parts.screen import DERIVED, few, following, kept, rests_on, verdict, would_help
 from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
@@ -96,10 +97,11 @@ class CostReport(NamedTuple):
     assumptions: tuple[Assumption, ...] = ()
     confidence: float | None = None
     evidence: Evidence | None = None
+    explanations: tuple[Explanation, ...] = ()
     schema: str = "llmsize.cost/1"
 
 
-def record(bill: Bill) -> CostReport:
+def record(bill: Bill, *, explained: bool = False) -> CostReport:
     """The record of a bill. Its figures at the top are those of the first option, which has the cheapest GPU type."""
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
@@ -113,6 +115,7 @@ def record(bill: Bill) -> CostReport:
             suggestions=tuple(map(suggested, bill.suggestions)),
             assumptions=tuple(assumptions.of_model(question, question.origin.notes)),
         )
+    predicted = tuple(_predicted(bill))
     usage, top, found = bill.deployed[0].usage, bill.options[0], question.origin.demanded
     return filled(
         CostReport,
@@ -136,7 +139,8 @@ def record(bill: Bill) -> CostReport:
         suggestions=(),
         assumptions=tuple(dict.fromkeys(_assumptions(bill))),
         confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
-        evidence=evidence(first.outcome, tuple(_predicted(bill))),
+        evidence=evidence(first.outcome, predicted),
+        explanations=(*costs.explanations(bill), *bands.explanations(predicted)) if explained else (),
     )
 
 
@@ -273,7 +277,7 @@ def sections(record: CostReport) -> Iterator[Section]:
     known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
     facts = [*few("Pays", tuple(_paying(record)), "way"), Line(_load(record), "Load")]
     facts += few("Left out", record.problems, "GPU type")
-    yield Facts((*facts, *replica, *known, following()))
+    yield Facts((*facts, *replica, *known, following(DERIVED)))
 
 
 def _at(record: CostReport) -> str:

@@ -42,6 +42,20 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) ->
     return document  # type: ignore[no-any-return]
 
 
+def test_explain_derives_every_way_to_pay_under_its_name(capsys: pytest.CaptureFixture[str], server: str) -> None:
+    found = asked(capsys, *CALLS, "--own", server, "--cloud", "aws", "--api", "1.0,3.0", "--explain")
+    by = {(each["about"], each["what"]): each for each in found["explanations"]}
+    for option in found["options"]:
+        assert by[option["name"], "$ a year"]["value"] == option["usd_per_year"]
+        assert by[option["name"], "$ per 1,000 requests"]["value"] == option["usd_per_1k_requests"]["at_load"]
+    own = found["options"][0]
+    parts = [
+        each["value"] for (about, what), each in by.items() if about == own["name"] and what.endswith("all servers")
+    ]
+    assert sum(parts) == pytest.approx(own["usd_per_year"])
+    assert "Break-even" in {about for about, _ in by}
+
+
 def test_own_cloud_and_api_by_load(capsys: pytest.CaptureFixture[str], server: str) -> None:
     found = asked(capsys, *CALLS, "--own", server, "--cloud", "aws,lambda", "--api", "1.0,3.0")
     names = [option["name"] for option in found["options"]]

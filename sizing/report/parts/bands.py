@@ -33,6 +33,7 @@ STATISTICS = (
 )  # one class for all: too few percentiles were published for classes of their own
 
 
+FAR_OFF = "How far off published runs are"  # the heading of bands
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GIB, quantities.KV_CACHE_GIB))
 
@@ -131,13 +132,14 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
         band = find(found.bands, metric, situation)
         if band is None:
             yield Explanation(
-                what, "none", "", "measured", "measured / predicted", f"nothing published of {_words(situation)}", found.source
+                what, "none", "", "measured", "measured / predicted", f"nothing published of {_words(situation)}", found.source,
+                FAR_OFF,
             )  # fmt: skip
             continue
         if band in situation.own:
             yield Explanation(
                 what, f"{band.low:g} to {band.high:g}", "times the prediction", "measured", "measured / predicted, each run left out: 8 in 10",
-                f"{band.n:,} own runs", "the GPU's profile",
+                f"{band.n:,} own runs", "the GPU's profile", FAR_OFF,
             )  # fmt: skip
             continue
         yield Explanation(
@@ -145,6 +147,7 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
             "measured / predicted: the range of about 8 in 10",
             f"{band.n:,} published measurements of {band.groups:,} groups (source, model, GPU): {_class(band, situation)}",
             found.source,
+            FAR_OFF,
         )  # fmt: skip
 
 

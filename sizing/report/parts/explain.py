@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import Explanation
+from sizing.formats.words import plural
 from sizing.question.question import Question
 from sizing.replica import curves as curves_of
 from sizing.replica.step import Step
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
+from sizing.report.parts.limiting import limit_words
 from sizing.specs.bands import EVEN
 from sizing.specs.engine import EngineSettings
 from sizing.specs.units import MILLI
@@ -20,45 +22,50 @@ POOL_FORMULAS = {
     "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
     "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
 }
+SIZE, MEMORY, LATENCY, MONEY, CONVERSATIONS = (
+    "How many GPUs", "Memory of one GPU", "Latency", "Users and cost", "Conversations",
+)  # fmt: skip
+SLOTS = {"kv_cache": "KV cache", "max_num_seqs": "engine's max_num_seqs"}
 MOST_OPERATIONS = 4  # the longest operations of a step
-STEP = "sum of operations, then the host's share"
+STEP = "the sum of its operations, plus the time of the host"
 CLOSED, SIMULATED = "closed form of in-flight batching", "simulation of one replica"
 
 
 class Formula(NamedTuple):
-    """How a figure is derived: its unit, formula and source."""
+    """How a figure is derived: its heading, unit, formula and source."""
 
+    about: str
     unit: str
     formula: str
     source: str
 
 
 FORMULAS = {
-    "weights": Formula("GiB", "sum over weight matrices of inputs * outputs * bytes of their format, as split over this GPU", "config.json"),
-    "activation": Formula("GiB", "max(tokens * (a*hidden + buffers), rows * vocabulary * sampler_bytes + 2*tokens*hidden), or the image encoder's peak; buffers of the widest layer: b*intermediate/tp, latent attention's or a recurrent state's", "engine profile"),
-    "KV cache": Formula("GiB", "", "engine profile, GPU profile"),
-    "max concurrency": Formula("sequences", "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks", "model's config, engine profile"),
-    "GPUs": Formula("", "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica", "search over layouts"),
-    "most per replica": Formula("", "highest load at which every limit holds, slots suffice and utilisation stays stable", CLOSED),
-    "margin for the confidence asked": Formula("times the demand", "most as predicted / most with latencies and throughput of a published run; the quantile of these over runs", "published measurements over predictions"),
-    "concurrency per replica": Formula("requests in flight", "Little's law: requests/s * E2E; in flight are those in the front end, queued and running", "Little (1961)"),
-    "TTFT": Formula("ms", "", CLOSED),
-    "prefill step": Formula("ms", STEP, "llmsize step shows every operation"),
-    "ITL": Formula("ms", "", CLOSED),
-    "decode step": Formula("ms", STEP, "llmsize step shows every operation"),
-    "E2E": Formula("ms", "TTFT + ITL * (OSL - 1)", "definition"),
-    "daily active users": Formula("users", "requests/s * 3600 * active hours / (requests per user and day * peak to mean)", ""),
-    "$/h": Formula("$/h", "GPUs * price", ""),
-    "$ per million output tokens": Formula("$", "$/h / (output tokens/s * 3600) * 1e6", "definition"),
-    "ISL": Formula("tokens, mean over turns", "mean over t = 1..T of s + t*n + (t-1)*o", "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)"),
-    "prompt tokens in cache": Formula("of all", "sum of E(t) / sum of prompts, E(1) = s, E(t) = s + k*(H(t) - s), H(t) = held(t-1)/R + (1 - 1/R)*H(t-1), in whole blocks", "the last earlier turn on the same of R caches, each picked with 1/R; R = 1 under affinity"),
+    "weights": Formula(MEMORY, "GiB", "sum over weight matrices of inputs * outputs * bytes of their format, as split over this GPU", "config.json"),
+    "activation": Formula(MEMORY, "GiB", "max(tokens * (a*hidden + buffers), rows * vocabulary * sampler_bytes + 2*tokens*hidden), or the image encoder's peak; buffers of the widest layer: b*intermediate/tp, latent attention's or a recurrent state's", "engine profile"),
+    "KV cache": Formula(MEMORY, "GiB", "", "engine profile, GPU profile"),
+    "max concurrency": Formula(MEMORY, "sequences", "(KV cache - reserved blocks) / cache of one sequence of max_model_len tokens, in whole blocks", "model's config, engine profile"),
+    "GPUs": Formula(SIZE, "", "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica", "search over layouts"),
+    "most per replica": Formula(SIZE, "", "the highest load with which every limit holds, the running requests fit the slots, and the queue does not grow", CLOSED),
+    "margin for the confidence asked": Formula(SIZE, "times the demand", "the most as predicted / the most with the errors of a published run; the quantile of this ratio over the runs", "published measurements over predictions"),
+    "concurrency per replica": Formula(SIZE, "requests in flight", "Little's law: requests/s * E2E; in flight are requests in the front end, in the queue and running", "Little (1961)"),
+    "TTFT": Formula(LATENCY, "ms", "", CLOSED),
+    "prefill step": Formula(LATENCY, "ms", STEP, "llmsize step lists every operation"),
+    "ITL": Formula(LATENCY, "ms", "", CLOSED),
+    "decode step": Formula(LATENCY, "ms", STEP, "llmsize step lists every operation"),
+    "E2E": Formula(LATENCY, "ms", "TTFT + ITL * (OSL - 1)", "definition"),
+    "daily active users": Formula(MONEY, "users", "requests/s * 3600 * active hours / (requests per user and day * peak to mean)", ""),
+    "$/h": Formula(MONEY, "$/h", "GPUs * price", ""),
+    "$ per million output tokens": Formula(MONEY, "$", "$/h / (output tokens/s * 3600) * 1e6", "definition"),
+    "ISL": Formula(CONVERSATIONS, "tokens, mean over turns", "mean over t = 1..T of s + t*n + (t-1)*o", "--isl (s + n, the first prompt), --prefix-shared (s), --osl (o), --turns (T)"),
+    "prompt tokens in cache": Formula(CONVERSATIONS, "of all", "sum of E(t) / sum of prompts, E(1) = s, E(t) = s + k*(H(t) - s), H(t) = held(t-1)/R + (1 - 1/R)*H(t-1), in whole blocks", "the last earlier turn on the same of R caches, each picked with 1/R; R = 1 under affinity"),
 }  # fmt: skip
 
 
 def _derived(what: str, value: float | None, inputs: str, **own: str) -> Explanation:
     """The derivation of a figure from the values in `inputs`; `own` adds or replaces parts of its formula."""
     known = FORMULAS[what]._replace(**own)
-    return Explanation(what, value or 0.0, known.unit, "derived", known.formula, inputs, known.source)
+    return Explanation(what, value or 0.0, known.unit, "derived", known.formula, inputs, known.source, known.about)
 
 
 def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explanation, ...]:
@@ -108,9 +115,11 @@ def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterat
     if target.amount is not None:
         counted = f"demand {target.amount:,.4g} {target.unit}, headroom {request.rules.headroom:g}, most per replica {each:,.4g}"
         yield _derived("GPUs", best.gpus, f"{counted} {target.unit}, {pool.replica.layout.gpus} GPUs per replica")
-    slots = f"slots {pool.load.slots} ({pool.load.slots_bound})"
-    stable = f"utilisation <= {target.max_utilisation:g} of the highest stable rate"
-    yield _derived("most per replica", each, f"binding: {pool.capacity.binding}; {slots}; {stable}", unit=target.unit)
+    slots = f"{plural(pool.load.slots, 'slot')}, by the {SLOTS[pool.load.slots_bound]}"
+    stable = f"at most {target.max_utilisation:g} of the rate beyond which the queue grows"
+    yield _derived(
+        "most per replica", each, f"{limit_words(pool.capacity.binding)} binds; {slots}; {stable}", unit=target.unit
+    )
     if pool.margin != 1.0:
         share = EVEN if target.confidence is None else target.confidence.share
         yield _derived("margin for the confidence asked", pool.margin, f"confidence {share:.0%}")._replace(
@@ -128,18 +137,18 @@ def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[E
     pool, service = best.pool, best.pool.load.batching
     simulated = best.run is not None
     source = SIMULATED if simulated else CLOSED
-    measured = "mean over simulated requests; the closed form is " if simulated else ""
+    measured = "mean over the simulated requests; the closed form is " if simulated else ""
     closed = f"closed form {pool.point.ttft_s['mean'] / MILLI:.4g} ms; " if simulated else ""
     waiting = (
-        "(rounds + 1)/2 * prefill of one round; all requests start together (closed loop)"
+        "(rounds + 1) / 2 * prefill of one round, as all requests start together (closed loop)"
         if request.target.concurrency is not None
-        else "prefill with the decodes beside it + rest of the step met + prompts that share its step or queue ahead"
+        else "prefill, slowed by the decodes in its steps + the rest of the running step + the prompts in its step or ahead in the queue"
     )
     yield _derived(
         "TTFT",
         latency.ttft_ms.mean,
-        f"{closed}alone {latency.solo_ttft_ms:.4g} ms; {service.chunks:.3g} chunks of {service.chunk_tokens:,.0f} tokens; prefill "
-        f"fills {pool.point.prefill_share:.3f} of the time",
+        f"{closed}of a lone request {latency.solo_ttft_ms:.4g} ms; a prompt is computed in {service.chunks:.3g} x "
+        f"{service.chunk_tokens:,.0f} tokens; prefill takes {pool.point.prefill_share:.3f} of the time",
         formula=measured + waiting,
         source=source,
     )
@@ -150,10 +159,10 @@ def _of_latency(best: Answer, request: Question, figures: Figures) -> Iterator[E
     yield _derived(
         "ITL",
         latency.itl_ms.mean,
-        f"closed form {pool.point.itl_s['mean'] / MILLI:.4g} ms, so a prompt delays the others by "
+        f"closed form {pool.point.itl_s['mean'] / MILLI:.4g} ms, in which a prompt delays the others by "
         f"{_prompt_delay_s(pool) / MILLI:.4g} ms; decode step {decode.total_s / MILLI:.4g} ms at {pool.point.decoding:.4g} sequences of "
         f"{request.service.isl + request.service.osl / 2:,.0f} tokens",
-        formula=f"{measured}decode step + decoding * (what a prompt delays them) / (OSL - 1){tokens}",
+        formula=f"{measured}decode step + decoding requests * the delay by one prompt / (OSL - 1){tokens}",
         source=source,
     )
     yield _derived("decode step", decode.total_s / MILLI, _largest(decode))
