@@ -77,7 +77,9 @@ def _confident_size(answer: Answer, question: Question, found: Margins | str | N
         why = f"{missing} even with {MOST_MARGIN:g} times as many"
         return ConfidentSize(None, confidence, found.groups, chance, why, found.own)
     count = max(pool.count, replicas_for(demand * margin, most))
-    return ConfidentSize(count * pool.replica.layout.gpus, confidence, found.groups, chance, own=found.own)
+    return ConfidentSize(
+        count * pool.replica.layout.gpus, confidence, found.groups, chance, own=found.own, margin=margin
+    )
 
 
 def asked_of(question: Question) -> str:

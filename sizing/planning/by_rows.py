@@ -9,11 +9,13 @@ from typing import NamedTuple
 from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MeasuredSize
 from sizing.catalog.profiles import named_gpu
+from sizing.planning.availability import UnreachableError
 from sizing.planning.bill import Ways, options_of_type, prices_of, split_of
 from sizing.planning.growth import Growing, growing
+from sizing.planning.nodes import Fit
 from sizing.planning.offers import CostOption, api
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import Fit, Need, Size, UnreachableError, size_of
+from sizing.planning.size import Need, Size, size_of
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, load_of
 from sizing.question.ask import MeasuredQuestion
 from sizing.specs.errors import Fault, InputError
@@ -80,9 +82,9 @@ def _growth(need: Need, rules: ProvisionRules) -> Growing | None:
     if rules.growth_per_month is None:
         return None
 
-    def size(times: float) -> tuple[int, int, int]:
+    def size(times: float) -> tuple[int, int, int, None]:
         grown = size_of(replace(need, base=need.replicas(times)), rules)
-        return grown.replicas, grown.gpus, grown.nodes
+        return grown.replicas, grown.gpus, grown.nodes, None
 
     return growing(rules.growth_per_month, rules.start, rules.until, size)
 

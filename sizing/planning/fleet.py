@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from sizing.planning import size as sizes
+from sizing.planning.availability import fewest, of_replica, up
+from sizing.planning.nodes import packed
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import Need, Size, packed, size_of
+from sizing.planning.size import Need, Size, size_of
 from sizing.question.demand import Demanded, over_hours
 from sizing.specs import demand
 
@@ -291,18 +292,18 @@ def availability(tenant: Tenant, rules: ProvisionRules) -> Availability | None:
     if rules.unit_availability is None:
         return None
     fit, size = tenant.need.fit, tenant.size
-    unit = sizes.of_replica(fit, rules.unit_availability)
+    unit = of_replica(fit, rules.unit_availability)
     running = size.base + size.reserve.failures
     by_node = None
     if rules.availability is not None and fit.replicas_per_node > 1:
-        by_node = sizes.fewest(size.base, unit, rules.availability, fit)
+        by_node = fewest(size.base, unit, rules.availability, fit)
     return Availability(
         workload=tenant.name,
         target=rules.availability,
         node_availability=rules.unit_availability,
         replicas_needed=size.base,
         replicas_for_failures=running,
-        achieved=sizes.up(running, size.base, unit),
-        achieved_by_node=sizes.up(running, size.base, unit, fit),
+        achieved=up(running, size.base, unit),
+        achieved_by_node=up(running, size.base, unit, fit),
         replicas_for_target_by_node=by_node,
     )

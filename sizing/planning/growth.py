@@ -13,13 +13,17 @@ MOST_TIMES = 1e6  # the largest growth factor of a demand that can be planned fo
 
 
 class Month(NamedTuple):
-    """The size at a date or at the end of a month; `times` is the growth factor of the demand until then."""
+    """The size at a date or at the end of a month; `times` is the growth factor of the demand until then.
+
+    `gpus_sure` are the GPUs that keep the limits with the stated confidence; None where that is unknown.
+    """
 
     month: str
     times: float
     replicas: int
     gpus: int
     nodes: int
+    gpus_sure: int | None = None
 
 
 class Growing(NamedTuple):
@@ -61,9 +65,9 @@ def month_after(start: date, months: int) -> str:
 
 
 def growing(
-    per_month: float, start: date, until: date | None, size: Callable[[float], tuple[int, int, int]]
+    per_month: float, start: date, until: date | None, size: Callable[[float], tuple[int, int, int, int | None]]
 ) -> Growing:
-    """The growth of a size; `size` gives (replicas, GPUs, nodes) for a multiple of today's demand.
+    """The growth of a size; `size` gives (replicas, GPUs, nodes, sure GPUs) for a multiple of today's demand.
 
     A node is due in a month where the demand at the end of the month needs it.
     """

@@ -13,7 +13,7 @@ from sizing.formats.words import plural
 from sizing.planning import cost
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
 from sizing.planning.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, ServerYear, TokenPrices
-from sizing.planning.size import Fit
+from sizing.planning.nodes import Fit
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
 from sizing.specs import demand
 from sizing.specs.errors import Fault, InputError

@@ -10,12 +10,13 @@ from sizing.answers.answer import Suggestion
 from sizing.answers.estimate import answer
 from sizing.catalog import shelf
 from sizing.planning import uncertainty
+from sizing.planning.availability import UnreachableError
 from sizing.planning.cloud import Cloud, cloud_of
 from sizing.planning.fleet import grown
 from sizing.planning.growth import Growing, growing, paid_months
 from sizing.planning.provision import FleetWorkload, PlanAnswer, Provision, provision, surely, with_tenants
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import UnreachableError, order_with
+from sizing.planning.size import order_with
 from sizing.planning.uncertainty import Ranges
 from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
@@ -114,9 +115,9 @@ def plan(
         return found._replace(
             draws=None if seed is None else uncertainty.simulate(uncertainty.of_fleet(fleet), rules, seed=seed),
             moves=tuple(_moved(fleet, name, question, data, simulated=simulated) for name, question in moves),
-            growth=_growth(fleet, found.scaling),
+            growth=_growth(fleet, sure := surely(fleet), found.scaling),
             fleet=fleet,
-            sure=surely(fleet),
+            sure=sure,
             cloud=cloud_of(fleet, found.scaling),
         )
     except UnreachableError as error:
@@ -136,21 +137,21 @@ def _moved(fleet: Provision, name: str, question: Question, data: Data, *, simul
     return Moved(moved, provision([moved if each is now else each for each in fleet.answers], fleet.rules))
 
 
-def _growth(fleet: Provision, scaling: Scaling) -> Growing | None:
+def _growth(fleet: Provision, sure: Provision | None, scaling: Scaling) -> Growing | None:
     """The growth of the fleet, at the same rate for every workload, with its cost; None without stated growth.
 
-    A month is paid for at the size that its end takes.
+    A month is paid for at the size that its end takes. `sure` is the fleet at its confident size, which grows alike.
     """
     rules = fleet.rules
     if rules.growth_per_month is None:
         return None
 
-    def at(times: float) -> Provision:
-        return fleet if times == 1 else with_tenants(fleet, tuple(grown(each, times, rules) for each in fleet.tenants))
+    def at(times: float, of: Provision = fleet) -> Provision:
+        return of if times == 1 else with_tenants(of, tuple(grown(each, times, rules) for each in of.tenants))
 
-    def size(times: float) -> tuple[int, int, int]:
+    def size(times: float) -> tuple[int, int, int, int | None]:
         then = at(times)
-        return then.replicas, then.gpus, then.nodes
+        return then.replicas, then.gpus, then.nodes, None if sure is None else at(times, sure).gpus
 
     found = growing(rules.growth_per_month, rules.start, rules.until, size)
     if rules.until is None:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
+from sizing.planning.availability import UnreachableError
 from sizing.planning.fleet import GpuPool, Sharing, Tenant, hours_of, peak_of_sums, pools_of
 from sizing.planning.instances import Instances, instances
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import UnreachableError, need_of, size_of
+from sizing.planning.size import need_of, size_of
 from sizing.question.question import Question
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import HOURS_PER_MONTH
@@ -166,7 +167,8 @@ def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant
         return None
     base = max(need.base, sure.gpus // need.fit.gpus_per_replica)
     if base > need.base:
-        need = replace(need, base=base, per_replica=need.demand * (1 + need.headroom) / base)
+        most = min(need.per_replica, need.within_limits / (sure.margin or 1.0))
+        need = replace(need, base=base, per_replica=most).confirmed(base)
     with suppress(UnreachableError):
         return tenant._replace(need=need, size=size_of(need, rules))
     return None

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sizing.catalog import shelf, traces
 from sizing.catalog.files import expanded
 from sizing.planning.fleet import SHARED, Tenant
+from sizing.planning.nodes import Fit
 from sizing.planning.provision import PlanAnswer, Provision
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import ROUNDING, Fit, reserve_of
+from sizing.planning.size import ROUNDING, reserve_of
 from sizing.question import demand as demands
 from sizing.question.question import situation_of
 from sizing.specs.bands import Band, Bands, find, region

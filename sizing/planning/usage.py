@@ -118,7 +118,7 @@ def _hours_said(found: Demanded) -> str:
         return f"by the profile {found.shape.name}"
     active = math.ceil(found.habits.active_hours)
     idle = f", 1 replica in the other {HOURS_OF_DAY - active}" if active < HOURS_OF_DAY else ""
-    return f"assumed: 1 of {active} active hours at the peak, the rest even{idle}"
+    return f"assumed: {found.habits.peak_hours} of {active} active hours at the peak, the rest even{idle}"
 
 
 def full_use_per_replica(best: Answer, question: Question) -> float:

@@ -111,6 +111,7 @@ class Habits(NamedTuple):
     active_hours: float
     peak_to_mean: float
     poisson_percentile: float | None = None
+    peak_hours: int = 1  # of a day without a profile
 
     def users_of(self, requests_per_s: float) -> float:
         """The number of daily active users who cause this peak rate."""
@@ -170,15 +171,16 @@ class Demanded:
     def by_hour_per_s(self) -> tuple[float, ...]:
         """The rate to size for in each hour of a day or a week, with the allowance for chance.
 
-        Without a profile, one hour has the peak, the other active hours share the rest of the load equally, and the remaining
-        hours have none. Active hours are rounded up to whole hours.
+        Without a profile, `peak_hours` have the peak, the other active hours share the rest of the load equally, and the
+        remaining hours have none. Active hours are rounded up to whole hours.
         """
         if self.busy_per_s is None or self.shape is not None:
             return self.rates_per_s(sized=True)
         active, share = self.habits.active_hours, self.habits.poisson_percentile
-        others = math.ceil(active) - 1
-        left = self.busy_per_s * (active / self.habits.peak_to_mean - 1)
-        rates = (self.busy_per_s, *[max(0.0, left / others) for _ in range(others)])
+        peak = min(self.habits.peak_hours, math.ceil(active))
+        others = math.ceil(active) - peak
+        left = self.busy_per_s * (active / self.habits.peak_to_mean - peak)
+        rates = (*[self.busy_per_s] * peak, *[max(0.0, left / others) for _ in range(others)])
         return tuple(_with_chance(rate, share) for rate in rates) + (0.0,) * (HOURS_OF_DAY - len(rates))
 
     def rates_per_s(self, *, sized: bool) -> tuple[float, ...]:
@@ -215,7 +217,7 @@ def habits(
     if shape is not None:
         hours, peak = HOURS_PER_DAY, shape.peak_to_mean
     each = planning.requests_per_user_per_day or defaults.requests_per_user_per_day
-    return Habits(each, hours, peak, planning.poisson_percentile)
+    return Habits(each, hours, peak, planning.poisson_percentile, defaults.peak_hours)
 
 
 def resolve(

@@ -226,6 +226,11 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
     yield from assumptions.of_planning(question, unpriced)
+    demanded = question.origin.demanded
+    if load == "mean_load" and demanded is not None and demanded.shape is None:
+        yield Assumption(
+            "hours at the peak", demanded.habits.peak_hours, "h a day", "assumed", question.origin.defaults.source
+        )
     if deployed.priced.prices.own is not None:
         yield from _of_server(deployed.priced.prices.own)
 

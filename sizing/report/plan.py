@@ -144,9 +144,9 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
         found = found._replace(surer=None)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
     growth = record.growth
-    if growth is not None and growth.at_date is not None and (record.gpus_sure or 0) > gpus:
-        then = plural(growth.at_date.gpus, "GPU")
-        yield Line(f"The {then} by {growth.until} are the expected ones; to be sure takes more, as today", spare=2)
+    then = None if growth is None else growth.at_date
+    if growth is not None and then is not None and (then.gpus_sure or 0) > then.gpus:
+        yield Line(f"By {growth.until}: {plural(then.gpus, 'GPU')}, {then.gpus_sure:,} to be sure")
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 

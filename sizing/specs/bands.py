@@ -82,7 +82,7 @@ class ConfidentSize(NamedTuple):
 
     `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
     the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough. Each of the user's
-    `own` runs counts as a group.
+    `own` runs counts as a group. `margin` times the demand is what the expected capacity of a replica must serve.
     """
 
     gpus: int | None
@@ -91,6 +91,7 @@ class ConfidentSize(NamedTuple):
     chance: float | None = None
     why_not: str | None = None
     own: bool = False
+    margin: float | None = None
 
 
 class ErrorBand(NamedTuple):

@@ -380,6 +380,7 @@ class Defaults(OneFile, Sourced):
     requests_per_user_per_day: Positive
     active_hours: Positive
     peak_to_mean: Positive
+    peak_hours: PositiveInt
     headroom: NonNegative
     think_time_s: NonNegative
     trace_window_s: Positive

@@ -16,21 +16,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binom, spearmanr
 
-from sizing import ask
+from sizing import ask, plan, plan_rules
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
 from sizing.catalog.profiles import load_gpu
-from sizing.planning import cloud, fleet, growth, uncertainty
-from sizing.planning import size as availability
-from sizing.planning import size as nodes
+from sizing.planning import availability, cloud, fleet, growth, nodes, uncertainty
 from sizing.planning.fleet import Sharing, Tenant
 from sizing.planning.instances import Contracts, instances
+from sizing.planning.nodes import Fit
 from sizing.planning.rules import ProvisionRules, of_times
-from sizing.planning.size import Fit, Need, reserve_of, size_of
+from sizing.planning.size import Need, need_of, reserve_of, size_of
 from sizing.planning.uncertainty import Uncertain
 from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import Band
-from sizing.specs.demand import Scaling
+from sizing.specs.demand import Scaling, replicas_for
 from sizing.specs.gpu import Price
 from sizing.specs.workload import Workload
 
@@ -221,6 +220,19 @@ def test_growth_until_a_date_and_the_next_node() -> None:
     assert found.at_date.gpus == 13
     assert found.until == "2027-11-01"
     assert [month.month for month in found.additions] == ["2027-02"]
+
+
+def test_the_sure_count_grows_as_a_plan_of_the_grown_demand() -> None:
+    """A rate grown by 5 % a month for a year takes the expected and the sure GPUs that it takes when it is asked for itself."""
+    asked = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": 1000, "osl": 200, "itl": "40ms", "tp": 1}
+    rules = plan_rules(growth="5%", start="2026-12", until="2027-12")
+    grown = plan(ask(**asked, rps=100), rules, simulated=False).growth
+    then = None if grown is None else grown.at_date
+    assert then is not None
+    alone = plan(ask(**asked, rps=100 * then.times), plan_rules(), simulated=False)
+    assert alone.fleet is not None and alone.sure is not None
+    assert (then.gpus, then.gpus_sure) == (alone.fleet.gpus, alone.sure.gpus)
+    assert then.gpus_sure > then.gpus
 
 
 def test_each_month_is_paid_at_the_size_of_its_end() -> None:
@@ -519,7 +531,7 @@ def test_the_rate_of_a_replica_is_its_most_less_the_margin() -> None:
     best = answer(question, data(), simulated=False).answer
     assert best is not None
     careful = replace(best.pool, margin=1.3)
-    count = nodes.demand.replicas_for(20 * 1.3, careful.capacity.amount)
-    need = nodes.need_of(Answer((replace(careful, count=count),)), question)
+    count = replicas_for(20 * 1.3, careful.capacity.amount)
+    need = need_of(Answer((replace(careful, count=count),)), question)
     assert need.per_replica == pytest.approx(careful.capacity.amount / 1.3)
     assert need.replicas() == count
