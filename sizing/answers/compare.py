@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key
-from sizing.answers.estimate import answer
+from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
+from sizing.answers.estimate import answer, with_pipelines
 from sizing.question.question import Question, load_data
 from sizing.replica.replica import Refusal
+from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
 
@@ -24,7 +25,9 @@ def compare(
     each: Each = map,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """The outcome of every candidate, with its best answer only; the ten best by `sort` are simulated where `simulated`.
+    """The outcome of every candidate with its best answer; the ten best by `sort` are simulated where `simulated`.
+
+    After the answer of these ten stands a pipeline layout that costs less, where one does.
 
     `sort` defaults to the question's objective. Without a GPU budget, answers with more GPUs than the default limit of a
     comparison are rejected, unless all answers exceed it.
@@ -41,7 +44,7 @@ def compare(
         found = _sensible(found, data.defaults.most_gpus_compared)
     done = 0
     while simulated:
-        best = sorted(range(len(found)), key=lambda number: place(found[number].answer, by))[:MOST_CONFIRMED]
+        best = _best(found, by)
         left = [number for number in best if not found[number].tries and found[number].best is not None]
         if not left:
             break
@@ -51,7 +54,28 @@ def compare(
             found[number], done = outcome, done + 1
             if progress is not None:
                 progress(done, max(done, len(best)))
+    for number in _best(found, by):
+        found[number] = _with_less(found[number], data)
     return found
+
+
+def _best(found: list[Outcome], by: Objective) -> list[int]:
+    return sorted(range(len(found)), key=lambda number: place(found[number].answer, by))[:MOST_CONFIRMED]
+
+
+def _with_less(outcome: Outcome, data: Data) -> Outcome:
+    """The outcome with the cheapest pipeline layout that costs less than its answer, sized for the same odds."""
+    best, asked = outcome.answer, outcome.question
+    if best is None or best.separate:
+        return outcome
+    known = outcome.sure is not None and outcome.sure.chance is not None
+    if known and data.runs is not None and asked.target.confidence is None:
+        asked = asked.with_(confidence=Confidence(EVEN, data.runs))
+    wide = with_pipelines(outcome, asked, data)
+    less = [
+        each for each in wide.answers[1:] if spent(each, asked.rules.objective) < spent(best, asked.rules.objective)
+    ]
+    return replace(wide, answers=(best, *less[:1]))
 
 
 def _sensible(found: list[Outcome], most: int) -> list[Outcome]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
+from sizing.answers.search import REACHES
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -124,6 +125,18 @@ class CompareCandidate(NamedTuple):
     gpus_sure: int | None = None
     usd_per_month: float | None = None
     evidence: Evidence | None = None
+    fewer: FewerGpus | None = None
+
+
+class FewerGpus(NamedTuple):
+    """Another layout on the candidate's GPU type that costs less, by the closed form; `--layouts` of `asks` searches for it."""
+
+    layout: str
+    gpus: int
+    usd_per_hour: float | None
+    ttft_ms: float
+    itl_ms: float | None
+    asks: str
 
 
 class Replaced(NamedTuple):
@@ -221,7 +234,17 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
         evidence=evidence(outcome),
+        fewer=_fewer(outcome, best),
     )
+
+
+def _fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
+    """The cheaper layout after the answer of `outcome`."""
+    if best.separate or len(outcome.answers) < 2:
+        return None
+    other = outcome.answers[1]
+    asks = REACHES[1] if best.pool.replica.layout.pp == 1 else REACHES[2]
+    return filled(FewerGpus, **figures_by_name(other, outcome.question), asks=asks)
 
 
 def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:
@@ -329,7 +352,7 @@ def _shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
 MOST_SHOWN = 10  # candidates on a screen
 
 
-OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence")  # of CSV, made below
+OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence", "fewer")  # of CSV, made below
 FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN_COLUMNS)
 
 
@@ -412,6 +435,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=6) for line in replica_lines(record.inputs)),
             *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures, "candidate", 1)),
+            *few("Fewer", [_with_fewer(c) for c in served[:MOST_SHOWN] if c.fewer is not None], "GPU type", 1),
             *_prices(served[:MOST_SHOWN]),
             *rests_on(record.assumptions),
             following(*_helped(record)),
@@ -463,6 +487,15 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
         yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
+
+
+def _with_fewer(c: CompareCandidate) -> str:
+    """Write the layout that needs fewer GPUs than the candidate's own, and its sure number if that is known."""
+    other, surer = c.fewer, None if c.evidence is None else c.evidence.surer
+    assert other is not None
+    price = "" if other.usd_per_hour is None else f", {money(other.usd_per_hour)}/h"
+    known = "" if surer is None else f", {surer.gpus_sure:,} = {surer.layout} to be sure"
+    return f"{called(c)}: about {plural(other.gpus, 'GPU')} = {other.layout}{price}{known}; --layouts {other.asks}"
 
 
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:

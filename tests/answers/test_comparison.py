@@ -24,3 +24,12 @@ def test_a_comparison_simulates_the_ten_best_and_leaves_out_answers_of_very_many
 def test_what_a_comparison_ranks_first_is_simulated() -> None:
     found = compare(ask("chat", gpu="h100-sxm,h200-sxm,l40s"), sort="cost")
     assert [outcome.verified for outcome in found] == [True, True, True]
+
+
+def test_a_pipeline_that_takes_fewer_gpus_stands_after_the_answer_as_in_an_estimate() -> None:
+    question = ask(model="llama-3.1-70b", gpu="l40s", isl=1000, osl=200, rps=10, ttft="p95:1s")
+    (outcome,) = compare(question, simulated=False)
+    best, fewer = outcome.answers
+    alone = estimate(question, simulated=False, relaxed=False)
+    assert outcome.best is best and fewer.gpus < best.gpus and fewer.pool.replica.layout.pp > 1
+    assert (best.gpus, fewer.gpus) == (alone.answers[0].gpus, min(each.gpus for each in alone.answers))

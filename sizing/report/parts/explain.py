@@ -12,7 +12,6 @@ from sizing.question.question import Question
 from sizing.replica import curves as curves_of
 from sizing.replica.step import Step
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
-from sizing.report.parts.limiting import limit_words
 from sizing.specs.bands import EVEN
 from sizing.specs.engine import EngineSettings
 from sizing.specs.units import MILLI
@@ -110,6 +109,8 @@ def of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Ite
 
 
 def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterator[Explanation]:
+    from sizing.report.parts.limiting import limit_words  # loads the search, which memory does without
+
     pool, target = best.pool, request.target
     each = pool.capacity.amount
     if target.amount is not None:
