@@ -62,7 +62,7 @@ def command(**values: Any) -> None:
 
 def _idle(deployed: Resolved) -> Iterator[str]:
     """Yield the situations of one layout in which options change nothing of its memory."""
-    from sizing.model.buffers import why_no_exchange
+    from sizing.model.workspace import why_no_exchange
 
     if deployed.question.service.model.encoder:
         yield "no KV cache"

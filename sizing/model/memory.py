@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from sizing.model import architecture, buffers
-from sizing.model.activation import activation_bytes
+from sizing.model import architecture
 from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import dispatches
 from sizing.model.pages import blocks_by_window, caches, filled, pages, state_bytes, states_held
 from sizing.model.precision import PrecisionPlan
+from sizing.model.workspace import activation_bytes, exchange_bytes, workspace_bytes
 from sizing.specs.engine import EngineSettings, MemoryReserve
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import Gpu
@@ -296,7 +296,7 @@ def graph_bytes(shard: Shard) -> float:
     Includes the workspace that attention kernels allocate during capture.
     """
     settings, sizes = shard.settings, shard.settings.graph_sizes
-    usual, beside = settings.cuda_graphs.gib * GIB, buffers.workspace_bytes(shard)
+    usual, beside = settings.cuda_graphs.gib * GIB, workspace_bytes(shard)
     if sizes is None or sizes.per_sequence is None:
         return usual + beside
     most = sizes.per_sequence * settings.max_num_seqs * shard.extras.verified
@@ -374,7 +374,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
     weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
     activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
-    non_torch = settings.non_torch_gib * GIB + buffers.exchange_bytes(shard)
+    non_torch = settings.non_torch_gib * GIB + exchange_bytes(shard)
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
     budget, pool = pool_bytes(shard, gpu, weights=weights, activation=activation, non_torch=non_torch, graphs=graphs)
     # Whatever the fraction, the total never exceeds the card. SGLang sizes its pool without a profile run, so it does not

@@ -12,9 +12,9 @@ from places import DATA
 
 from sizing.answers.deployment import Resolved, deployment
 from sizing.model import memory
-from sizing.model.activation import activation_bytes
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
+from sizing.model.workspace import activation_bytes
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB

@@ -16,9 +16,9 @@ from optimised_builders import load_of
 from sizing.catalog import profiles
 from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
-from sizing.model.activation import forward_bytes
 from sizing.model.architecture import Layout, Shard
 from sizing.model.memory import MemoryUse
+from sizing.model.workspace import forward_bytes
 from sizing.replica import replica
 from sizing.replica.capacity import most_of
 from sizing.replica.kernels import Kernels
