@@ -32,7 +32,7 @@ from sizing.calibration.command import run
 from sizing.calibration.profiles import Value, gpu_rewritten, written
 from sizing.catalog import profiles, shelf
 from sizing.catalog.files import is_folder, read_text
-from sizing.replica import roofline
+from sizing.replica import links
 from sizing.specs.calibration import Calibration, CollectiveRules
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import CollectiveRow
@@ -209,7 +209,7 @@ def fitted(row: CollectiveRow, messages: Messages, calibration: Calibration) -> 
 
 def seconds(row: CollectiveRow, sizes: Array) -> Array:
     """The time in seconds of messages of `sizes` bytes, by a row."""
-    return np.asarray(roofline.measured_s(sizes, row.kib, row.us))
+    return np.asarray(links.measured_s(sizes, row.kib, row.us))
 
 
 def errors(predicted_s: Array, measured_s: Array, loss_scale: float) -> FitErrors:

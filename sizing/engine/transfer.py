@@ -14,7 +14,7 @@ from sizing.engine.run import History
 from sizing.model import memory
 from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
-from sizing.replica import roofline
+from sizing.replica import links
 from sizing.replica.kernels import Kernels
 
 
@@ -74,7 +74,7 @@ class Transfer:
     def seconds(self, prompt_tokens: Numeric) -> Numeric:
         """Seconds on the link: bytes / bandwidth, plus the start-up."""
         sent = self.bytes_per_token * prompt_tokens + self.bytes_per_sequence
-        return roofline.send_s(sent, alpha_s=self.link.alpha_s, bytes_per_s=self.link.bytes_per_s)
+        return links.send_s(sent, alpha_s=self.link.alpha_s, bytes_per_s=self.link.bytes_per_s)
 
     def exposed_s(self, prompt_tokens: Numeric, prefill_s: Numeric) -> Numeric:
         """Seconds from the end of a prefill of `prefill_s` to the arrival of the cache.

@@ -17,7 +17,7 @@ from sizing.model.architecture import Layout, Shard
 from sizing.model.attention.terms import FLOPS_PER_MAC, KEY_AND_VALUE, Numeric, Work
 from sizing.model.operations import Operation, Routed
 from sizing.model.precision import SIXTEEN_BIT, PrecisionPlan, peak_flops
-from sizing.replica import experts, roofline, states, surfaces
+from sizing.replica import experts, states, surfaces
 from sizing.replica.links import Links
 from sizing.replica.replica import Replica
 from sizing.replica.rows import Choice, KernelRows
@@ -214,7 +214,7 @@ class Kernels:
         gain = derate * self._gain(operation)
         if surface is not None:
             return self._measured_product(operation, surface, precision, gain)
-        measured = roofline.combined_s(
+        measured = surfaces.combined_s(
             operation.flops,
             operation.bytes,
             peak_flops=self._flops_per_s(precision),
@@ -300,7 +300,7 @@ class Kernels:
 
     def _streamed_s(self, moved: Numeric, memory: float, t0_s: float) -> Numeric:
         """Seconds to move bytes at a share of the bandwidth, plus a start-up time."""
-        return roofline.streamed_s(moved, bandwidth_bytes_per_s=self._bytes_per_s, memory=memory, t0_s=t0_s)
+        return surfaces.streamed_s(moved, bandwidth_bytes_per_s=self._bytes_per_s, memory=memory, t0_s=t0_s)
 
     def _route(self, operation: Operation) -> Numeric:
         """Route tokens to their experts and sum the results: separate kernels, unless the expert kernel does it."""
@@ -313,7 +313,7 @@ class Kernels:
         """Recurrent state: traffic at the small kernels' share of bandwidth, products at the 16-bit share of the peak."""
         constants = self.assumptions.small_kernels
         row = self._rows.choose("gemm", stand_ins("bf16")).row
-        busy = roofline.combined_s(
+        busy = surfaces.combined_s(
             operation.flops,
             operation.bytes,
             peak_flops=self._flops_per_s(self.plan.activation),
@@ -453,7 +453,7 @@ class Kernels:
             distance=lambda row: abs(row.head_dim - work.head_dim) + (0 if row.cache_precision == cache else 1),
             key=(work.head_dim, cache),
         ).row
-        share = roofline.curve_share(work.prompt_tokens, row.tokens, row.flop_fraction)
+        share = surfaces.curve_share(work.prompt_tokens, row.tokens, row.flop_fraction)
         compute_s = operation.flops / (self._flops_per_s(row.precision) * np.maximum(share, 1e-6))
         memory_s = operation.bytes / self._bytes_per_s
         busy = row.t0_us * MICRO + np.maximum(compute_s, memory_s)

@@ -1,19 +1,58 @@
-"""Time of messages between the GPUs of a replica, over a node's link, PCIe, or the network between nodes."""
+"""Time of messages between the GPUs of a replica, over a node's link, PCIe, or the network between nodes.
+
+The message of a collective is the full tensor: what every rank holds after an all-reduce or an all-gather. In a ring
+each GPU sends 2(n-1)/n of it for an all-reduce, and (n-1)/n for other collectives.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sizing.model.attention.terms import Numeric
 from sizing.model.operations import Operation
-from sizing.replica import roofline
 from sizing.replica.rows import KernelRows
 from sizing.specs.engine import FusedAllReduce
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.gpu import Assumptions, DispatchWay, Gpu
-from sizing.specs.units import BITS_PER_BYTE, GIGA, MIB, MICRO
+from sizing.specs.units import BITS_PER_BYTE, GIGA, KIB, MIB, MICRO
+
+
+def traffic_factor(operation: str, gpus: int) -> float:
+    """Share of the message that each GPU sends over its link."""
+    passes = 2 if operation == "all_reduce" else 1
+    return passes * (gpus - 1) / gpus
+
+
+def ring_s(message_bytes: Numeric, operation: str, gpus: int, *, alpha_s: float, bytes_per_s: float) -> Numeric:
+    """Seconds of a collective from latency and bus bandwidth: alpha + factor*bytes/bandwidth."""
+    return alpha_s + traffic_factor(operation, gpus) * message_bytes / bytes_per_s
+
+
+def measured_s(message_bytes: Numeric, kib: tuple[float, ...], us: tuple[float, ...]) -> Numeric:
+    """Seconds of a collective between measured points, log-log; flat below the first, linear in bytes above the last."""
+    size = np.maximum(np.asarray(message_bytes, dtype=float), 1.0)
+    last_bytes = kib[-1] * KIB
+    inside = np.interp(np.log(size), np.log(np.asarray(kib) * KIB), np.log(np.asarray(us) * 1e-6))
+    seconds: Numeric = np.exp(inside) * np.maximum(1.0, size / last_bytes)
+    return seconds
+
+
+def hops(operation: str, nodes: int) -> int:
+    """Messages that follow one another in a tree collective over nodes; an all-reduce goes up and down the tree."""
+    return (2 if operation == "all_reduce" else 1) * math.ceil(math.log2(nodes))
+
+
+def reached(places: int, experts: int) -> float:
+    """Expected number of ranks or nodes with a token's experts under random routing: n*(1-(1-1/n)^k)."""
+    return places * (1 - (1 - 1 / places) ** experts)
+
+
+def send_s(message_bytes: Numeric, *, alpha_s: float, bytes_per_s: float) -> Numeric:
+    """Seconds to hand a message to one other GPU."""
+    return alpha_s + message_bytes / bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +110,11 @@ class Links:
         busy_s: Numeric = self._island_collective(replace(operation, gpus=within)) if within > 1 else 0.0
         if nodes > 1:
             _, bytes_per_s, alpha_s = self.inter_node_link()
-            busy_s = busy_s + roofline.ring_s(
+            busy_s = busy_s + ring_s(
                 operation.message_bytes / within,
                 operation.rule,
                 nodes,
-                alpha_s=alpha_s * roofline.hops(operation.rule, nodes),
+                alpha_s=alpha_s * hops(operation.rule, nodes),
                 bytes_per_s=bytes_per_s,
             )
         return np.where(np.asarray(operation.message_bytes) > 0, busy_s, 0.0)
@@ -93,8 +132,8 @@ class Links:
     def dispatch_by_node(self, operation: Operation) -> Numeric:
         """Seconds to send each token once to every node with one of its experts, and from there over the link."""
         _, nodes = self.spread(operation)
-        between = roofline.reached(nodes, operation.fan_out) * (nodes - 1) / nodes
-        copies = roofline.reached(operation.gpus, operation.fan_out)
+        between = reached(nodes, operation.fan_out) * (nodes - 1) / nodes
+        copies = reached(operation.gpus, operation.fan_out)
         return self._dispatched_s(operation, self.assumptions.dispatch.high_throughput, copies, between)
 
     def _dispatched_s(self, operation: Operation, way: DispatchWay, here: float, between: float) -> Numeric:
@@ -115,11 +154,9 @@ class Links:
         extent = operation.gpus * operation.apart
         row = self.rows.collective(operation.rule, operation.gpus, self.plain)
         if link is not None and extent <= link.domain_gpus and row is not None:
-            return self._fused_s(operation, roofline.measured_s(operation.message_bytes, row.kib, row.us))
+            return self._fused_s(operation, measured_s(operation.message_bytes, row.kib, row.us))
         _, bytes_per_s, alpha_s = self.link(extent)
-        return roofline.ring_s(
-            operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s
-        )
+        return ring_s(operation.message_bytes, operation.rule, operation.gpus, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
 
     def _fused_s(self, operation: Operation, alone_s: Numeric) -> Numeric:
         """Seconds of an all-reduce that alone takes `alone_s`; for small messages a fused kernel also computes the norm."""
@@ -128,10 +165,10 @@ class Links:
         if fused is None or row is None:
             return alone_s
         norms_too = np.asarray(operation.message_bytes) <= fused.holds(operation.gpus) * MIB
-        return np.where(norms_too, roofline.measured_s(operation.message_bytes, row.kib, row.us), alone_s)
+        return np.where(norms_too, measured_s(operation.message_bytes, row.kib, row.us), alone_s)
 
     def send(self, operation: Operation) -> Numeric:
         """Seconds to send a message to the next stage of a pipeline."""
         crosses = operation.gpus * (operation.count + 1) > self.gpu.datasheet.island_gpus
         _, bytes_per_s, alpha_s = self.inter_node_link() if crosses else self.link(operation.gpus * 2)
-        return roofline.send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+        return send_s(operation.message_bytes, alpha_s=alpha_s, bytes_per_s=bytes_per_s)

@@ -1,6 +1,9 @@
 """Time of dense products and attention: a formula of the kernel's physics, times a small grid of measured corrections.
 
-All formulas are in microseconds, FLOP and bytes. The tables come from repeated runs, whose weights and caches stay in the
+Where no kernel was measured in this way, an operation takes t = t0 + ((flops/(P*ec))^p + (bytes/(W*em))^p)^(1/p). This is a
+roofline whose corner is rounded by p; for large p it becomes max(compute, memory). t0 is the time at zero work.
+
+All other formulas are in microseconds, FLOP and bytes. The tables come from repeated runs, whose weights and caches stay in the
 GPU's cache. In a model they do not, so this part of the fit is left out.
 """
 
@@ -263,3 +266,46 @@ def _sum_of_tables(grid: tuple[float, ...], *axes: tuple[Array, ...]) -> Numeric
         found = found + np.einsum(READ[len(along)], *along, table)
         start += table.size
     return found
+
+
+def combined_s(
+    flops: Numeric,
+    bytes_: Numeric,
+    *,
+    peak_flops: float,
+    compute: float,
+    bandwidth_bytes_per_s: float,
+    memory: float,
+    p: float,
+    t0_s: float,
+) -> Numeric:
+    """Seconds of a product with `flops` and memory traffic `bytes_`.
+
+    `compute` and `memory` are the measured shares of the two peaks that long products reach. The formula is computed
+    as max * (1 + (min/max)^p)^(1/p), which neither overflows nor loses precision for large p.
+    """
+    compute_s = np.asarray(flops / (peak_flops * compute), dtype=float)
+    memory_s = np.asarray(bytes_ / (bandwidth_bytes_per_s * memory), dtype=float)
+    longer = np.maximum(compute_s, memory_s)
+    shorter = np.minimum(compute_s, memory_s)
+    ratio = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
+    seconds: Numeric = t0_s + longer * np.power(1 + np.power(ratio, p), 1 / p)
+    return seconds
+
+
+def streamed_s(bytes_: Numeric, *, bandwidth_bytes_per_s: float, memory: float, t0_s: float) -> Numeric:
+    """Seconds of a kernel that only moves `bytes_`: launch time plus traffic at a share of the bandwidth."""
+    return t0_s + bytes_ / (bandwidth_bytes_per_s * memory)
+
+
+def curve_share(prompt_tokens: Numeric, tokens: tuple[int, ...], shares: tuple[float, ...]) -> Numeric:
+    """Share of the peak at a prompt length, interpolated log-log between measured points.
+
+    Linear interpolation over the logarithm of length would let the share rise faster than the work, so longer prompts
+    would be faster. Below the first point the share is proportional to length, so time stays about constant. Above
+    the last point the share is constant.
+    """
+    length = np.maximum(np.asarray(prompt_tokens, dtype=float), 1.0)
+    inside = np.exp(np.interp(np.log(length), np.log(np.asarray(tokens)), np.log(np.asarray(shares))))
+    share: Numeric = inside * np.minimum(1.0, length / tokens[0])
+    return share

@@ -31,7 +31,7 @@ from sizing.engine.transfer import PoolLink, Transfer
 from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.question.question import PoolSpace, SeparatePools
-from sizing.replica import batching, roofline
+from sizing.replica import batching, links
 from sizing.replica import curves as curves_of
 from sizing.replica.points import Batching
 from sizing.specs.optimisations import Disaggregate, HandOver, PoolLayout
@@ -74,7 +74,7 @@ def test_a_prompt_of_2000_tokens_takes_5_ms_at_50_gb_per_s() -> None:
     """Llama-3-8B in bf16: 32 layers * 8 heads * 128 * 2 * 2 B = 131,072 B a token; * 2,000 = 0.262 GB; / 50 GB/s = 5.24 ms."""
     per_token, fixed = transfer.cache_rates(kernels_for(real_model("llama-3.1-8b"), real_gpu("h100-sxm")).shard)
     assert (per_token, fixed) == (131_072, 0)
-    assert roofline.send_s(per_token * 2000, alpha_s=0.0, bytes_per_s=50e9) == pytest.approx(5.24e-3, rel=1e-3)
+    assert links.send_s(per_token * 2000, alpha_s=0.0, bytes_per_s=50e9) == pytest.approx(5.24e-3, rel=1e-3)
 
 
 def test_the_gpu_with_the_most_to_send_or_take_bounds_the_transfer() -> None:

@@ -21,7 +21,7 @@ from sizing.calibration.profiles import gpu_rewritten, written
 from sizing.catalog import profiles, shelf
 from sizing.catalog.shelf import Found as Loaded
 from sizing.model.operations import Operation
-from sizing.replica import roofline
+from sizing.replica import links
 from sizing.specs.calibration import Calibration
 from sizing.specs.errors import InputError
 from sizing.specs.gpu import CollectiveRow, Gpu
@@ -36,7 +36,7 @@ NAMED = {"gpu": "h100_sxm", "source": "vllm", "backend": "vllm_graph", "op": "al
 
 
 def seconds(sizes: list[float]) -> np.ndarray:
-    return np.asarray(roofline.measured_s(np.array(sizes), KIB, US))
+    return np.asarray(links.measured_s(np.array(sizes), KIB, US))
 
 
 @pytest.fixture(scope="module")

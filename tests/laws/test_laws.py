@@ -35,7 +35,7 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import profiles
 from sizing.model import architecture, memory, operations, precision
 from sizing.model.architecture import Layout, Shard
-from sizing.replica import batching, replica, roofline
+from sizing.replica import batching, replica, surfaces
 from sizing.replica import curves as curves_of
 from sizing.replica.curves import lookup
 from sizing.replica.kernels import Kernels
@@ -107,7 +107,7 @@ def test_attention_of_a_longer_prompt_is_never_faster(name: str) -> None:
     length = np.geomspace(1.0, 200_000.0, 3000)
     rows = [row for row in real_gpu(name).efficiency if row.operation == "prefill_attention"]
     for row in rows:
-        time = length**2 / roofline.curve_share(length, row.tokens, row.flop_fraction)
+        time = length**2 / surfaces.curve_share(length, row.tokens, row.flop_fraction)
         fall = float((time / np.maximum.accumulate(time)).min())
         assert fall >= 1 - 1e-9, f"{row.engine} {row.precision} {row.head_dim}: falls to {fall:.3f}"
 

@@ -18,8 +18,7 @@ from sizing.model.attention.terms import causal_pairs, windowed_pairs
 from sizing.model.settings import SettingsConditions, resolve
 from sizing.planning import cost
 from sizing.question import question
-from sizing.replica import batching, roofline
-from sizing.replica import roofline as network
+from sizing.replica import batching, links, surfaces
 from sizing.replica.curves import Curves, token_grid
 from sizing.replica.points import Batching
 from sizing.specs import demand as capacity
@@ -28,11 +27,6 @@ from sizing.specs.units import GIB, KIB, parse_limit
 from sizing.specs.workload import Defaults
 
 # --- weights and cache ----------------------------------------------------------------------------
-
-
-def test_model_bandwidth_utilisation_of_a_7b() -> None:
-    """Databricks: 7e9 parameters x 2 B in 14 ms on 2 TB/s: 14e9 / 0.014 / 2e12 = 50 %."""
-    assert roofline.attained(7e9 * 2, 0.014, 2e12) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,7 @@ def test_the_rounded_corner_of_the_roofline(p: float, busy_ms: float) -> None:
     """1e12 / (1e15 x 0.5) = 2 ms and 2.4e9 / (3e12 x 0.8) = 1 ms: (2^p + 1)^(1/p), and max for large p; 10 us
     on top.
     """
-    seconds = roofline.combined_s(
+    seconds = surfaces.combined_s(
         1e12, 2.4e9, peak_flops=1e15, compute=0.5, bandwidth_bytes_per_s=3e12, memory=0.8, p=p, t0_s=10e-6
     )
     assert float(seconds) == pytest.approx(busy_ms * 1e-3 + 10e-6, rel=1e-9)
@@ -156,24 +150,24 @@ def test_the_roofline_is_symmetric_and_keeps_zero_work() -> None:
         "p": 2.0,
         "t0_s": 5e-6,
     }
-    assert float(roofline.combined_s(3e12, 4e9, **peaks)) == pytest.approx(5e-3 + 5e-6)  # 3 and 4 ms
-    assert float(roofline.combined_s(4e12, 3e9, **peaks)) == pytest.approx(5e-3 + 5e-6)
-    assert float(roofline.combined_s(0.0, 0.0, **peaks)) == 5e-6
-    both = roofline.combined_s(np.array([3e12, 0.0]), np.array([4e9, 0.0]), **peaks)
+    assert float(surfaces.combined_s(3e12, 4e9, **peaks)) == pytest.approx(5e-3 + 5e-6)  # 3 and 4 ms
+    assert float(surfaces.combined_s(4e12, 3e9, **peaks)) == pytest.approx(5e-3 + 5e-6)
+    assert float(surfaces.combined_s(0.0, 0.0, **peaks)) == 5e-6
+    both = surfaces.combined_s(np.array([3e12, 0.0]), np.array([4e9, 0.0]), **peaks)
     assert both == pytest.approx([5e-3 + 5e-6, 5e-6])
 
 
 def test_streamed_bytes() -> None:
     """2 GB at 80 % of 2 TB/s: 1.25 ms, and 3 us of launch."""
-    assert roofline.streamed_s(2e9, bandwidth_bytes_per_s=2e12, memory=0.8, t0_s=3e-6) == pytest.approx(1.253e-3)
+    assert surfaces.streamed_s(2e9, bandwidth_bytes_per_s=2e12, memory=0.8, t0_s=3e-6) == pytest.approx(1.253e-3)
 
 
 def test_the_share_of_prefill_attention_between_its_points() -> None:
     """Points (1,000, 0.2) and (4,000, 0.6): their geometric middle is 2,000, at sqrt(0.2 x 0.6)."""
     points = ((1000, 4000), (0.2, 0.6))
     at = np.array([500.0, 1000.0, 2000.0, 4000.0, 100_000.0])
-    assert roofline.curve_share(at, *points) == pytest.approx([0.1, 0.2, 0.12**0.5, 0.6, 0.6])
-    assert float(roofline.curve_share(0.0, *points)) > 0
+    assert surfaces.curve_share(at, *points) == pytest.approx([0.1, 0.2, 0.12**0.5, 0.6, 0.6])
+    assert float(surfaces.curve_share(0.0, *points)) > 0
 
 
 def test_a_measured_collective_at_between_and_beyond_its_points() -> None:
@@ -182,14 +176,14 @@ def test_a_measured_collective_at_between_and_beyond_its_points() -> None:
     """
     kib, us = (1.0, 4.0), (10.0, 40.0)
     at = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0]) * KIB
-    assert network.measured_s(at, kib, us) * 1e6 == pytest.approx([10, 10, 10, 20, 40, 80])
+    assert links.measured_s(at, kib, us) * 1e6 == pytest.approx([10, 10, 10, 20, 40, 80])
 
 
 def test_measured_rows_of_the_profiles_are_reproduced() -> None:
     rows = [row for row in real_gpu("h100-sxm").efficiency if row.operation == "all_reduce"]
     assert rows
     for row in rows:
-        assert network.measured_s(np.array(row.kib) * KIB, row.kib, row.us) * 1e6 == pytest.approx(row.us)
+        assert links.measured_s(np.array(row.kib) * KIB, row.kib, row.us) * 1e6 == pytest.approx(row.us)
 
 
 def test_ring_collectives() -> None:
@@ -197,10 +191,10 @@ def test_ring_collectives() -> None:
     each.
     """
     given = {"alpha_s": 10e-6, "bytes_per_s": 100e9}
-    assert network.ring_s(80e6, "all_reduce", 8, **given) == pytest.approx(1.41e-3)
-    assert network.ring_s(80e6, "all_gather", 8, **given) == pytest.approx(0.71e-3)
-    assert network.ring_s(80e6, "reduce_scatter", 8, **given) == pytest.approx(0.71e-3)
-    assert network.send_s(80e6, **given) == pytest.approx(0.81e-3)
+    assert links.ring_s(80e6, "all_reduce", 8, **given) == pytest.approx(1.41e-3)
+    assert links.ring_s(80e6, "all_gather", 8, **given) == pytest.approx(0.71e-3)
+    assert links.ring_s(80e6, "reduce_scatter", 8, **given) == pytest.approx(0.71e-3)
+    assert links.send_s(80e6, **given) == pytest.approx(0.81e-3)
 
 
 # --- attention pairs ------------------------------------------------------------------------------

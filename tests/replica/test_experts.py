@@ -17,8 +17,8 @@ from sizing.model import architecture, operations
 from sizing.model import operations as operation
 from sizing.model.architecture import Layout
 from sizing.model.operations import Operation
+from sizing.replica import links
 from sizing.replica import replica as candidates
-from sizing.replica import roofline
 from sizing.replica import step as exact
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import resolve_settings
@@ -77,11 +77,11 @@ def test_more_imbalance_is_never_faster(one: float, other: float, backend: str) 
 
 def test_places_reached_are_what_draws_show() -> None:
     """8 experts over 8 ranks: 8 * (1 - (7/8)^8) = 5.25 of them; drawn with replacement."""
-    assert roofline.reached(8, 8) == pytest.approx(5.2511, abs=1e-4)
-    assert roofline.reached(1, 8) == 1.0
+    assert links.reached(8, 8) == pytest.approx(5.2511, abs=1e-4)
+    assert links.reached(1, 8) == 1.0
     drawn = np.random.default_rng(1).integers(0, 32, size=(20_000, 8))
     different = np.mean([len(set(row)) for row in drawn])
-    assert roofline.reached(32, 8) == pytest.approx(different, rel=0.005)
+    assert links.reached(32, 8) == pytest.approx(different, rel=0.005)
 
 
 def test_bytes_to_experts_by_hand() -> None:

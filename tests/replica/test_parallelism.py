@@ -17,7 +17,7 @@ from sizing.engine.clock import step_clock, windows_of
 from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.replica import curves as curves_of
-from sizing.replica import roofline
+from sizing.replica import links
 from sizing.replica.curves import Lengths, decode_step_s
 from sizing.replica.replica import Replica, candidates
 from sizing.replica.step import Batch, pipelined_s, step
@@ -114,7 +114,7 @@ def test_stages_in_different_nodes_send_over_the_network() -> None:
         kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
         (send,) = operations.pipeline_sends(kernels.shard, 1000.0)
         message = 1000 * 8192 * 2 / layout.tp
-        expected_s = roofline.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
+        expected_s = links.send_s(message, alpha_s=alpha_s, bytes_per_s=bytes_per_s)
         assert float(np.asarray(kernels.seconds(send))) == pytest.approx(expected_s, rel=1e-6)
 
 
