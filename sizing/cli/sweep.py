@@ -36,7 +36,7 @@ ROW_FORMATS = (
     FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
     *FORMAT_OPTIONS[1:],
 )
-AT_ONCE = 32  # combinations in a task of a process; a slow combination is a task of its own
+AT_ONCE = 64  # combinations in a task of a process; a slow combination is a task of its own
 LENGTHS = ("isl", "osl")
 SHORT = 2  # stand-in for a varied length in tokens: long enough to decode
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)

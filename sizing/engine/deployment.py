@@ -12,7 +12,7 @@ from sizing.engine.rules import SchedulerRules, of_engine
 from sizing.engine.scheduler import Scheduler
 from sizing.model.architecture import Shard
 from sizing.model.extras import NOTHING
-from sizing.model.memory import ONE_BY_ONE, MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
+from sizing.model.memory import MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed
 from sizing.specs.engine import FrontEnd
@@ -59,12 +59,11 @@ def kv_cache(of: Deployment, longest: int) -> KvCache:
     the window of every sequence. What prompts in prefill need beyond it is bounded by a step's token budget, for all of
     them together, and is subtracted once.
     """
-    settings, extras = of.shard.settings, of.shard.extras
+    extras = of.shard.extras
     prefilling = replace(of.shard, extras=replace(extras, cached=NOTHING.cached))
-    decoding = replace(prefilling, settings=settings.model_copy(update=ONE_BY_ONE))
-    stage = max(of.shard.stages, key=lambda s: sequence_bytes(decoding, s, longest))
+    stage = max(of.shard.stages, key=lambda s: sequence_bytes(prefilling, s, longest, 1))
     growing, block = growing_bytes(of.shard, stage), block_tokens(of.shard, stage)
-    whole = sequence_bytes(decoding, stage, longest)
+    whole = sequence_bytes(prefilling, stage, longest, 1)
     in_prefill = sequence_bytes(prefilling, stage, longest) - whole
     blocks = -(-(longest + extras.verified - 1) // block)
     shared = extras.cached.shared_tokens // block

@@ -408,6 +408,10 @@ class Shard:
     plan: PrecisionPlan
     extras: Extras = NOTHING
 
+    def __hash__(self) -> int:
+        """Hash what most often differs, because shards are looked up often."""
+        return hash((self.model.name, self.layout, self.settings, self.plan.weight_format, self.plan.kv_format))
+
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The pipeline stages, first to last."""

@@ -148,15 +148,16 @@ def rotary_bytes(model: Model) -> float:
     return model.rotary_values * ROTARY_BYTES
 
 
-def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
+def sequence_bytes(shard: Shard, stage: Stage, tokens: float, in_flight_tokens: int | None = None) -> float:
     """Cache bytes of one sequence of `tokens` tokens on one GPU of a stage, in whole blocks.
 
     A windowed layer keeps window - 1 tokens and the chunk in flight, in blocks, plus one block (vLLM's sliding-window
     manager). A group of layers is padded to the size of the others. A state layer keeps a fixed state, unless states have
     their own memory. A draft keeps its own cache, and slots are kept for drafted tokens. A prefix that sequences share does
-    not count here (`shared_bytes`).
+    not count here (`shared_bytes`). Prompts have `in_flight_tokens` tokens in flight, by default the engine's budget.
     """
     settings, extras, block = shard.settings, shard.extras, block_tokens(shard, stage)
+    in_flight = settings.in_flight_tokens if in_flight_tokens is None else in_flight_tokens
     slots = tokens + extras.verified - 1
     all_blocks = math.ceil(slots / block)
     own_blocks = all_blocks - int(min(extras.cached.shared_tokens, tokens) // block)
@@ -164,10 +165,10 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float) -> float:
     if paged is not None:
         return paged.blocks(own_blocks) * paged.block_bytes
     total = own_blocks * block * draft_cache_bytes(shard, stage)
-    apart, held_blocks = settings.states.rule != "pages", blocks_by_window(shard, stage, slots, own_blocks)
+    apart, held_blocks = settings.states.rule != "pages", blocks_by_window(shard, stage, slots, own_blocks, in_flight)
     for held, count in caches(shard, stage):
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
-        windows = sum(_window_bytes(one, slots, settings.in_flight_tokens) for one in held.windows)
+        windows = sum(_window_bytes(one, slots, in_flight) for one in held.windows)
         total += count * (held_blocks[held.window_tokens] * block * held.bytes_per_token + fixed + windows)
     return total
 
@@ -281,7 +282,6 @@ def _reserve_fraction(shard: Shard, gpu: Gpu) -> float:
 
 
 AS_DEFAULT = Serving.model_construct()  # skips validation
-ONE_BY_ONE = {"max_num_batched_tokens": 1, "batches_in_flight": 1}  # settings of a step without prefill
 
 
 def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
@@ -305,7 +305,10 @@ def graph_bytes(shard: Shard) -> float:
 
 
 class Needs(NamedTuple):
-    """Memory needs of one GPU of a stage, in bytes: weights of model and extras, activation, cache, shared prefixes."""
+    """Memory needs of one GPU of a stage, in bytes: weights of model and extras, activation, cache, shared prefixes.
+
+    `lost` are the blocks that the engine leaves unused. `windowed` layers hold more while a chunk of a prompt is in flight.
+    """
 
     weights: float
     extras: float
@@ -313,6 +316,8 @@ class Needs(NamedTuple):
     per_token: float
     fixed_per_sequence: float
     shared: float
+    lost: float
+    windowed: bool
 
 
 @lru_cache(maxsize=4096)
@@ -328,6 +333,8 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
                 per_token + draft_cache_bytes(shard, stage),
                 fixed,
                 shared_bytes(shard, stage),
+                lost_bytes(shard, stage),
+                any(held.windows or held.window_tokens for held, _ in caches(shard, stage)),
             ),
         )
         for stage in dict.fromkeys(shard.stages)
@@ -388,9 +395,9 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     room = _room(shard, stage, pool, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
-        room = room._replace(tokens=min(room.tokens, most + lost_bytes(shard, stage)))
+        room = room._replace(tokens=min(room.tokens, most + needs.lost))
     needed = sequence_bytes(shard, stage, tokens)
-    free = room.tokens - lost_bytes(shard, stage) - needs.shared
+    free = room.tokens - needs.lost - needs.shared
     if beyond > 0:  # a stated cache that the card cannot hold: the engine does not start
         free = -beyond
     usable = max(0.0, free)
@@ -422,19 +429,13 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         deficit_gib=0.0 if fits else max(0.0, beyond, needed + needs.shared - room.tokens) / GIB,
         beside_gib=needs.extras / GIB,
         shared_prefix_gib=needs.shared / GIB,
-        resident_gib=_resident_bytes(shard, stage, tokens) / GIB,
+        resident_gib=(sequence_bytes(shard, stage, tokens, 1) if needs.windowed else needed) / GIB,
         state_cache_gib=room.states / GIB,
         block_tokens=block,
         most_num_seqs=room.sequences,
         starts=clamped or room.sequences is None or settings.max_num_seqs <= room.sequences,
         warm_up_gib=_warm_up_bytes(shard, stage, visible - budget, graphs) / GIB,
     )
-
-
-def _resident_bytes(shard: Shard, stage: Stage, tokens: int) -> float:
-    """Cache bytes of a sequence while it decodes, when no chunk of a prompt is in flight."""
-    decoding = replace(shard, settings=shard.settings.model_copy(update=ONE_BY_ONE))
-    return sequence_bytes(decoding, stage, tokens)
 
 
 def _warm_up_bytes(shard: Shard, stage: Stage, left: float, graphs: float) -> float:

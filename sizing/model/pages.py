@@ -57,6 +57,7 @@ def _state(shard: Shard, held: Cache) -> float:
     return held.fixed_bytes_per_sequence + held.bytes_per_drafted * _drafted(shard)
 
 
+@lru_cache(maxsize=4096)
 def caches(shard: Shard, stage: Stage) -> tuple[tuple[Cache, int], ...]:
     """(cache of one layer on one GPU of a stage, number of such layers) for each kind of layer.
 
@@ -92,7 +93,9 @@ def filled(shard: Shard, stage: Stage) -> dict[int | None, float]:
     return {window: group * math.ceil(layers / group) / layers for window, layers in types.items()}
 
 
-def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> dict[int | None, float]:
+def blocks_by_window(
+    shard: Shard, stage: Stage, slots: float, whole: int, in_flight_tokens: int
+) -> dict[int | None, float]:
     """Blocks of a sequence in a layer, by window; a layer without a window, which keeps all `slots`, takes `whole`.
 
     If windows have their own pool, it has a share of the blocks of the other pool, and the tighter of the two decides.
@@ -101,7 +104,7 @@ def blocks_by_window(shard: Shard, stage: Stage, slots: float, whole: int) -> di
     found: dict[int | None, float] = {held.window_tokens: whole for held, _ in caches(shard, stage)}
     windows = [window for window in found if window is not None]
     for window in windows:
-        in_flight = min(window - 1 + settings.in_flight_tokens, slots)
+        in_flight = min(window - 1 + in_flight_tokens, slots)
         found[window] = min(math.ceil(slots / block), math.ceil(in_flight / block) + 1)
     share = settings.window_share
     if share is not None and windows and None in found:

@@ -22,7 +22,8 @@ from sizing.specs.workload import LATENCIES, Limit, Limits, Target
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried between the last that meets the limits and the next one
 SOLVING_POINTS, SOLVING_ROUNDS = 256, 2  # brackets narrow 255-fold per round; the last is interpolated
-AT_ONCE = 64  # layouts evaluated together, so that the arrays fit a core's cache
+COARSE = 15  # of the points of a round, every 15th is tried first, then those between two of these
+AT_ONCE = 128  # layouts evaluated together, so that the arrays fit a core's cache
 ROUNDING = 1e-6  # relative tolerance of a rate for which a load is solved
 LIGHTEST_LOAD = 1e-3  # share of a layout's slots: practically one request at a time
 
@@ -59,7 +60,7 @@ def within(points: Points, limits: Limits) -> NDArray[np.bool_]:
     return ok
 
 
-def violated(points: Points, limits: Limits, index: int) -> str:
+def violated(points: Points, limits: Limits, index: int | tuple[int, int]) -> str:
     """The limit that a point exceeds by the largest factor, or an empty string."""
     worst, name_of_worst = 1.0, ""
     for name, limit in bounded(limits).items():
@@ -139,13 +140,14 @@ def _most_in_flight(timed: Timed, limits: Limits) -> Capacity | None:
 
 
 class _Around(NamedTuple):
-    """Ascending loads of one layout with their operating points.
+    """Ascending loads of one layout, a row of stacked operating points.
 
     `last` is the last load before the first refused one, or -1.
     """
 
     decoding: Array
     points: Points
+    row: int
     last: int
 
 
@@ -163,7 +165,7 @@ def _most_rates(found: Sequence[Timed], target: Target) -> list[Capacity | None]
         for index, bracket in zip(between, refined, strict=True):
             around[index] = bracket
     return [
-        _most_around(timed, bracket, limits, float(most_per_s) if full and fills(timed) else 0.0)
+        _most_bracket(timed, bracket, limits, float(most_per_s) if full and fills(timed) else 0.0)
         if bracket.last >= 0
         else None
         for timed, bracket, (most_per_s,) in zip(found, around, stable_per_s, strict=True)
@@ -174,14 +176,14 @@ def _geometric(ceiling: Array) -> Array:
     return np.geomspace(LIGHTEST_LOAD * np.minimum(1.0, ceiling), ceiling, LOAD_POINTS, axis=-1)
 
 
-def _most_around(timed: Timed, loads: _Around, limits: Limits, filled_per_s: float) -> Capacity:
+def _most_bracket(timed: Timed, loads: _Around, limits: Limits, filled_per_s: float) -> Capacity:
     """What the heaviest allowed load serves, and what the next load breaks: a limit, the slots, or stable utilisation.
 
     The result is at least `filled_per_s`, the rate with full slots.
     """
-    points, refused = loads.points, loads.last + 1
-    rate, binding = float(points.requests_per_s[loads.last]), "utilisation"
-    if rate >= filled_per_s and refused < points.requests_per_s.size:
+    points, refused = loads.points, (loads.row, loads.last + 1)
+    rate, binding = float(points.requests_per_s[loads.row, loads.last]), "utilisation"
+    if rate >= filled_per_s and loads.last + 1 < loads.decoding.size:
         slots = timed.slots_bound if points.running[refused] > timed.slots else "utilisation"
         binding = violated(points, limits, refused) or slots
     most_per_s = max(rate, filled_per_s)
@@ -193,9 +195,7 @@ def _heaviest(found: Sequence[Timed], grid: Array, limits: Limits, stable_per_s:
     points = batching.open_loop(*_stacked(found), grid, quantiles(limits))
     allowed = within(points, limits) & points.stable & (points.requests_per_s <= stable_per_s)
     allowed &= points.running <= column([timed.slots for timed in found])
-    return [
-        _Around(decoding, points.row(index), _last_of_leading(allowed[index])) for index, decoding in enumerate(grid)
-    ]
+    return [_Around(decoding, points, row, _last_of_leading(allowed[row])) for row, decoding in enumerate(grid)]
 
 
 def _full(found: Sequence[Timed]) -> list[Capacity | None]:
@@ -325,21 +325,31 @@ def _loads_at(
 
     `measure` is throughput or another quantity that grows with the load.
     """
-    stacked, rows = _stacked(found), np.arange(len(found))
+    stacked = _stacked(found)
     lightest = LIGHTEST_LOAD**2 * heaviest
     least = measure(*stacked, lightest[:, np.newaxis])[:, 0]
     # at so light a load the measure is proportional to the load
     lightest = lightest * np.minimum(1.0, LIGHTEST_LOAD * wanted / least)
     grid = np.geomspace(lightest, heaviest, SOLVING_POINTS, axis=-1)
-    exact = heaviest
+    exact, rows = heaviest, np.arange(len(found))[:, np.newaxis]
     for _ in range(SOLVING_ROUNDS):
-        reached = measure(*stacked, grid)
-        places = [np.searchsorted(*each) for each in zip(reached, wanted, strict=True)]
-        above = np.clip(places, 1, SOLVING_POINTS - 1)
-        around = [slice(index - 1, index + 1) for index in above]
-        exact = np.array([np.interp(wanted[i], reached[i, two], grid[i, two]) for i, two in enumerate(around)])
-        grid = np.linspace(grid[rows, above - 1], grid[rows, above], SOLVING_POINTS, axis=-1)
+        coarse = grid[:, ::COARSE]
+        _, above = _bracket(measure(*stacked, coarse), wanted)
+        fine = grid[rows, COARSE * (above[:, np.newaxis] - 1) + np.arange(COARSE + 1)]
+        reached, above = _bracket(measure(*stacked, fine), wanted)
+        low, high = fine[rows[:, 0], above - 1], fine[rows[:, 0], above]
+        exact = np.array(
+            [np.interp(*each) for each in zip(wanted, reached, np.stack((low, high), axis=-1), strict=True)]
+        )
+        grid = np.linspace(low, high, SOLVING_POINTS, axis=-1)
     return exact
+
+
+def _bracket(reached: Array, wanted: Array) -> tuple[Array, NDArray[np.intp]]:
+    """The two values of each row around the one wanted, and the place of the second of them."""
+    places = [np.searchsorted(*each) for each in zip(reached, wanted, strict=True)]
+    above = np.clip(places, 1, reached.shape[1] - 1)
+    return np.take_along_axis(reached, np.stack((above - 1, above), axis=-1), axis=1), above
 
 
 def _points(found: Sequence[Timed], decoding: Array) -> list[Point]:

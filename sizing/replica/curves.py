@@ -249,17 +249,18 @@ def _prompts_s(kernels: Kernels, lengths: Sequence[Lengths]) -> list[float]:
 def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:
     """Seconds at any number of tokens: linear between grid points, constant below the grid, extended linearly above it.
 
-    For stacked layouts `seconds` and `at` have one row per layout.
+    For stacked layouts `seconds` and `at` have one row per layout, and the grid is that of `token_grid`.
     """
     if seconds.ndim == 1:
-        inside = np.interp(at, grid, seconds)
-        growth = seconds[-1] - seconds[-2]
-    else:
-        inside = np.array([np.interp(each, grid, row) for each, row in zip(np.asarray(at), seconds, strict=True)])
-        growth = (seconds[:, -1] - seconds[:, -2])[:, np.newaxis]
-    slope = growth / (grid[-1] - grid[-2])
-    extended: Numeric = inside + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
-    return extended
+        slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
+        extended: Numeric = np.interp(at, grid, seconds) + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
+        return extended
+    within, intervals = np.maximum(at, grid[0]), grid.size - 1
+    place = np.minimum(np.log2(within) * GRID_POINTS_PER_OCTAVE, intervals - 1).astype(np.intp)
+    slopes, rows = np.diff(seconds) / np.diff(grid), np.arange(len(seconds))[:, np.newaxis]
+    beyond = within - grid.take(place)
+    found: Numeric = slopes.take(place + rows * intervals) * beyond + seconds.take(place + rows * grid.size)
+    return found
 
 
 def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:

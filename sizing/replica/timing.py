@@ -153,7 +153,8 @@ def _lengths(replica: Replica) -> Lengths:
 def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     service, layout, settings = replica.service, replica.layout, replica.settings
     curves = curves_of.at_depth(split, kernels)
-    by_cache = int(replica.memory_at(service.isl + service.output_tokens).max_concurrency)
+    longest, used = service.isl + service.output_tokens, replica.memory
+    by_cache = int((used if used.max_model_len == longest else replica.memory_at(longest)).max_concurrency)
     by_engine = settings.max_num_seqs * layout.dp
     to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
     prefilled = service.phase == "decode"  # the front end time of these prompts was spent before their prefill

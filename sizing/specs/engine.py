@@ -436,6 +436,10 @@ class EngineSettings(Spec):
     front_end: FrontEnd
     speculation: SpeculationHost
 
+    def __hash__(self) -> int:
+        """Hash what most often differs. Every look-up of a layout's memory hashes its settings."""
+        return hash((self.max_num_batched_tokens, self.max_num_seqs, self.memory_fraction, self.pool_rule))
+
     @property
     def in_flight_tokens(self) -> int:
         """Prompt tokens in all batches in flight. Windows must be kept for them until they are processed."""
