@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,15 +19,12 @@ from sizing.formats.view import (
     Figure,
     Line,
     Mark,
-    Quantity,
     Row,
     Rows,
     Section,
     Series,
-    Table,
     Tick,
     filled,
-    in_words,
     labelled,
     plain,
 )
@@ -38,7 +34,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.report.parts import assumptions, bands, costs, quantities
+from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
@@ -48,11 +44,6 @@ from sizing.report.parts.screen import DERIVED, few, following, kept, rests_on, 
 from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
-LOADS: dict[LoadKind, str] = {
-    "mean_load": "the mean load",
-    "stated_demand": "the stated demand around the clock",
-    "as_sized": "full use of the replicas sized",
-}
 FULL_USE = "usd_per_1k_requests.full_use"
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 POINTS = 3_000  # along the axis of a picture: steps look like steps
@@ -219,7 +210,7 @@ def _assumptions(bill: Bill) -> Iterator[Assumption]:
 def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
     if load != "mean_load":
-        around = LOADS[load] if load == "stated_demand" else f"{LOADS[load]}, around the clock"
+        around = ways.LOADS[load] if load == "stated_demand" else f"{ways.LOADS[load]}, around the clock"
         yield assumptions.taken("load", around, "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
     yield from assumptions.of_replica(question, chosen, deployed.best.pool.load.kernels)
@@ -276,7 +267,7 @@ def sections(record: CostReport) -> Iterator[Section]:
         yield Facts((*labelled("Nearest", record.problems), *would_help(record.suggestions)), NO_COST)
         return
     yield Facts(tuple(_answer(record)), _headline(record))
-    yield _years(record)
+    yield ways.table(record.options, "/options")
     replica = (line._replace(spare=2) for line in replica_lines(record.inputs))
     # What finance asks first stays on the screen.
     known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
@@ -286,7 +277,7 @@ def sections(record: CostReport) -> Iterator[Section]:
 
 
 def _at(record: CostReport) -> str:
-    return LOADS[record.load or "mean_load"]
+    return ways.LOADS[record.load or "mean_load"]
 
 
 def _headline(record: CostReport) -> str:
@@ -329,7 +320,7 @@ def _load(record: CostReport) -> str:
     how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
     rate = f"{_rates(record)} requests/s" + (f" ({how})" if how else "")
     if record.load == "stated_demand":
-        return f"{rate}, {LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"
+        return f"{rate}, {ways.LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"
     return f"mean {rate}; sized for {number(record.sized_to_mean)} times as much; {full}"
 
 
@@ -339,35 +330,6 @@ def _rates(record: CostReport) -> str:
     if len(set(rates.values())) < 2:
         return number(record.load_requests_per_s)
     return ", ".join(f"{rate} ({gpu})" for gpu, rate in rates.items())
-
-
-def _years(record: CostReport) -> Table:
-    """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests at both loads."""
-    columns = (
-        in_words("name", f"at {_at(record)}"),
-        Quantity("gpus", "GPUs", str, _count),
-        quantities.USD_PER_HOUR._replace(write=rounded_usd),
-        _usd("usd_per_month", "$/month"),
-        _usd("usd_per_year", "$/year"),
-        _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
-        _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
-    )
-    cheapest = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-    notes = dict.fromkeys(o.note for o in record.options if o.follows_load and o is not cheapest and o.note)
-    texts = tuple(f"Following the load: {note}" for note in notes)
-    return Table(columns, record.options, "/options", spare=("$/h", "$/month"), notes=texts)
-
-
-def _usd(path: str, heading: str) -> Quantity:
-    return Quantity(path, heading, rounded_usd, attrgetter(path))
-
-
-def _count(option: CostOption) -> str | None:
-    if option.units is None or option.gpus_per_unit is None:
-        return None
-    if option.follows_load:
-        return f"{number(option.mean_gpus)} mean"
-    return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
 
 
 def _paying(record: CostReport) -> Iterator[str]:

@@ -25,13 +25,13 @@ from sizing.formats.view import (
     labelled,
     rows_of,
 )
-from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
+from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.planning.by_rows import MeasuredFleet
 from sizing.planning.growth import Growing
 from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
-from sizing.report.parts import screen
+from sizing.report.parts import screen, ways
 from sizing.report.parts.question import limits_in_ms
 from sizing.specs.units import MILLI
 
@@ -87,20 +87,6 @@ class MeasuredReserve(NamedTuple):
     growth: Growing | None
 
 
-class MeasuredWay(NamedTuple):
-    """A way to pay for the measured replicas; costs are for a year at the load that `load` names."""
-
-    name: str
-    units: int | None
-    gpus: int | None
-    load: str
-    utilisation_at_load: float | None
-    usd_per_year: float
-    usd_per_1k_requests: float
-    usd_per_million_tokens: float
-    source: str
-
-
 class MeasuredAnswer(NamedTuple):
     """The record of `--from` for every command. `latency` has the statistics that the rows state, in ms.
 
@@ -117,8 +103,8 @@ class MeasuredAnswer(NamedTuple):
     limiting: str | None
     sources: tuple[str, ...]
     plan: MeasuredReserve | None = None
-    ways: tuple[MeasuredWay, ...] = ()
-    schema: str = "llmsize.measured/1"
+    ways: tuple[CostOption, ...] = ()
+    schema: str = "llmsize.measured/2"
 
 
 def record(
@@ -178,16 +164,7 @@ def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> Measured
 
 def priced(answer: MeasuredAnswer, options: Sequence[CostOption]) -> MeasuredAnswer:
     """The same answer with ways to pay."""
-    ways = tuple(
-        filled(
-            MeasuredWay,
-            each,
-            usd_per_1k_requests=each.usd_per_1k_requests.at_load,
-            usd_per_million_tokens=each.usd_per_million_tokens.total.at_load,
-        )
-        for each in options
-    )
-    return answer._replace(ways=ways)
+    return answer._replace(ways=tuple(options))
 
 
 def html(answer: MeasuredAnswer) -> str:
@@ -314,23 +291,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     if answer.plan is not None:
         yield Facts(tuple(_plan(answer.plan)), "With reserves and growth")
     if answer.ways:
-        title = f"Ways to pay, {LOADS[answer.ways[0].load]}"
-        yield Table(WAYS, answer.ways, "/ways", title)
-
-
-LOADS = {
-    "mean_load": "at the mean load of a year",
-    "stated_demand": "at the stated demand around the clock",
-    "as_sized": "at what the replicas serve around the clock",
-}
-WAYS = (
-    in_words("name", "way to pay"),
-    Quantity("gpus", "GPUs", number),
-    Quantity("utilisation_at_load", "use", percent),
-    Quantity("usd_per_year", "$ a year", money),
-    Quantity("usd_per_1k_requests", "$/1k requests", rounded_usd),
-    Quantity("usd_per_million_tokens", "$/M tokens", rounded_usd),
-)
+        yield ways.table(answer.ways, "/ways")
 
 
 def _plan(plan: MeasuredReserve) -> Iterator[Line]:

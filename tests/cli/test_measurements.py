@@ -254,7 +254,7 @@ def test_a_bill_is_that_of_the_servers_that_hold_the_replicas(course: str, capsy
     own, api = said(capsys, *asked)["ways"]
     assert (own["units"], own["gpus"]) == (5, 40)
     # An API's $1 and $3 a million are $2.60 a thousand requests of 2,000 and 200 tokens.
-    assert api["usd_per_1k_requests"] == pytest.approx(2.60)
+    assert api["usd_per_1k_requests"]["at_load"] == pytest.approx(2.60)
     assert api["usd_per_year"] == pytest.approx(200 * 31_536 * 2.60)
 
 

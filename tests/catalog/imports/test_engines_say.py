@@ -278,5 +278,8 @@ def test_mutated_scrapes_and_logs_give_figures_or_faults(
     assert found.rows or found.faults or found.facts
     for row in found.rows:
         assert all(not isinstance(value, float) or 0 <= value < math.inf for value in row.values())
+    if found.rows:
+        path.write_text(csv_text(found.rows), encoding="utf-8")
+        assert len(load_measured(path)) == len(found.rows)
     for facts in found.facts:
         assert all(not isinstance(value, float) or 0 <= value < math.inf for value in facts)

@@ -423,6 +423,9 @@ def test_mutated_results_give_rows_or_faults(tmp_path_factory: pytest.TempPathFa
     assert rows or faults
     for row in rows:
         assert all(not isinstance(value, float) or 0 <= value < float("inf") for value in row.values())
+    if rows:
+        path.write_text(csv_text(rows), encoding="utf-8")
+        assert len(load_measured(path)) == len(rows)
 
 
 @pytest.mark.parametrize(("said", "taken"), [(4, True), (7, True), (2, False), (8, False)])

@@ -1,0 +1,47 @@
+"""Ways to pay, predicted or measured: the load of their figures, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from sizing.formats.view import Quantity, Table, in_words
+from sizing.formats.words import number, rounded_usd
+from sizing.planning.offers import CostOption
+from sizing.planning.usage import LoadKind
+from sizing.report.parts import quantities
+
+LOADS: dict[LoadKind, str] = {
+    "mean_load": "the mean load",
+    "stated_demand": "the stated demand around the clock",
+    "as_sized": "full use of the replicas sized",
+}
+
+
+def table(options: Sequence[CostOption], path: str) -> Table:
+    """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests; `path` is that of `options`."""
+    columns = (
+        in_words("name", f"at {LOADS[options[0].load]}"),
+        Quantity("gpus", "GPUs", str, _count),
+        quantities.USD_PER_HOUR._replace(write=rounded_usd),
+        _usd("usd_per_month", "$/month"),
+        _usd("usd_per_year", "$/year"),
+        _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
+        _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
+    )
+    cheapest = min(options, key=lambda option: option.usd_per_1k_requests.at_load)
+    notes = dict.fromkeys(o.note for o in options if o.follows_load and o is not cheapest and o.note)
+    texts = tuple(f"Following the load: {note}" for note in notes)
+    return Table(columns, options, path, spare=("$/h", "$/month"), notes=texts)
+
+
+def _usd(path: str, heading: str) -> Quantity:
+    return Quantity(path, heading, rounded_usd, attrgetter(path))
+
+
+def _count(option: CostOption) -> str | None:
+    if option.units is None or option.gpus_per_unit is None:
+        return None
+    if option.follows_load:
+        return f"{number(option.mean_gpus)} mean"
+    return f"{option.gpus:,}" if option.gpus_per_unit == 1 else f"{option.units:,} x {option.gpus_per_unit}"
