@@ -287,6 +287,7 @@ def keys_gathered(
 
 
 NORM_SUMS_BYTES = 8  # per token: a 32-bit sum of squares of its queries and one of its keys
+SUM_PASSES = 3  # a sum reads two tensors and writes one
 NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
 
 
@@ -347,7 +348,17 @@ def _mlp(shard: Shard, mlp: DenseMlp | MoeMlp, tokens: Numeric, count: int) -> l
         return [small("activation", rank_tokens * width * ACTIVATION_BYTES, count)]
     experts = moe(shard, mlp, tokens, count)
     logits = rank_tokens * mlp.experts * ACTIVATION_BYTES * 2
-    return [Operation("route", "route", count, bytes=logits, routed=experts.routed), experts]
+    routed = [Operation("route", "route", count, bytes=logits, routed=experts.routed), experts]
+    return routed + _shared(shard, mlp, rank_tokens, count)
+
+
+def _shared(shard: Shard, mlp: MoeMlp, rank_tokens: Numeric, count: int) -> list[Operation]:
+    """The small kernels of a shared expert: its activation, and the sum with the routed experts' results."""
+    if not mlp.shared_intermediate:
+        return []
+    width = mlp.shared_intermediate / shard.layout.tp * (3 if mlp.gated else 2)
+    values = (("shared_expert_activation", width), ("shared_expert_sum", SUM_PASSES * shard.model.hidden_size))
+    return [replace(small(n, rank_tokens * v * ACTIVATION_BYTES, count), rows=rank_tokens) for n, v in values]
 
 
 def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:

@@ -265,9 +265,15 @@ class Kernels:
         alone_s = self._product(
             operation, "gemm", self.compute_precision(operation), self.plan.format_of(operation.role)
         )
+        return self._beside(operation, alone_s)
+
+    def _beside(self, operation: Operation, alone_s: Numeric) -> Numeric:
+        """Seconds of an operation of shared experts.
+
+        In parallel with the routed experts it takes only the time of its bytes, as both share the bandwidth.
+        """
         if not operation.name.startswith("shared_expert"):
             return alone_s
-        # In parallel with the routed experts it takes only the time of its bytes, as both share the bandwidth.
         beside = np.asarray(operation.rows) <= self.settings.shared_expert_tokens
         return np.where(beside, np.minimum(operation.bytes / self._bytes_per_s, alone_s), alone_s)
 
@@ -296,7 +302,7 @@ class Kernels:
 
     def _small(self, operation: Operation) -> Numeric:
         constants = self.assumptions.small_kernels
-        return self._streamed_s(operation.bytes, constants.memory, constants.t0_us * MICRO)
+        return self._beside(operation, self._streamed_s(operation.bytes, constants.memory, constants.t0_us * MICRO))
 
     def _streamed_s(self, moved: Numeric, memory: float, t0_s: float) -> Numeric:
         """Seconds to move bytes at a share of the bandwidth, plus a start-up time."""

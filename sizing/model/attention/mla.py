@@ -23,6 +23,7 @@ from sizing.model.attention.terms import (
 from sizing.specs.model import MlaAttention
 
 SCALED_VALUES, SCALE_BYTES, ROTARY_BYTES = 128, 4, 2  # layout of 8-bit latents for sparse attention
+NORM_PASSES = 2  # a norm reads a tensor and writes one
 INDEX_KEY_BYTES = 1.03125  # bytes per value: an index key is FP8 with one 4-byte scale per 128 values
 
 
@@ -136,8 +137,10 @@ def prefill(
 
 
 def small_kernels(mixer: MlaAttention, tp: int) -> tuple[tuple[str, float], ...]:
-    """The output gate of one layer, if any: it reads two tensors and writes one."""
-    return (("output_gate", GATE_PASSES * mixer.q_heads * mixer.v_head_dim / tp),) if mixer.output_gate else ()
+    """The norms of both latents, which one kernel or two at a time make, and the output gate of one layer, if any."""
+    norms = ("latent_norms", NORM_PASSES * ((mixer.q_lora_rank or 0) + mixer.kv_lora_rank))
+    gate = ("output_gate", GATE_PASSES * mixer.q_heads * mixer.v_head_dim / tp)
+    return (norms, gate) if mixer.output_gate else (norms,)
 
 
 def exchanged(mixer: MlaAttention) -> tuple[int, int, int]:
