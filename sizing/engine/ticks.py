@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
 from sizing.engine.requests import Requests, course_lengths
@@ -90,6 +91,7 @@ class _Slots:
 
     occupants: list[int | None]
     free: list[int]
+    keep_timeline: bool
     seats: dict[int, int] = field(default_factory=dict)
     timeline: list[TickStep] = field(default_factory=list)
     itl_sum: float = 0.0
@@ -111,17 +113,28 @@ class _Slots:
         self.occupants[slot] = None
         heapq.heappush(self.free, slot)
 
-    def idle(self, start: float, end: float, queue: int, keep_timeline: bool) -> None:
-        """Record a tick without a step."""
-        self.spend(end - start, queue)
-        if keep_timeline:
-            nobody = tuple(self.occupants)
-            self.timeline.append(TickStep(start, end, (EMPTY,) * len(nobody), nobody, queue))
+    def observe(self, replica: Scheduler, start: float, end: float, pieces: Sequence[Piece], decoding: int) -> None:
+        """Record a step: the phase and request of each slot, decode tokens and their time."""
+        for request in (*replica.prefilling, *replica.batch.joined):
+            self.seat(request)
+        self.busy_ticks += end - start
+        prefilling = set(replica.prefilling)
+        states = (EMPTY if r is None else PREFILL if r in prefilling else DECODE for r in self.occupants)
+        self.spend(start, end, states, len(replica.queue))
+        first_tokens = sum(p.units >= replica.prefilling[p.request].left for p in pieces)
+        # The course counts a request's step lengths from its second decode step on, including its last step.
+        later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
+        self.itl_sum += (end - start) * later
+        self.itl_count += later
+        self.last_tokens = decoding + first_tokens
+        self.tokens += self.last_tokens
 
-    def spend(self, ticks: float, waiting: int) -> None:
-        """Count empty slots over `ticks` as wasted if requests wait."""
+    def spend(self, start: float, end: float, states: Iterable[str], waiting: int) -> None:
+        """Add a step, or an idle tick, to the timeline. Empty slots count as wasted if requests wait."""
         if waiting:
-            self.wasted_ticks += ticks * len(self.free)
+            self.wasted_ticks += (end - start) * len(self.free)
+        if self.keep_timeline:
+            self.timeline.append(TickStep(start, end, tuple(states), tuple(self.occupants), waiting))
 
 
 def simulate(
@@ -145,7 +158,7 @@ def simulate(
     """
     store = Requests()
     lengths = course_lengths(osl_mean, osl_std, seed)
-    slots = _Slots([None] * rules.slots, list(range(rules.slots)))
+    slots = _Slots([None] * rules.slots, list(range(rules.slots)), keep_timeline)
     replica = Scheduler(
         store,
         clock,
@@ -156,10 +169,7 @@ def simulate(
         units=lambda _: float(clock.chunks),
     )
 
-    def observe(start: float, end: float, pieces: Sequence[Piece], decoding: int) -> None:
-        _observe(replica, slots, start, end, pieces, decoding, keep_timeline)
-
-    replica.observer = observe
+    replica.observer = partial(slots.observe, replica)
     while replica.now < limit:
         _arrive(replica, store, lengths, requests, concurrency, rate)
         before = replica.now
@@ -168,7 +178,7 @@ def simulate(
         replica.step(math.inf)
         if replica.now == before:
             replica.now += 1.0  # an idle tick
-            slots.idle(before, replica.now, len(replica.queue), keep_timeline)
+            slots.spend(before, replica.now, (EMPTY for _ in slots.occupants), len(replica.queue))
             slots.last_tokens = 0
         if replica.now < limit:
             _vacate(replica, slots)
@@ -194,33 +204,6 @@ def _arrive(
         due = requests or 0
     while len(store) < due:
         replica.submit(store.add(replica.now, 1, next(lengths)))  # type: ignore[call-overload]
-
-
-def _observe(
-    replica: Scheduler,
-    slots: _Slots,
-    start: float,
-    end: float,
-    pieces: Sequence[Piece],
-    decoding: int,
-    keep_timeline: bool,
-) -> None:
-    """Record a step: the phase and request of each slot, decode tokens and their time."""
-    for request in (*replica.prefilling, *replica.batch.joined):
-        slots.seat(request)
-    slots.busy_ticks += end - start
-    slots.spend(end - start, len(replica.queue))
-    prefilling = set(replica.prefilling)
-    if keep_timeline:
-        states = tuple(EMPTY if r is None else (PREFILL if r in prefilling else DECODE) for r in slots.occupants)
-        slots.timeline.append(TickStep(start, end, states, tuple(slots.occupants), len(replica.queue)))
-    first_tokens = sum(p.units >= replica.prefilling[p.request].left for p in pieces)
-    # The course counts a request's step lengths from its second decode step on, including its last step.
-    later = sum(replica.batch.generated(request) > 1 for request in replica.batch.joined) if decoding else 0
-    slots.itl_sum += (end - start) * later
-    slots.itl_count += later
-    slots.last_tokens = decoding + first_tokens
-    slots.tokens += slots.last_tokens
 
 
 def _vacate(replica: Scheduler, slots: _Slots) -> None:
