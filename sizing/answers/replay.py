@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.confidence import confident_sizes
 from sizing.answers.search import with_count
+from sizing.answers.verify import worst_ratio
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths, Planned
-from sizing.engine.simulation import Run, Traffic, simulate
+from sizing.engine.simulation import Traffic, simulate
 from sizing.question.question import Question
 from sizing.specs.data import Data
 from sizing.specs.errors import InputError
-from sizing.specs.workload import LATENCIES, Limits
 
 MINUTE_S = 60.0
 BEFORE_S, AFTER_S = (
@@ -117,7 +117,7 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
             deployment_of(size.pool.load, size.pool.count), replace(traffic, longest=question.service.max_model_len)
         )
         size = replace(size, run=run)
-        over = _missed(run, question.target.limits)
+        over = worst_ratio(run, question.target.limits, steady=False)
         if over <= 1:
             return _with(outcome, size, question, data, passed=True)
         count = size.pool.count
@@ -129,15 +129,3 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
 def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more: Any) -> Outcome:
     found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, **more)
     return found if found.answer is None else replace(found, sure=confident_sizes([(size, question)], data.runs)[0])
-
-
-def _missed(run: Run, limits: Limits) -> float:
-    """The largest ratio of a latency to its limit; infinite where requests are refused or, without limits, a queue grows."""
-    ratios = [
-        run.latencies_s[name][limit.statistic] / limit.seconds
-        for name in LATENCIES
-        if (limit := getattr(limits, name)) is not None and run.latencies_s[name]
-    ]
-    if run.refused or not run.completed or (not ratios and not run.stable):
-        return math.inf
-    return max(ratios, default=1.0)

@@ -94,14 +94,18 @@ def _verdict(size: Answer, question: Question, seed: int) -> SizeVerdict:
     assert measured.run is not None
     kept = meets(measured.run, limits) and keeps_headroom(answer, question)
     decided = thorough or is_decided(measured.run, question)
-    return SizeVerdict(kept, _worst_ratio(measured.run, limits), decided, measured, answer)
+    return SizeVerdict(kept, worst_ratio(measured.run, limits), decided, measured, answer)
 
 
-def _worst_ratio(run: Run, limits: Limits) -> float:
-    if not run.stable or run.refused or not run.completed:
-        return math.inf
+def worst_ratio(run: Run, limits: Limits, *, steady: bool = True) -> float:
+    """The largest ratio of a latency to its limit; 1 where no latency has one, infinite where requests were refused.
+
+    A growing queue also makes it infinite: always in a `steady` load, else only where no latency has a limit.
+    """
     of_each = ((limit, run.latencies_s[name]) for name, limit in bounded(limits).items())
-    return max((of[limit.statistic] / limit.seconds for limit, of in of_each if of), default=1.0)
+    ratios = [of[limit.statistic] / limit.seconds for limit, of in of_each if of]
+    grows = not run.stable and (steady or not ratios)
+    return math.inf if grows or run.refused or not run.completed else max(ratios, default=1.0)
 
 
 def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, done: int, order: Order) -> Outcome:
