@@ -227,9 +227,8 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
     Under load requests wait for each other, so the latency of a lone request may not be feasible as a limit.
     """
     request = outcome.question
-    for name in LATENCIES:
-        limit = getattr(request.target.limits, name)
-        for times in TIMES_ALONE if limit is not None else ():
+    for name, limit in request.target.limits.stated.items():
+        for times in TIMES_ALONE:
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = request.target.limits.at(name, seconds)
             what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"

@@ -11,10 +11,11 @@ from sizing.answers.compare import candidates_of, compare
 from sizing.answers.curve import Curve, evaluated, marked
 from sizing.answers.estimate import estimate
 from sizing.answers.lines import Grid, Layouts, LineByRate, by_rate, line_of
-from sizing.answers.points import METRICS, applying, metrics_of
+from sizing.answers.points import applying, metrics_of
 from sizing.answers.whatif import Effect, effects
 from sizing.question.question import Question
 from sizing.specs.data import Data
+from sizing.specs.workload import LATENCIES
 
 MOST_LINES = 6  # lines of a chart: as many as there are colours and markers
 LOADS = tuple(2**power for power in range(9))  # requests in flight on one replica
@@ -108,5 +109,5 @@ def _loaded(
     with watch("Simulating") as progress:
         drawn = evaluated(found, asked, grid, each=each, progress=progress)
     limits, mode = applying(asked), question.origin.workload.mode
-    first = metrics_of({name: getattr(limits, name) for name in METRICS}, mode)[0]
+    first = metrics_of({name: getattr(limits, name) for name in LATENCIES}, mode)[0]
     return Loaded(marked(drawn, limits, first), asked, grid)

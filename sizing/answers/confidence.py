@@ -19,7 +19,7 @@ from sizing.answers.answer import Answer, ConfidentAnswer, Outcome, spent
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question
-from sizing.replica.capacity import bounded, loads_of
+from sizing.replica.capacity import loads_of
 from sizing.replica.points import Array, Points
 from sizing.replica.timing import Timed
 from sizing.specs.bands import EVEN, USUAL, Confidence, ConfidentSize, PublishedRuns, SimilarRuns, of_runs
@@ -84,7 +84,7 @@ def _confident_size(answer: Answer, question: Question, found: Margins | str | N
 
 def asked_of(question: Question) -> str:
     """Write what the runs must keep: the limits, or the demand where there are no limits."""
-    return "the limits" if bounded(question.target.limits) else "the demand"
+    return "the limits" if question.target.limits.stated else "the demand"
 
 
 def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None) -> list[Margins | str]:
@@ -108,7 +108,7 @@ def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None)
 
 def _margins(found: SimilarRuns, target: Target, served: Array, points: Points) -> Margins:
     by_runs, predicted = np.full(len(found.weights), served[-1]), float(served[-1])
-    for name, limit in bounded(target.limits).items() if not target.offline else ():
+    for name, limit in target.limits.stated.items() if not target.offline else ():
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")[limit.statistic])
         of_limit, as_predicted = (
             np.interp(limit.seconds / times, seconds, served, left=0.0) for times in (found.of(name), 1.0)

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sizing.answers import lines as replica_lines
 from sizing.answers.answer import Each, Progress
 from sizing.answers.lines import CurveLine, Grid, Pair, with_points
-from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged
+from sizing.answers.points import CurvePoint, LoadSample, applying, judged
 from sizing.catalog import shelf
 from sizing.question.question import Question, load_data
 from sizing.specs.bands import Bands
 from sizing.specs.data import Data
 from sizing.specs.units import MILLI
-from sizing.specs.workload import Limits
+from sizing.specs.workload import Limits, Metric
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -80,11 +80,10 @@ class Nearest(NamedTuple):
 
 
 def _excess(point: CurvePoint, limits: Limits) -> tuple[Metric, float]:
-    found: dict[Metric, float] = {}
-    for name in METRICS:
-        limit = getattr(limits, name)
-        if limit is not None:
-            found[name] = (point.latency(name, limit.statistic) or 0.0) * MILLI / limit.seconds - 1
+    found = {
+        name: (point.latency(name, limit.statistic) or 0.0) * MILLI / limit.seconds - 1
+        for name, limit in limits.stated.items()
+    }
     worst = max(found, key=lambda name: found[name])
     return worst, found[worst]
 
@@ -123,7 +122,7 @@ def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
     """The latency of the axis: E2E if not streaming; else the first limited one of TTFT, ITL and E2E, by default TTFT."""
     if mode.strip().lower() != "streaming":
         return "e2e"
-    return next((name for name in METRICS if getattr(limits, name) is not None), "ttft")
+    return next(iter(limits.stated), "ttft")
 
 
 def evaluated(
@@ -198,8 +197,8 @@ def _axis(lines: Iterable[CurveLine], limits: Limits, metric: Metric) -> CurveAx
 
     The first of these that any point states is used.
     """
-    limit = getattr(limits, metric)
-    wanted = limit.statistic if limit is not None else "mean"
+    limit = limits.stated.get(metric)
+    wanted = "mean" if limit is None else limit.statistic
     points = [point for line in lines for point in line.points]
     stated = (
         name for name in (wanted, "mean", "p50") if any(point.latency(metric, name) is not None for point in points)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.points import METRICS, CurvePoint, LoadSample, Metric, applying, judged, past_first, point_of
+from sizing.answers.points import CurvePoint, LoadSample, applying, judged, past_first, point_of
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, simulated, steady
 from sizing.engine.deployment import Deployment, deployment_of
@@ -35,6 +35,7 @@ from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.gpu import GpuType
+from sizing.specs.workload import LATENCIES, Metric
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
@@ -125,7 +126,7 @@ class Grid:
         checks.wholes("in_flight", self.in_flight)
         checks.wholes("in_flight_of_pools", self.in_flight_of_pools)
         checks.word("arrivals", self.arrivals, ARRIVALS)
-        checks.word("metric", self.metric, METRICS)
+        checks.word("metric", self.metric, LATENCIES)
         checks.whole("seed", self.seed, least=0)
         checks.check()
 
@@ -221,7 +222,7 @@ def closed_form(line: CurveLine, in_flight: Sequence[int], arrivals: Arrivals) -
         return [LoadSample.unknown(n) for n in in_flight]
     evaluate = batching.open_loop if arrivals == "poisson" else batching.closed_loop
     point = evaluate(load.curves, load.batching, np.array([*within.values()]))
-    names: list[str] = [name for name in METRICS if load.batching.osl > 1 or name != "itl"]
+    names: list[str] = [name for name in LATENCIES if load.batching.osl > 1 or name != "itl"]
     samples = {
         n: LoadSample(
             n,
@@ -358,7 +359,7 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
 
 def _of_size(size: Answer, question: Question) -> CurvePoint:
     rate = size.requests_per_s / size.pool.count
-    names: list[str] = [name for name in METRICS if question.service.osl > 1 or name != "itl"]
+    names: list[str] = [name for name in LATENCIES if question.service.osl > 1 or name != "itl"]
     latencies_s = {name: size.latency_s(name) for name in names}
     sample = LoadSample(rate * latencies_s["e2e"]["mean"], latencies_s, rate)
     return point_of(sample, size.pool.replica.layout.gpus, rate * question.service.output_tokens)

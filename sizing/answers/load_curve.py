@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.points import METRICS, CurvePoint
+from sizing.answers.points import CurvePoint
 from sizing.specs.units import MILLI
+from sizing.specs.workload import LATENCIES
 
 Array = NDArray[np.float64]
 Statistic = tuple[str, str]  # metric and statistic of a latency: ("ttft", "p95")
@@ -68,7 +69,7 @@ class LoadCurve:
     def spreads(self) -> Mapping[str, tuple[Array, NDArray[np.intp], Array]]:
         """For each metric with percentiles: latencies in s of all states in ascending order, their state, and their share of it."""
         found: dict[str, tuple[Array, NDArray[np.intp], Array]] = {}
-        for metric in METRICS:
+        for metric in LATENCIES:
             known = {
                 float(name[1:]) / 100: of
                 for (one, name), of in self.latencies_s.items()
@@ -109,7 +110,7 @@ def load_curve(points: Sequence[CurvePoint], *, random: bool = False) -> LoadCur
     )
     if not stated:
         return None
-    names = {(metric, name) for metric in METRICS for name in getattr(stated[0].latency_ms, metric)._fields}
+    names = {(metric, name) for metric in LATENCIES for name in getattr(stated[0].latency_ms, metric)._fields}
     found = {name: [point.latency(*name) for point in stated] for name in sorted(names)}
     return LoadCurve(
         np.array([point.concurrency for point in stated], dtype=float),

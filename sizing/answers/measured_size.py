@@ -20,7 +20,6 @@ from sizing.answers.load_curve import (
     load_curve,
     open_loop,
 )
-from sizing.answers.points import METRICS
 from sizing.specs.demand import replicas_for
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.workload import Limits, Target
@@ -126,7 +125,7 @@ def _of_arrivals(lines: Sequence[CurveLine], wanted: Arrivals) -> list[CurveLine
 def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
     """The limits in s by statistic. Raises InputError for statistics that the rows do not state."""
     within: dict[Statistic, float] = {
-        (metric, limit.statistic): limit.seconds for metric in METRICS if (limit := getattr(limits, metric)) is not None
+        (metric, limit.statistic): limit.seconds for metric, limit in limits.stated.items()
     }
     absent = [name for name in (*within, *([E2E] if needs_e2e else [])) if name not in curve.latencies_s]
     if absent:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sizing.question.question import Question
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import MILLI, Statistics
-from sizing.specs.workload import Limits
+from sizing.specs.workload import LATENCIES, Limits, Metric
 
-Metric = Literal["ttft", "itl", "e2e"]
-METRICS: tuple[Metric, ...] = ("ttft", "itl", "e2e")
 GPUS_COMPARED = 8  # the usual server: throughput is compared per 8 GPUs
 Latencies = Mapping[str, Mapping[str, float]]  # ttft, itl, e2e in s by statistic; empty where unknown
 
 
 def metrics_of(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
     """The latencies that matter: the limited ones; without limits, TTFT for streaming and E2E for other modes."""
-    limited = tuple(name for name in METRICS if limits[name] is not None)
+    limited = tuple(name for name in LATENCIES if limits[name] is not None)
     return limited or ("ttft" if mode == "streaming" else "e2e",)
 
 
@@ -104,16 +102,15 @@ def applying(question: Question) -> Limits:
 def judged(point: CurvePoint, limits: Limits) -> CurvePoint:
     """A point with the limits that it keeps; None for a limit whose statistic is unknown."""
     met: dict[str, bool | None] = {}
-    for name in METRICS:
-        if (limit := getattr(limits, name)) is not None:
-            value_ms = point.latency(name, limit.statistic)
-            met[name] = None if value_ms is None else value_ms <= limit.seconds / MILLI
+    for name, limit in limits.stated.items():
+        value_ms = point.latency(name, limit.statistic)
+        met[name] = None if value_ms is None else value_ms <= limit.seconds / MILLI
     return point._replace(limits_met=met, feasible=point.requests_per_s is not None and all(met.values()))
 
 
 def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -> CurvePoint:
     """The figures of a load that do not depend on the kind of deployment, on `gpus` GPUs."""
-    means = {name: sample.latencies_s.get(name, {}).get("mean") for name in METRICS}
+    means = {name: sample.latencies_s.get(name, {}).get("mean") for name in LATENCIES}
     ttft_ms, itl_ms, e2e_ms = (None if mean is None else mean / MILLI for mean in means.values())
     rate, tokens = sample.requests_per_s, output_tokens_per_s
     return CurvePoint(
@@ -136,7 +133,7 @@ def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -
         cache_full=None,
         limits_met={},
         feasible=True,
-        latency_ms=Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in METRICS)),
+        latency_ms=Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in LATENCIES)),
         bands={},
     )
 

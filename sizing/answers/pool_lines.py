@@ -18,7 +18,7 @@ import numpy as np
 from sizing.answers import pools
 from sizing.answers.answer import Answer
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
-from sizing.answers.points import METRICS, LoadSample, past_first
+from sizing.answers.points import LoadSample, past_first
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify
@@ -27,7 +27,7 @@ from sizing.replica.capacity import highest_stable, points_at_rates
 from sizing.replica.points import Array, Point
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Limits
+from sizing.specs.workload import LATENCIES, Limits
 
 BUDGET = 128  # GPUs for comparing pairs, per given replica; many, so that rounding to whole replicas matters little
 RATIOS = (
@@ -149,7 +149,7 @@ def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
         if pair is None
         else LoadSample(
             n,
-            {name: pair.latency_s(name) for name in METRICS},
+            {name: pair.latency_s(name) for name in LATENCIES},
             pair.requests_per_s,
             pair.decode.point.decoding * pair.decode.count,
         )

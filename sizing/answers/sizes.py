@@ -20,7 +20,7 @@ from sizing.replica.capacity import Capacity, most_of
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.verification import Verification
-from sizing.specs.workload import LATENCIES, Limits
+from sizing.specs.workload import Limits
 
 RULES = shelf.only(Verification)
 ROUNDING = 1e-6  # the relative rounding error of a sum over replicas
@@ -322,9 +322,8 @@ def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:
 
 def tightened(pool: Pool, run: Run, limits: Limits) -> Limits:
     """The limits; where the simulated latency exceeds the closed form's, the limit is divided by that ratio."""
-    for name in LATENCIES:
-        limit = getattr(limits, name)
-        if limit is None or not run.latencies_s[name]:
+    for name, limit in limits.stated.items():
+        if not run.latencies_s[name]:
             continue
         ratio = run.latencies_s[name][limit.statistic] / pool.closed_s(name)[limit.statistic]
         if ratio > 1:

@@ -27,10 +27,10 @@ from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate, statistics
 from sizing.question.question import Question
-from sizing.replica.capacity import bounded, point_at_rate
+from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
-from sizing.specs.workload import LATENCIES, Limit, Limits, Tokens
+from sizing.specs.workload import LATENCIES, Limit, Limits, Metric, Tokens
 
 
 def verify(
@@ -102,7 +102,7 @@ def worst_ratio(run: Run, limits: Limits, *, steady: bool = True) -> float:
 
     A growing queue also makes it infinite: always in a `steady` load, else only where no latency has a limit.
     """
-    of_each = ((limit, run.latencies_s[name]) for name, limit in bounded(limits).items())
+    of_each = ((limit, run.latencies_s[name]) for name, limit in limits.stated.items())
     ratios = [of[limit.statistic] / limit.seconds for limit, of in of_each if of]
     grows = not run.stable and (steady or not ratios)
     return math.inf if grows or run.refused or not run.completed else max(ratios, default=1.0)
@@ -282,7 +282,7 @@ def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
 
 def is_clear(served: Run, limits: Limits) -> bool:
     """Whether a short run already decides on the limits: it is far from each limit, or far beyond one."""
-    asked = bounded(limits)
+    asked = limits.stated
     far = {name: limit for name, limit in asked.items() if not _is_close(served.latencies_s[name], limit)}
     return _is_missed(served, far) or (far == asked and is_sure(served, limits))
 
@@ -294,7 +294,7 @@ def _is_close(found: dict[str, float], limit: Limit) -> bool:
 
 def is_sure(served: Run, limits: Limits) -> bool:
     """Whether more requests would hardly change the verdict on the limits, apart from misses by at most `missed`."""
-    asked = bounded(limits)
+    asked = limits.stated
     if not served.stable or served.refused or _is_missed(served, asked):
         return True
     return all(
@@ -303,7 +303,7 @@ def is_sure(served: Run, limits: Limits) -> bool:
     )
 
 
-def _is_missed(served: Run, limits: Mapping[str, Limit]) -> bool:
+def _is_missed(served: Run, limits: Mapping[Metric, Limit]) -> bool:
     return any(_excess(served, *each, -RULES.sure_to_miss) > 0 for each in limits.items())
 
 
@@ -376,5 +376,5 @@ def meets(served: Run, limits: Limits) -> bool:
             found[limit.statistic] <= limit.seconds
             and _excess(served, name, limit, RULES.sure_enough, 1 + RULES.missed) <= 0
         )
-        for name, limit in bounded(limits).items()
+        for name, limit in limits.stated.items()
     )

@@ -17,7 +17,7 @@ from sizing.specs.demand import Profile
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.optimisations import Optimisations
-from sizing.specs.workload import LATENCIES, REPLACED_BY_PROFILE, Workload
+from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
 RIVALS: dict[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ def _read(path: Path) -> Workload:
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
     workload = validate(Workload, document)
-    limited = [name for name in LATENCIES if getattr(workload.limits, name) is not None]
+    limited = list(workload.limits.stated)
     if workload.mode == "offline" and limited:
         raise InputError([document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited])
     return workload

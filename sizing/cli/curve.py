@@ -32,13 +32,12 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.curve import Curve
     from sizing.answers.lines import Arrivals, Grid, Layouts
     from sizing.answers.measured import Measured
-    from sizing.answers.points import Metric
     from sizing.catalog.shelf import Found
     from sizing.formats.view import Figure
     from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
     from sizing.specs.data import Data
-    from sizing.specs.workload import Limits, Workload
+    from sizing.specs.workload import Limits, Metric, Workload
 
 LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
 OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # other demand has no effect: the load is a concurrency
@@ -169,18 +168,18 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
 
 
 def _own(values: Mapping[str, Any]) -> _Own:
-    from sizing.answers.points import METRICS
     from sizing.catalog.files import expanded
     from sizing.catalog.measured import IN_FLIGHT
     from sizing.cli.reading import Reader
     from sizing.question.values import whole_numbers
+    from sizing.specs.workload import LATENCIES
 
     read = Reader(values, [])
 
     def listed(name: str, most: int) -> tuple[int, ...] | None:
         return read.parsed(name, f"--{name}", lambda text: whole_numbers(text, most), LISTS)
 
-    metric = None if values["x"] is None else read.chosen(values["x"], METRICS, "--x", "latency")
+    metric = None if values["x"] is None else read.chosen(values["x"], LATENCIES, "--x", "latency")
     file = values["measured"]
     held = {"no simulation": values["no_verify"], "no measurements": file is None, "one replica of a curve": True}
     read.faults.extend(broken([name for name, holds in held.items() if holds], CURVE_OPTIONS, values))

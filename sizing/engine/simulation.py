@@ -383,10 +383,7 @@ def statistics(values: NDArray[np.float64]) -> dict[str, float]:
 def _good(limits: Limits | None, measured: _MeasuredRequests) -> float:
     """Count the requests that meet every limit, whatever statistic the limit is for (DistServe's goodput)."""
     good = np.ones(int(measured.done.sum()), dtype=bool)
-    for name in LATENCIES:
-        limit = None if limits is None else getattr(limits, name)
-        if limit is None:
-            continue
+    for name, limit in limits.stated.items() if limits is not None else ():
         met = measured.of(name) <= limit.seconds
         if name == "itl":
             good[measured.decodes[measured.done]] &= met

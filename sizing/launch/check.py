@@ -31,7 +31,7 @@ from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
 from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
 from sizing.specs.units import MILLI, SECONDS_PER_HOUR
-from sizing.specs.workload import LATENCIES, Serving, Workload
+from sizing.specs.workload import Serving, Workload
 
 Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
@@ -369,10 +369,9 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
     enough = found.answer is not None and (found.utilisation is None or found.utilisation <= 1)
     yield _finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
     missed = False
-    for name in LATENCIES:
-        limit = getattr(question.target.limits, name)
+    for name, limit in question.target.limits.stated.items():
         latency = None if found.answer is None else found.answer.latency_s(name)
-        if limit is not None and latency:
+        if latency:
             seconds = latency[limit.statistic]
             kept = seconds <= limit.seconds
             missed = missed or not kept

@@ -17,7 +17,7 @@ from sizing.replica import batching, throughput
 from sizing.replica.curves import Curves, solo_itl_s, solo_ttft_s
 from sizing.replica.points import PERCENTILES, Array, Batching, Point, Points
 from sizing.replica.timing import Timed
-from sizing.specs.workload import LATENCIES, Limit, Limits, Target
+from sizing.specs.workload import Limits, Target
 
 LOAD_POINTS = 160  # loads tried on one layout, evenly spaced in the logarithm
 REFINED_POINTS = 48  # loads tried between the last that meets the limits and the next one
@@ -41,21 +41,16 @@ class Capacity:
     binding: str
 
 
-def bounded(limits: Limits) -> dict[str, Limit]:
-    """The limits that are set, by latency."""
-    return {name: limit for name in LATENCIES if (limit := getattr(limits, name)) is not None}
-
-
 def quantiles(limits: Limits) -> dict[str, float]:
     """The percentiles that the limits use. A search over loads needs no others."""
-    wanted = {limit.statistic for limit in bounded(limits).values()}
+    wanted = {limit.statistic for limit in limits.stated.values()}
     return {name: q for name, q in PERCENTILES.items() if name in wanted}
 
 
 def within(points: Points, limits: Limits) -> NDArray[np.bool_]:
     """Whether each operating point meets every limit, on the statistic that the limit names."""
     ok = np.ones(points.requests_per_s.shape, dtype=bool)
-    for name, limit in bounded(limits).items():
+    for name, limit in limits.stated.items():
         ok &= getattr(points, f"{name}_s")[limit.statistic] <= limit.seconds
     return ok
 
@@ -63,7 +58,7 @@ def within(points: Points, limits: Limits) -> NDArray[np.bool_]:
 def violated(points: Points, limits: Limits, index: int | tuple[int, int]) -> str:
     """The limit that a point exceeds by the largest factor, or an empty string."""
     worst, name_of_worst = 1.0, ""
-    for name, limit in bounded(limits).items():
+    for name, limit in limits.stated.items():
         ratio = float(getattr(points, f"{name}_s")[limit.statistic][index]) / limit.seconds
         if ratio > worst:
             worst, name_of_worst = ratio, name
@@ -80,7 +75,7 @@ class Exceeded(NamedTuple):
 
 def solo_over(found: Sequence[Timed], limits: Limits) -> list[Exceeded | None]:
     """For each layout the limit that a lone request exceeds by the largest factor, or None."""
-    asked = bounded(limits)
+    asked = limits.stated
     if not asked:
         return [None] * len(found)
     over = []
@@ -152,7 +147,7 @@ class _Around(NamedTuple):
 
 
 def _most_rates(found: Sequence[Timed], target: Target) -> list[Capacity | None]:
-    limits, full = target.limits, not bounded(target.limits) and target.population is None
+    limits, full = target.limits, not target.limits.stated and target.population is None
     ceiling = np.array([timed.most_decoding for timed in found])
     stable_per_s = target.max_utilisation * throughput.highest_per_s(*_stacked(found), ceiling[:, np.newaxis])
     grid = _geometric(ceiling)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", "nvfp4", "mxfp4"]
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
-LATENCIES: tuple[Literal["ttft", "itl", "e2e"], ...] = ("ttft", "itl", "e2e")
+Metric = Literal["ttft", "itl", "e2e"]
+LATENCIES: tuple[Metric, ...] = get_args(Metric)
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
 # How far the search for layouts goes: group sizes within a node; also pipelines; every size that divides the model.
@@ -132,6 +133,11 @@ class Limits(Spec):
     ttft: LatencyLimit | None = None
     itl: LatencyLimit | None = None
     e2e: LatencyLimit | None = None
+
+    @property
+    def stated(self) -> dict[Metric, Limit]:
+        """The limits that are set, by latency."""
+        return {name: limit for name in LATENCIES if (limit := getattr(self, name)) is not None}
 
     def at(self, name: str, seconds: float) -> "Limits":
         """The limits with the one on latency `name`, which must be stated, at `seconds`."""
@@ -459,7 +465,7 @@ class Target:
     @property
     def decisive(self) -> tuple[str, ...]:
         """The metrics that decide whether a size keeps limits and demand. Offline work has no limits."""
-        stated = () if self.offline else tuple(name for name in LATENCIES if getattr(self.limits, name) is not None)
+        stated = () if self.offline else tuple(self.limits.stated)
         return stated if self.concurrency is not None else (*stated, "throughput")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sizing.answers.curve import Curve, CurveAxis
 from sizing.answers.lines import CurveLine, Grid, Origin, Pair
 from sizing.answers.measured import Measured
-from sizing.answers.points import METRICS, CurvePoint
+from sizing.answers.points import CurvePoint
 from sizing.engine.simulation import ROUNDS
 from sizing.formats.view import Assumption, fields, filled, plain
 from sizing.formats.words import milliseconds
@@ -17,6 +17,7 @@ from sizing.report.parts import assumptions
 from sizing.report.parts.quantities import NoSizes, Sizes
 from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms
 from sizing.specs.units import MILLI
+from sizing.specs.workload import LATENCIES
 
 if TYPE_CHECKING:  # loaded where separate pools are drawn
     from sizing.report.parts.pools import PoolShapes
@@ -167,7 +168,7 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
         return CurveLimiting(None, f"no layout fits; {at}: {refused.reason}", None, None)
     near = found.nearest
     if near is None:
-        unstated = [name for name in METRICS if any(point.limits_met.get(name, True) is None for point in points)]
+        unstated = [name for name in LATENCIES if any(point.limits_met.get(name, True) is None for point in points)]
         names = ", ".join(f"{getattr(found.limits, name).statistic} {name.upper()}" for name in unstated)
         return CurveLimiting(None, f"no point states all that the limits bound: {names}", None, None)
     limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]

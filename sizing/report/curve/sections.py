@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from sizing.answers.points import METRICS, CurvePoint
+from sizing.answers.points import CurvePoint
 from sizing.formats.view import (
     Document,
     Facts,
@@ -30,7 +30,7 @@ from sizing.report.parts.question import lengths
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import Statistics
-from sizing.specs.workload import GENERATE
+from sizing.specs.workload import GENERATE, LATENCIES
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ OF_POINT = (*FIGURES, *MARKS, "row")
 def rows(record: CurveRecord) -> Rows:
     """A row for each point with the labels of its line; a line that does not fit is one row with its reason."""
     limited = [name for name, limit in record.limits.items() if limit is not None]
-    statistics = [(metric, statistic) for metric in METRICS for statistic in Statistics._fields[1:]]
+    statistics = [(metric, statistic) for metric in LATENCIES for statistic in Statistics._fields[1:]]
 
     def row(line: LineRecord, point: CurvePoint | None) -> dict[str, object]:
         found = {name: field(line, name) for name in OF_LINE}
@@ -142,7 +142,7 @@ def _verdict(record: CurveRecord) -> Facts:
 
 def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterator[Judged]:
     """Yield the latencies and the rate of the chosen point."""
-    limits = {f"{metric}_ms": record.limits[metric] for metric in METRICS}
+    limits = {f"{metric}_ms": record.limits[metric] for metric in LATENCIES}
     yield from screen.latencies(
         lambda name, statistic: point.latency(name.removesuffix("_ms"), statistic),
         limits,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sizing.answers.points import METRICS, CurvePoint, Metric, metrics_of
+from sizing.answers.points import CurvePoint, metrics_of
 from sizing.formats.page import PageTable, page_table
 from sizing.formats.view import Figure, Mark, Quantity, Series, Table, Tick, in_words
 from sizing.formats.words import milliseconds, number, percent
@@ -12,11 +12,12 @@ from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
 from sizing.report.page.record import RateLine, RatePoint, Report
 from sizing.report.parts.question import LimitInMs
+from sizing.specs.workload import LATENCIES, Metric
 
 COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
 CURVE_COLUMNS = (
     Quantity("concurrency", "in flight on a replica", "{:,}".format),
-    *(Quantity(f"{metric}_ms", metric.upper(), milliseconds) for metric in METRICS),
+    *(Quantity(f"{metric}_ms", metric.upper(), milliseconds) for metric in LATENCIES),
     *COMMON,
     Quantity("output_tokens_per_s_per_user", "tokens/s a user"),
     Quantity("kv_cache_utilisation", "cache used", percent),
@@ -25,7 +26,7 @@ RATE_COLUMNS = (
     Quantity("requests_per_s_per_replica", "requests/s a replica"),
     Quantity("share_of_stable", "of the stable rate", percent),
     Quantity("in_flight", "in flight on a replica"),
-    *(Quantity(f"{metric}_ms/mean", metric.upper(), milliseconds) for metric in METRICS),
+    *(Quantity(f"{metric}_ms/mean", metric.upper(), milliseconds) for metric in LATENCIES),
     *COMMON,
 )
 RATE_NOTE = (
@@ -41,7 +42,7 @@ CURVE_NOTE = (
 def drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
     """Yield a chart for each latency to draw, each with the table of its points."""
     inputs = report.estimate.inputs
-    limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in METRICS}
+    limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in LATENCIES}
     if inputs["osl"] <= 1:
         limits["itl"] = None
     for metric in metrics_of(limits, inputs["mode"]):

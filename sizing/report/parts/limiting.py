@@ -9,7 +9,6 @@ from sizing.answers.advice import LARGER_BUDGET, MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
 from sizing.formats.words import milliseconds, number, number_down, percent, plural
 from sizing.question.question import Question
-from sizing.replica.capacity import bounded
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
@@ -98,9 +97,8 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
         return f"{detail}, did not hold"
     if not served.stable:
         return f"{detail}, has a queue that keeps growing"
-    for name in LATENCIES:
-        limit = getattr(question.target.limits, name)
-        found = served.latencies_s[name].get(limit.statistic) if limit is not None else None
+    for name, limit in question.target.limits.stated.items():
+        found = served.latencies_s[name].get(limit.statistic)
         if found is not None and found > limit.seconds:
             return (
                 f"{detail}, has {at_limit(name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI)}"
@@ -199,7 +197,7 @@ def _for_runs(best: Answer, question: Question) -> str:
     if best.pool.margin == 1.0:
         return ""
     share = EVEN if question.target.confidence is None else question.target.confidence.share
-    keeps = "the limits to hold" if bounded(question.target.limits) else "the demand to be served"
+    keeps = "the limits to hold" if question.target.limits.stated else "the demand to be served"
     return f", for {keeps} in {share:.0%} of {of_runs(best.pool.load.replica.gpu_type.gpu.own_runs is not None)}"
 
 

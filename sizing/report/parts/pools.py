@@ -12,7 +12,6 @@ from sizing.report.parts.assumptions import taken
 from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.report.parts.quantities import Sizes
 from sizing.specs.units import GIGA, MILLI
-from sizing.specs.workload import LATENCIES
 
 if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools
     from sizing.answers.answer import Answer, Outcome, Pool
@@ -194,12 +193,10 @@ def _unconfirmed(found: Outcome) -> str:
     pair, question = found.best, found.question
     tried = f"no size was confirmed by simulation ({found.tries} tried)"
     assert pair is not None and pair.run is not None
-    limits = question.target.limits
     missed = []
-    for name in LATENCIES:
-        limit = getattr(limits, name)
-        measured_s = pair.latency_s(name)[limit.statistic] if limit is not None else 0.0
-        if limit is not None and measured_s > limit.seconds:
+    for name, limit in question.target.limits.stated.items():
+        measured_s = pair.latency_s(name)[limit.statistic]
+        if measured_s > limit.seconds:
             missed.append(at_limit(name, limit.statistic, milliseconds(measured_s / MILLI), limit.seconds / MILLI))
     small = [
         f"more than {plural(fixed, f'{phase} replica')}"

@@ -16,7 +16,6 @@ from sizing.question.question import Question, SeparatePools
 from sizing.replica.replica import Replica
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES
 
 SWITCHED = ""  # the value of an option that takes none
 MOST_REPLICAS = 16  # simulated together; of more equal replicas, one under its share gives the same result in less time
@@ -155,8 +154,7 @@ def _load(best: Answer, question: Question) -> dict[str, str]:
 
 
 def _limits(question: Question) -> Iterator[tuple[str, str]]:
-    for name in LATENCIES:
-        limit = getattr(question.target.limits, name)
-        if limit is not None and (name != "itl" or question.service.osl > 1):
+    for name, limit in question.target.limits.stated.items():
+        if name != "itl" or question.service.osl > 1:
             statistic = "" if limit.statistic == "mean" else f"{limit.statistic}:"
             yield f"--{name}", f"{statistic}{limit.seconds / MILLI:.6g}ms"
