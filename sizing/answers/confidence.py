@@ -39,6 +39,7 @@ class Margins(NamedTuple):
     of_runs: Array
     share: Array
     own: bool = False
+    any_gpu: bool = False
 
     def of(self, confidence: float) -> float:
         """The margin, at least 1, with which the share `confidence` of runs keeps the limits; infinite above `MOST_MARGIN`."""
@@ -75,10 +76,10 @@ def _confident_size(answer: Answer, question: Question, found: Margins | str | N
     if math.isinf(margin):
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many"
-        return ConfidentSize(None, confidence, found.groups, chance, why, found.own)
+        return ConfidentSize(None, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
     count = max(pool.count, replicas_for(demand * margin, most))
     return ConfidentSize(
-        count * pool.replica.layout.gpus, confidence, found.groups, chance, own=found.own, margin=margin
+        count * pool.replica.layout.gpus, confidence, found.groups, chance, None, found.own, margin, found.any_gpu
     )
 
 
@@ -126,7 +127,7 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points) 
         asked = np.where(by_runs > 0, predicted / by_runs, np.inf)
     order = np.argsort(asked)
     share = np.cumsum(found.weights[order]) / found.weights.sum()
-    return Margins(found.groups, asked[order], share, found.own)
+    return Margins(found.groups, asked[order], share, found.own, found.any_gpu)
 
 
 def _similar_runs(load: Timed, question: Question, runs: PublishedRuns | None) -> SimilarRuns | str:
@@ -151,7 +152,7 @@ def margin_of(load: Timed, question: Question) -> float | str:
     margin = found.of(asked.share)
     if math.isfinite(margin):
         return margin
-    runs = f"{of_runs(found.own)} ({found.groups}{'' if found.own else ' groups'})"
+    runs = f"{of_runs(found.own, any_gpu=found.any_gpu)} ({found.groups}{'' if found.own else ' groups'})"
     return f"no load keeps {asked_of(question)} in {asked.share:.0%} of {runs}"
 
 

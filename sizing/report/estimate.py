@@ -357,7 +357,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
         return
     if not is_demanded(record.inputs) and c is not None and c.requests_per_s_without is not None:
         served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
-        yield Line(f"The rate is kept in {percent(confidence)} of {of_runs(found.own)}; {served}")
+        yield Line(
+            f"The rate is kept in {percent(confidence)} of {of_runs(found.own, any_gpu=found.any_gpu)}; {served}"
+        )
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs), by_rate)
@@ -365,7 +367,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         yield Line(
-            f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {of_runs(found.own)}"
+            f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {of_runs(found.own, any_gpu=found.any_gpu)}"
         )
 
 

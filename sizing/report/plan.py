@@ -143,10 +143,6 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     if down and found is not None:  # what is surer has no reserve
         found = found._replace(surer=None)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
-    growth = record.growth
-    then = None if growth is None else growth.at_date
-    if growth is not None and then is not None and (then.gpus_sure or 0) > then.gpus:
-        yield Line(f"By {growth.until}: {plural(then.gpus, 'GPU')}, {then.gpus_sure:,} to be sure")
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 
@@ -273,7 +269,8 @@ def _nines(chance: float, node_availability: float) -> str:
 
 def _growth(growth: Growing) -> Iterator[Line]:
     def held(month: Month) -> str:
-        return f"{plural(month.gpus, 'GPU')} in {plural(month.nodes, 'node')}"
+        sure = f" ({month.gpus_sure:,} to be sure)" if (month.gpus_sure or 0) > month.gpus else ""
+        return f"{plural(month.gpus, 'GPU')}{sure} in {plural(month.nodes, 'node')}"
 
     then = growth.at_date
     until = "" if then is None else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"

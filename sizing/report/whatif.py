@@ -258,8 +258,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     """Yield the best combination, all answers, and what helpful options need."""
     i, best = record.inputs, record.best
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
-    before = "" if record.base is None or best is None else f" in place of {record.base.layout}"
-    lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{before}{checked}")]
+    lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
@@ -274,7 +273,8 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         *few("Needs", helpful, "option", 1),
         *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
     ]
-    yield Facts((*replica_lines(i), *helps, *rests_on(record.assumptions), following()))
+    replica = (line._replace(spare=2) for line in replica_lines(i))
+    yield Facts((*replica, *helps, *rests_on(record.assumptions), following()))
 
 
 def _methods(record: WhatIfReport) -> Iterator[str]:

@@ -72,9 +72,11 @@ def of_own(runs: OwnRuns) -> tuple[Band, ...]:
     return tuple(Band(metric=one.metric, low=one.low, high=one.high, n=one.n, groups=1) for one in runs.bands)
 
 
-def of_runs(own: bool) -> str:
-    """Name the runs that a share refers to: published runs, or runs with errors like those of `own` runs."""
-    return "runs as far off as your own" if own else "published runs like this"
+def of_runs(own: bool, *, any_gpu: bool = False) -> str:
+    """Name the runs that a share refers to: published runs, of `any_gpu` generation, or runs with errors like `own` runs."""
+    if own:
+        return "runs as far off as your own"
+    return f"published runs like this{' on any GPU generation' * any_gpu}"
 
 
 class ConfidentSize(NamedTuple):
@@ -83,6 +85,7 @@ class ConfidentSize(NamedTuple):
     `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
     the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough. Each of the user's
     `own` runs counts as a group. `margin` times the demand is what the expected capacity of a replica must serve.
+    With `any_gpu`, too few runs are of the GPU's generation, and the runs are of all generations.
     """
 
     gpus: int | None
@@ -92,6 +95,7 @@ class ConfidentSize(NamedTuple):
     why_not: str | None = None
     own: bool = False
     margin: float | None = None
+    any_gpu: bool = False
 
 
 class ErrorBand(NamedTuple):
@@ -190,12 +194,14 @@ class SimilarRuns(NamedTuple):
     `groups` is the number of groups. `weights` has one weight for each run; the weights of a group add up to 1. `times` has one
     row for each run and one column for each of `TIMES`: measured over predicted time (for throughput, the time per request). If
     `own`, the runs follow from the errors of the user's own runs; they have equal weights, and `groups` counts the own runs.
+    Runs of a class without an architecture are of `any_gpu` generation.
     """
 
     groups: int
     weights: NDArray[np.float64]
     times: NDArray[np.float64]
     own: bool = False
+    any_gpu: bool = False
 
     def of(self, name: str) -> NDArray[np.float64]:
         """The column `name` of `times`."""
@@ -258,7 +264,8 @@ class PublishedRuns(OneFile, Sourced):
             )
             groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
             if groups.size >= self.least_groups:
-                return SimilarRuns(int(groups.size), 1 / runs[place], table.times[held])
+                any_gpu = "architecture" not in conditions
+                return SimilarRuns(int(groups.size), 1 / runs[place], table.times[held], any_gpu=any_gpu)
         return None
 
     def by(self, names: Sequence[str]) -> dict[tuple[str, ...], SimilarRuns]:

@@ -61,7 +61,7 @@ def _sure(report: Report) -> Iterator[Tile]:
         return
     chance = f"; {deployment.gpus:,} are enough in {percent(evidence.chance)}" if evidence.chance is not None else ""
     groups = f"{evidence.groups:,} runs" if evidence.own else plural(evidence.groups, "group")
-    note = f"of {groups} of {of_runs(evidence.own)}{chance}"
+    note = f"of {groups} of {of_runs(evidence.own, any_gpu=evidence.any_gpu)}{chance}"
     yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
 
 

@@ -14,6 +14,7 @@ from sizing.replica.replica import Replica
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, Situation, find, region
+from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
 TITLES: dict[BandMetric, str] = {
@@ -39,12 +40,24 @@ MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GI
 
 
 class Predicted(NamedTuple):
-    """A predicted number in a report: its path, its value (if any), its metric and its situation."""
+    """A predicted number in a report: its path, its value (if any), its metric and its situation.
+
+    A rate of people who wait for answers falls as their latency rises, which is the share `waited` of the time between their
+    requests (Little's law); its metric is that of the latency.
+    """
 
     path: str
     value: float | None
     metric: BandMetric
     situation: Situation
+    waited: float | None = None
+
+    def bound(self, value: float, band: Band) -> ErrorBand:
+        """The band of the number in its own unit."""
+        low, high = band.low, band.high
+        if self.waited is not None:
+            low, high = (1 / (1 - self.waited + self.waited * error) for error in (high, low))
+        return ErrorBand(value * low, value * high, band.n)
 
 
 def known() -> tuple[Band, ...]:
@@ -55,10 +68,10 @@ def known() -> tuple[Band, ...]:
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
     """The band of each number by its path. Unmeasured metrics and values that are not positive have no band."""
     bands, found = known(), {}
-    for path, value, metric, situation in numbers:
-        band = find(bands, metric, situation)
-        if band is not None and value is not None and value > 0:
-            found[path] = ErrorBand(value * band.low, value * band.high, band.n)
+    for number in numbers:
+        band = find(bands, number.metric, number.situation)
+        if band is not None and number.value is not None and number.value > 0:
+            found[number.path] = number.bound(number.value, band)
     return found
 
 
@@ -101,14 +114,24 @@ def of_load(
     alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
-    if request.target.requests_per_s is None and best.pool.margin == 1.0:
-        yield Predicted("load.requests_per_s", load.requests_per_s, "throughput", here)
+    waited = _waited(request, latency)
+    if request.target.requests_per_s is None and (best.pool.margin == 1.0 or waited is not None):
+        of: BandMetric = "throughput" if waited is None else "e2e"
+        yield Predicted("load.requests_per_s", load.requests_per_s, of, here, waited)
         for name, value in throughput._asdict().items():
-            yield Predicted(f"throughput.{name}", value, "throughput", here)
+            yield Predicted(f"throughput.{name}", value, of, here, waited)
     if best.pool.margin == 1.0 or request.target.amount is not None:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
+
+
+def _waited(question: Question, latency: Latency) -> float | None:
+    """The E2E's share of the time between two requests of a user, or of a place in flight; None for other demands."""
+    target, e2e_ms = question.target, latency.e2e_ms.mean
+    if e2e_ms is None or (target.population is None and target.concurrency is None):
+        return None
+    return e2e_ms / (e2e_ms + target.think_time_s / MILLI)
 
 
 def whose(numbers: Iterable[Predicted]) -> str:

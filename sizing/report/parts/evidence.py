@@ -47,7 +47,8 @@ class Evidence(NamedTuple):
     With `own`, the runs are the user's own runs in the GPU's profile, and each is a group. `why_not` says why there is no sure
     number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted` are the
     GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type whose sure
-    number is cheaper, or the only one with a sure number. Fields that do not apply are null.
+    number is cheaper, or the only one with a sure number. With `any_gpu`, the runs are of all GPU generations. Fields that do
+    not apply are null.
     """
 
     groups: int
@@ -58,6 +59,7 @@ class Evidence(NamedTuple):
     gpu_as_predicted: str | None = None
     own: bool = False
     surer: SurerType | None = None
+    any_gpu: bool = False
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
@@ -68,7 +70,14 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
     ranges = bands.whose(predicted) if sure.why_not == NONE_SIMILAR else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
     return Evidence(
-        sure.groups, sure.chance, why_not, _factors(outcome), *_as_predicted(outcome), sure.own, _surer(outcome)
+        sure.groups,
+        sure.chance,
+        why_not,
+        _factors(outcome),
+        *_as_predicted(outcome),
+        sure.own,
+        _surer(outcome),
+        sure.any_gpu,
     )
 
 
@@ -129,7 +138,9 @@ class SureOf(NamedTuple):
         if self.evidence is None or self.confidence is None:
             return
         found = self.evidence
-        known = ConfidentSize(self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own)
+        known = ConfidentSize(
+            self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own, any_gpu=found.any_gpu
+        )
         yield screen.sure(self.gpus, known, screen.kept_by_runs(self.limited, self.by_rate), without)
         if found.surer is not None:
             yield found.surer.line()

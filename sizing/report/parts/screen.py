@@ -159,7 +159,7 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"To be sure: not known, {found.why_not or 'no published runs like this'}{more}")
-    share, count, runs = percent(found.confidence), plural(gpus, "GPU"), of_runs(found.own)
+    share, count, runs = percent(found.confidence), plural(gpus, "GPU"), of_runs(found.own, any_gpu=found.any_gpu)
     if found.gpus is None:
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
