@@ -40,6 +40,7 @@ def at(document: dict[str, Any], path: str) -> Any:
     return value
 
 
+RATES = ("load.requests_per_s", "throughput.")  # of places in flight: they fall as E2E rises
 CASES = {
     "rate": [*ESTIMATE, "--rps", "20"],
     "one token": [*ESTIMATE, "--osl", "1", "--rps", "20"],
@@ -60,8 +61,19 @@ def test_a_band_is_the_number_times_its_ends_and_its_path_leads_there(
     document = parsed(CASES[name], capsys)
     assert document["bands"]
     for path, found in document["bands"].items():
-        value = at(document, path)
-        assert found == {"low": pytest.approx(value / 2), "high": pytest.approx(value * 3 / 2), "n": 40}
+        value, (low, high) = at(document, path), (0.5, 1.5)
+        if name == "in flight" and path.startswith(RATES):
+            low, high = (1 / error for error in (high, low))
+        assert found == {"low": pytest.approx(value * low), "high": pytest.approx(value * high), "n": 40}
+
+
+def test_the_rate_of_users_follows_their_waiting(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Users = rate * (E2E + think time), whatever the error of E2E: a longer wait is a lower rate."""
+    use(monkeypatch, every(0.5, 1.5))
+    document = parsed([*ESTIMATE, "--users", "50", "--no-verify"], capsys)
+    rate, e2e = document["bands"]["load.requests_per_s"], document["bands"]["latency.e2e_ms.mean"]
+    for one, other in (("low", "high"), ("high", "low")):
+        assert rate[one] * (e2e[other] / 1000 + 30) == pytest.approx(50, rel=1e-4)
 
 
 @pytest.mark.parametrize(
