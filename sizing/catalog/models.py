@@ -251,6 +251,9 @@ def _from_path(path: Path) -> FoundModel:
             f"this is a checkpoint's {QUANTISATION_FILE}, which says how weights are stored and not what the model is"
         )
         raise InputError(told, file=config.file, allowed=f"its folder, or its {CONFIG_FILE}; both are read together")
+    if "peft_type" in config.data:
+        told = "this is the config of an adapter, which says what is added to a model and not what the model is"
+        raise InputError(told, file=config.file, allowed=f"the {CONFIG_FILE} of its base model, with --lora")
     name = _name_of(path, folder, config)
     model = _read_config(config, folder, name)
     return FoundModel(model, name, file, task="embed" if model.encoder else None)

@@ -388,13 +388,13 @@ MOE = {"num_local_experts": 8, "num_experts_per_tok": 2}
         ("no_rope_layers", {"attention_chunk_size": 1024}, "no_rope_layers absent: every layer chunked but each 4th"),
         ("sliding_window_pattern", {"sliding_window": 1024, "cache_implementation": "hybrid"}, "sliding_window_pattern absent"),
         ("max_window_layers", {"sliding_window": 1024, "use_sliding_window": True}, "max_window_layers absent"),
-        ("n_shared_experts", {**MOE, "interleave_moe_layer_step": 1, "intermediate_size_mlp": 64}, "n_shared_experts absent: one"),
+        ("n_shared_experts", {**MOE, "interleave_moe_layer_step": 1, "intermediate_size_mlp": 64, "n_shared_experts": 2}, "n_shared_experts absent: one"),
         ("parallel_attn", {"logit_scale": 0.1}, "parallel_attn absent: attention and MLP in parallel"),
     ],
 )  # fmt: skip
 def test_a_default_is_noted_where_it_is_taken_and_only_there(absent: str, stated: dict[str, Any], noted: str) -> None:
     whole = {**LLAMA, "head_dim": 64, "no_rope_layers": [1, 1, 1, 0], "sliding_window_pattern": 2,
-             "max_window_layers": 3, "n_shared_experts": 2, "parallel_attn": False, **stated}  # fmt: skip
+             "max_window_layers": 3, "parallel_attn": False, **stated}  # fmt: skip
     del_ = {key: value for key, value in whole.items() if key != absent}
     if absent == "max_window_layers":
         del_.pop("sliding_window_pattern")

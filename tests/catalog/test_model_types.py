@@ -1,8 +1,8 @@
 """Every model type of a public library's defaults is counted rightly or refused by name, never counted wrongly in silence.
 
-tests/data/model_types.json.gz holds the default configs of Transformers 5.24 (815 model types) without keys that change no
-size, and what is expected: `parameters` as that library's own model classes count them, where the classes could be built
-without weights (132 types; `ours` is what we count), or the field that a refusal names.
+tests/data/model_types.json.gz holds the default configs of Transformers 5.24 (820 model types), without what hundreds of them
+have alike, and what is expected: `parameters` as that library's own model classes count them, built without weights (165 of 168
+types; `ours` is what we count), or the field that a refusal names. Six configs are completed, because their defaults build no model.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def test_a_known_type_is_counted_as_its_own_library_counts_it(name: str) -> None
 
 
 def test_most_types_that_generate_text_are_counted() -> None:
-    assert len(COUNTED) > 160
-    assert sum(row.get("parameters") is not None for row in TYPES.values()) > 130
+    assert len(TYPES) == 820
+    assert len(COUNTED) == 168
+    assert sum(row.get("parameters") is not None for row in TYPES.values()) == 165
 
 
 def test_every_other_type_is_refused_by_a_field() -> None:
@@ -75,25 +76,6 @@ def test_every_type_of_the_table_has_one_line_and_known_keys() -> None:
         types = [row[0] for row in csv.reader(file)]
     assert len(types) == len(set(types)) > 800
     assert all(family(name) is not None for name in types)
-
-
-@pytest.mark.parametrize(
-    "stated",
-    [
-        {"expert_dim": 512},
-        {"num_zero_experts": 4},
-        {"mlp_settings": {"width": 4096}},
-        {"embedding_size": 128},
-        {"num_hidden_groups": 1},
-        {"use_residual_mlp": True},
-        {"attention_experts": 8},
-        {"moe_every_layer": False},
-        {"widths": [1, 2, 3]},
-        {"mlp_kind": "two-branch"},
-    ],
-)
-def test_a_key_that_nobody_reads_is_refused_by_name(stated: dict[str, Any]) -> None:
-    assert set(stated) <= fields_of_faults({**PLAIN, **stated})
 
 
 @pytest.mark.parametrize(

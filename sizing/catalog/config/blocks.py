@@ -93,6 +93,10 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
     if (kv_heads > q_heads or q_heads % kv_heads) and (own or fields).stated("Q_HEADS"):
         fields.fault("num_key_value_heads", f"{kv_heads} does not divide the {q_heads} attention heads")
     value_dim = fields.optional_integer("v_head_dim", least=1)
+    if (fields.optional_integer("qk_head_dim") or head_dim) != head_dim:
+        fields.fault(
+            "qk_head_dim", f"contradicts heads of {head_dim} values", "head_dim for keys, v_head_dim for values"
+        )
     over_heads = fields.text("qk_norm_type") == "per_layer"
     return GqaAttention(
         q_heads=q_heads,
@@ -114,6 +118,8 @@ def _index_dim(fields: Fields, index: int) -> int:
     types, sparse = fields.sequence("layer_types") or (), fields.section("sparse_attention_config")
     if index < len(types) and types[index] == "indexed_attention":
         return fields.integer("index_head_dim")
+    if types:
+        fields.passed("index_head_dim", "index_n_heads")
     used = (sparse.sequence("sparse_attention_freq") or ()) if sparse is not None else ()
     if sparse is None or not sparse.flag("use_sparse_attention") or index >= len(used) or not used[index]:
         return 0
@@ -342,11 +348,12 @@ def is_gated(fields: Fields) -> bool:
         gated = fields.stated("intermediate_size", "moe_intermediate_size") is not None
         fields.note(f"hidden_act absent: MLPs {'with' if gated else 'without'} a gate, by the name of their width")
         return gated
-    if "gelu" in str(activation) and not is_known(fields):
+    gated = str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
+    if not gated and not is_known(fields):
         fields.fault(
             fields.stated("ACTIVATION") or "hidden_act", UNKNOWN_GATE, "ffn_type: glu, or ffn_type: plain, beside it"
         )
-    return str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
+    return gated
 
 
 def _dense_width(fields: Fields) -> int:
@@ -410,6 +417,7 @@ def _shared_width(fields: Fields, expert_width: int) -> int:
     """The total width of the shared experts: stated, from their number, or of one expert in interleaved layouts (Llama 4)."""
     stated = fields.optional_integer("SHARED_WIDTH")
     if stated:
+        fields.passed("SHARED_EXPERTS")
         return stated
     if fields.flag("use_mixed_mlp_moe") is False:
         return 0

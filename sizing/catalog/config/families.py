@@ -27,9 +27,9 @@ TOWERS = ("vision_config", "audio_config")
 
 
 @cache
-def _readable() -> frozenset[str]:
-    """All keys that some reader looks at. Which of them a config needs depends on its other keys."""
-    return frozenset((*spelled(*only(ConfigKeys).words), *WRAPPERS, *SECTIONS))
+def _idle() -> frozenset[str]:
+    """Keys that a config may write beside others that decide, and that no reader then looks at."""
+    return frozenset((*only(ConfigKeys).idle.split(), *WRAPPERS, *SECTIONS))
 
 
 class Family(NamedTuple):
@@ -139,11 +139,25 @@ def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[s
     return {**config, **defaults, **{key: value for key, value in known.facts.items() if key not in stated}}
 
 
+# Groups of keys of which a config may write several, if they agree.
+ALIKE = ("LAYERS", "HIDDEN", "Q_HEADS", "KV_HEADS", "HEAD_DIM", "EXPERTS", "EXPERTS_PER_TOKEN", "SHARED_EXPERTS")
+
+
+def report_contradictory(fields: Fields) -> None:
+    """Record a fault for each size that is stated twice under other names, with other values."""
+    for words in ALIKE:
+        first = fields.stated(words)
+        for key in spelled(words) if first is not None else ():
+            value, taken = fields.value(key), fields.value(first or "")
+            if isinstance(value, int) and isinstance(taken, int) and value != taken:
+                fields.fault(key, f"{value} contradicts {first}, {taken}", "one of them")
+
+
 def report_unread(fields: Fields) -> None:
     """Record a fault for each key that no reader looked at and that may change the model's size."""
     faulty = {fault.field for fault in fields.faults}
     for key in fields.names():
-        known = not isinstance(key, str) or key in fields.asked or key in _readable() or key in faulty
+        known = not isinstance(key, str) or key in fields.asked or key in _idle() or key in faulty
         if not known and _may_matter(key, fields.value(key)):
             fields.fault(
                 key, "is not read, and may change the model's size", "a config without it, if it changes nothing"
@@ -159,18 +173,21 @@ def report_unread_lists(section: Fields) -> None:
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _patterns() -> tuple[re.Pattern[str], ...]:
     keys = only(ConfigKeys)
-    return re.compile("|".join(keys.harmless)), re.compile("|".join(keys.telling))
+    return tuple(re.compile("|".join(patterns)) for patterns in (keys.harmless, keys.telling, keys.switches))
 
 
 def _may_matter(key: str, value: object) -> bool:
-    """Whether a key may change sizes: it has a value, is not known as harmless, and is not text (except for telling keys)."""
-    harmless, telling = _patterns()
+    """Whether a key may change sizes: it is not known as harmless and has a value.
+
+    Text is a value in telling keys alone, and `false` in keys that name a part which it may switch off.
+    """
+    harmless, telling, switches = _patterns()
     if value is None or value == "" or value == [] or value == {} or harmless.fullmatch(key):
         return False
     if value is False or value == 0:
-        return value is False and "moe" in key
+        return value is False and bool(switches.search(key))
     return not isinstance(value, str) or bool(telling.search(key))
 
 

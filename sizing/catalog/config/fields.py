@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from difflib import get_close_matches
-from functools import cache
+from difflib import SequenceMatcher, get_close_matches
+from functools import cache, lru_cache
 from reprlib import Repr
 from typing import Any, Literal
 
@@ -50,7 +50,8 @@ Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bi
 class ConfigKeys(OneFile, Sourced):
     """The file workloads/models/_keys.yaml: the names of fields, formats, projections and layers in configs.
 
-    It also states why model types are refused, which keys change no size, and words in keys that may change sizes.
+    It also states why model types are refused, which keys change no size or are `idle` beside others, and words in keys that may
+    change sizes.
     """
 
     FILE = "workloads/models/_keys.yaml"
@@ -64,6 +65,8 @@ class ConfigKeys(OneFile, Sourced):
     harmless: tuple[Text, ...]
     harmless_of_quantisation: tuple[Text, ...]
     telling: tuple[Text, ...]
+    switches: tuple[Text, ...]
+    idle: Text
 
 
 @cache
@@ -139,11 +142,15 @@ class Fields:
 
     def of_layer(self, index: int, layers: int) -> Fields:
         """The fields of one layer. A list with a size for each layer is replaced by the layer's size."""
-        own = {
-            key: value[index]
+        listed = {
+            key: value
             for key in spelled(*BY_LAYER)
-            if isinstance(value := self._values.get(key), list | tuple) and len(value) == layers
+            if isinstance(value := self._values.get(key), list | tuple) and value
         }
+        for key, value in listed.items():
+            if len(value) != layers:
+                self.fault(key, f"{len(value)} sizes do not agree with {layers} layers")
+        own = {key: value[index] for key, value in listed.items() if len(value) == layers}
         for number, stated in self._items(OF_ONE_LAYER):
             if str(number).isdecimal() and int(number) == index and isinstance(stated, Mapping):
                 own |= stated
@@ -170,6 +177,10 @@ class Fields:
         if found is None:
             self.unmet.update(dict.fromkeys(keys))
         return found
+
+    def passed(self, *keys: str) -> None:
+        """Record keys as read that change nothing beside what was read."""
+        self.asked.update(spelled(*keys))
 
     def names(self) -> tuple[str, ...]:
         """Every key, in its order in the file."""
@@ -268,8 +279,9 @@ def report_misspelt(fields: Fields) -> None:
             moved = replace(fault, message=f"unknown key, and {keys[0]} is missing", field=written, nearest=meant)
             fields.faults[fields.faults.index(fault)] = moved
             unknown.pop(_plain(written))
+    absent = [key for key in fields.unmet if not fields.has(key)]
     for plain, written in unknown.items():
-        pair = _most_alike({plain: written}, [key for key in fields.unmet if not fields.has(key)], SAME_KEY)
+        pair = _most_alike({plain: written}, absent, SAME_KEY)
         if pair is not None:
             fields.fault(written, "unknown key, and the one that it resembles is not stated", nearest=pair[1])
 
@@ -281,8 +293,17 @@ def _plain(key: str) -> str:
 def _most_alike(written: Mapping[str, str], known: Sequence[str], cutoff: float) -> tuple[str, str] | None:
     """The most similar pair of a written and a known key; None if no pair reaches `cutoff`."""
     for key in known:
-        hits = get_close_matches(key, list(written), n=1, cutoff=cutoff)
-        if hits:
-            best = get_close_matches(hits[0], known, n=1, cutoff=cutoff)
-            return written[hits[0]], best[0] if best else key
+        hit = max(written, key=lambda word: _likeness(word, key), default=None)
+        if hit is not None and _likeness(hit, key) >= cutoff:
+            best = get_close_matches(hit, known, n=1, cutoff=cutoff)
+            return written[hit], best[0] if best else key
     return None
+
+
+@lru_cache(maxsize=2**18)
+def _likeness(word: str, key: str) -> float:
+    """The similarity of two keys, 0 to 1; 0 for words too unequal in length to be alike."""
+    if 2 * min(len(word), len(key)) < LIKELY_KEY * (len(word) + len(key)):
+        return 0.0
+    matcher = SequenceMatcher(None, word, key)
+    return matcher.ratio() if matcher.quick_ratio() >= LIKELY_KEY else 0.0

@@ -42,7 +42,9 @@ HYBRID_CACHE_PERIOD = 2
 NAMED_BY_DEEPSEEK = (
     "n_routed_experts"  # the families that write it state dense layers, shared experts and a width of experts
 )
-OF_EXPERTS = ("moe_intermediate_size", "n_shared_experts", "routed_scaling_factor", "moe_layer_freq")
+
+# Sizes of experts, which change nothing where there are none, and are no misspelt number of them.
+OF_EXPERTS = ("EXPERTS", "EXPERT_WIDTH", "EXPERT_LATENT", "EXPERTS_PER_TOKEN", "SHARED_WIDTH", "SHARED_EXPERTS")
 
 # Deeper than any model. A larger number is a typing error.
 MOST_LAYERS = 4096
@@ -79,11 +81,14 @@ def read_layout(fields: Fields) -> tuple[Slot, ...]:
 
 def _has_experts(fields: Fields) -> bool:
     """Whether some layers route to experts. A key that only experts have is a fault if their number is missing."""
-    if fields.flag("enable_moe_block") is False or fields.flag(SWITCH_OF_EXPERTS) is False:
-        return False
-    if fields.stated("EXPERTS") is None and fields.optional_integer("EXPERTS_PER_TOKEN") and fields.stated(*OF_EXPERTS):
+    count, stated = fields.optional_integer("EXPERTS"), fields.stated("EXPERTS") is not None
+    off = fields.flag("enable_moe_block") is False or fields.flag(SWITCH_OF_EXPERTS) is False or (stated and not count)
+    if not off and not stated and fields.optional_integer("EXPERTS_PER_TOKEN"):
         fields.integer("EXPERTS")
-    return bool(fields.optional_integer("EXPERTS"))
+        off = True
+    if off:
+        fields.passed(*OF_EXPERTS)
+    return bool(count) and not off
 
 
 def layer_count(fields: Fields) -> int:

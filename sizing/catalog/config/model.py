@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from sizing.catalog.config.blocks import head_dim_of, is_gated, read_mixer, read_mlp, read_mtp
-from sizing.catalog.config.families import UNKNOWN_TYPE, completed, is_known, left_to_defaults, report_unread
+from sizing.catalog.config.families import (
+    UNKNOWN_TYPE,
+    completed,
+    is_known,
+    left_to_defaults,
+    report_contradictory,
+    report_unread,
+)
 from sizing.catalog.config.fields import WRAPPERS, Fields, report_misspelt, shown, spelled
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
@@ -125,6 +132,12 @@ def _learned_positions(fields: Fields) -> int:
     """Parameters of a learned position table: MPT without ALiBi, and families with a separate word-embedding width."""
     learned = fields.flag("learned_pos_emb") and not fields.flag("alibi")
     types = fields.optional_integer("type_vocab_size") or 0
+    if types and not fields.stated(ENCODER):
+        fields.fault(
+            "type_vocab_size",
+            "is an encoder's, and this model_type is not known as one",
+            "model_type: bert, or its like",
+        )
     if _is_absolute(fields):
         learned = True
     width = fields.optional_integer("word_embed_proj_dim", least=1)
@@ -297,6 +310,7 @@ DTYPE_PREFIX, WIDE = "torch.", "float32"
 # Fields of architectures that the layer kinds can't express, with the reason.
 INEXPRESSIBLE = {
     "mamba_dt_rank": "the first Mamba generation is not modelled",
+    "logit_scale_init_value": "encoders of images and of text side by side are not modelled",
 }
 
 
@@ -336,7 +350,7 @@ def read_model(
         layers=tuple(kinds.index(layer) for layer in layers),
         hidden_size=fields.integer("HIDDEN"),
         vocab_size=fields.integer("VOCABULARY"),
-        tied_embeddings=_tied(fields),
+        tied_embeddings=_tied(fields, given),
         max_position=_longest(fields),
         rotary_values=rotary_values(fields, kinds),
         activation_precision=activation,
@@ -360,6 +374,7 @@ def read_model(
     )
     report_misspelt(fields)
     report_unread(fields)
+    report_contradictory(fields)
     if fields.faults:
         raise InputError(fields.faults)
     return model
@@ -381,6 +396,9 @@ def _layers(fields: Fields) -> tuple[LayerKind, ...]:
     if fields.stated("block_configs"):
         return read_blocks(fields)
     slots = read_layout(fields)
+    heads = fields.value("Q_HEADS")
+    if isinstance(heads, list | tuple) and len(set(map(str, heads))) > 1 and not fields.stated("HEAD_DIM"):
+        fields.fault("head_dim", "missing, and layers have unequal numbers of heads", "the width of a head")
     return tuple(_layer(fields, slot, index, len(slots)) for index, slot in enumerate(slots))
 
 
@@ -404,8 +422,17 @@ def _activation_precision(fields: Fields) -> Literal["fp32", "fp16", "bf16"]:
     return DTYPES.get(dtype, "bf16")
 
 
-def _tied(fields: Fields) -> bool:
-    """Whether input embedding and output head share their weights. Inferred if the config does not state it."""
+def _tied(fields: Fields, given: Mapping[str, Any]) -> bool:
+    """Whether input embedding and output head share their weights. Inferred if the `given` config does not state it.
+
+    A wrapper and its language model may both state it. If they differ, libraries do not agree on which one holds.
+    """
+    inner = [given[key] for key in WRAPPERS if isinstance(given.get(key), Mapping)]
+    said = {value for one in (given, *inner) if isinstance(value := one.get("tie_word_embeddings"), bool)}
+    if len(said) > 1:
+        fields.fault(
+            "tie_word_embeddings", "true and false, in the wrapper and in its language model", "the same in both"
+        )
     others = [fields.flag(key) for key in spelled("TIED")]
     stated = fields.flag("tie_word_embeddings")
     if stated is not None or any(others):
