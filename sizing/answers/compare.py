@@ -8,7 +8,6 @@ from functools import partial
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
 from sizing.answers.estimate import answer, with_pipelines
 from sizing.question.question import Question, load_data
-from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
@@ -97,7 +96,7 @@ def _too_many(outcome: Outcome, most: int) -> Outcome:
     replica = best.pool.replica
     detail = f"takes {best.gpus:,} GPUs; a comparison leaves out more than {most:,} (estimate -g {replica.gpu_type.id} does not)"
     over = best.gpus / most - 1
-    refused = Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "gpu_budget", detail, over)
+    refused = replica.rejected("gpu_budget", detail, over)
     return replace(outcome, answers=(), refusals=(refused,))
 
 

@@ -27,7 +27,7 @@ from sizing.model.settings import Phase
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity
-from sizing.replica.replica import Refusal, Replica
+from sizing.replica.replica import Refusal
 from sizing.replica.timing import Timed
 from sizing.specs import demand
 from sizing.specs.data import Data
@@ -269,14 +269,14 @@ def _prefills(
             continue
         apart = unlike(candidate, decode.replica)
         if apart is not None:
-            refused.append(_reject(candidate, "link", f"{apart}; allowed: {COMPATIBLE}"))
+            refused.append(candidate.rejected("link", f"{apart}; allowed: {COMPATIBLE}"))
             continue
         try:
             transfer = transfer_of(
                 load.kernels, decode.load.kernels, within_node=within_node, by_layer=asked.facts.by_layer
             )
         except UntimedError as error:
-            refused.append(_reject(candidate, "link", "; ".join(fault.message for fault in error.faults)))
+            refused.append(candidate.rejected("link", "; ".join(fault.message for fault in error.faults)))
             continue
         (entry,) = alone([delayed(load, transfer, question.service.isl)], question.target.limits)
         if isinstance(entry, Timed):
@@ -291,10 +291,6 @@ def _prefills(
         if isinstance(result, Pool)
     ]
     return found, refused
-
-
-def _reject(replica: Replica, reason: str, detail: str) -> Refusal:
-    return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail)
 
 
 def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:

@@ -41,7 +41,7 @@ def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
     try:
         return timing.of(replica)
     except UntimedError as error:
-        return _reject(replica, "efficiency", "; ".join(fault.message for fault in error.faults), math.inf)
+        return replica.rejected("efficiency", "; ".join(fault.message for fault in error.faults))
 
 
 def alone(loads: Sequence[Timed | Refusal], limits: Limits) -> list[Timed | Refusal]:
@@ -54,8 +54,7 @@ def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     if over is None:
         return load
     name, value_s, limit_s = over
-    return _reject(
-        load.replica,
+    return load.replica.rejected(
         name,
         f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
         value_s / limit_s - 1,
@@ -112,23 +111,18 @@ class _Counted(NamedTuple):
 def _counted(bounded: Bounded, question: Question) -> _Counted | Refusal:
     replica, most = bounded.load.replica, bounded.most
     if most is None:
-        return _reject(replica, "capacity", "no load meets all limits at a stable utilisation", 1.0)
+        return replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
     margin = margin_of(bounded.load, question)
     if isinstance(margin, str):
-        return _reject(replica, "confidence", margin, math.inf)
+        return replica.rejected("confidence", margin)
     count = replicas(question, replica, most, margin)
     if count > 0:
         return _Counted(bounded.load, most, count, margin)
-    return _reject(
-        replica,
+    return replica.rejected(
         "gpu_budget",
         f"one replica takes {replica.layout.gpus} GPUs, the budget is {question.rules.gpu_budget}",
         replica.layout.gpus / (question.rules.gpu_budget or 1) - 1,
     )
-
-
-def _reject(replica: Replica, reason: str, detail: str, shortfall: float) -> Refusal:
-    return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, reason, detail, shortfall)
 
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
@@ -186,7 +180,7 @@ def at_even_odds(pool: Pool, question: Question, evenly: Question, data: Data) -
         return pool
     margin = found.of(asked.share)
     if math.isinf(margin):
-        return _reject(pool.replica, "confidence", str(margin_of(pool.load, evenly)), math.inf)
+        return pool.replica.rejected("confidence", str(margin_of(pool.load, evenly)))
     if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
         return pool
     return resized(replace(pool, margin=margin), pool.capacity, question, data)

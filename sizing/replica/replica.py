@@ -71,6 +71,10 @@ class Replica:
             return "hybrid"
         return "pcie" if self.layout.stage_gpus > 1 and not self.gpu_type.gpu.datasheet.switched else "plain"
 
+    def rejected(self, reason: str, detail: str, shortfall: float = math.inf) -> Refusal:
+        """The refusal of this layout."""
+        return Refusal(self.gpu_type, self.plan.weight_format, self.layout, reason, detail, shortfall)
+
     def memory_at(self, tokens: int) -> MemoryUse:
         """Memory use when sequences have up to `tokens` tokens."""
         return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
@@ -164,7 +168,7 @@ def fitting(replica: Replica) -> Replica | Refusal:
         f"{service.max_model_len:,} tokens"
     )
     shortfall = used.deficit_gib / used.visible_gib
-    return Refusal(replica.gpu_type, replica.plan.weight_format, replica.layout, "memory", detail, shortfall, replica)
+    return replace(replica.rejected("memory", detail, shortfall), sized=replica)
 
 
 def unstarted(replica: Replica) -> str:
