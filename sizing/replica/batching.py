@@ -53,17 +53,16 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
 
     With OSL 1, `decoding` is a share of the prefill capacity.
     """
-    if flow.prefill_pool:
-        return _prefill_pool(curves, flow, decoding, quantiles)
-    decodes = flow.decodes
-    rates = (rates_of if decodes else prefill_rates)(curves, flow, decoding)
-    of_thread = rates.requests_per_s * curves.serial_s  # utilisation of the front end, an M/D/1 queue
-    stable = (rates.busy < 1) & (rates.in_prefill <= 1) & (of_thread < 1)
+    if not flow.decodes:
+        return _prompts_alone(curves, flow, decoding, quantiles)
+    rates = rates_of(curves, flow, decoding)
+    thread_s, keeps_up = _front_end(curves, rates)
+    stable = (rates.busy < 1) & (rates.in_prefill <= 1) & keeps_up
     wait = _waits(flow, rates, decoding, stable)
-    own_s = curves.front_end_s + curves.serial_s * of_thread / (2 * np.maximum(1 - of_thread, TINY)) + rates.prompt_s
+    own_s = thread_s + rates.prompt_s
     mean_ttft_s = own_s + wait.shared_s + wait.queue_s
     ttft_s = {"mean": mean_ttft_s}
-    reaction = _reaction(curves, flow, rates, decoding) if decodes else (decoding, decoding)
+    reaction = _reaction(curves, flow, rates, decoding)
     per_step = flow.tokens_per_step
     mean_itl_s = _seen_step_s(curves, flow, rates, decoding, *reaction) / per_step
     itl_s = {"mean": mean_itl_s}
@@ -75,7 +74,7 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Points(
         requests_per_s=rates.requests_per_s,
-        decoding=decoding if decodes else np.zeros_like(decoding),
+        decoding=decoding,
         running=rates.requests_per_s * (mean_ttft_s + after_first * mean_itl_s),
         ttft_s=ttft_s,
         itl_s=itl_s,
@@ -117,8 +116,14 @@ def full_slots(
     )
 
 
-def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles: Quantiles) -> Points:
-    """Operating points of GPUs that only prefill, at a share of the capacity with full budgets.
+def _front_end(curves: Curves, rates: Rates) -> tuple[Array, NDArray[np.bool_]]:
+    """Mean seconds of a request in the front end, whose one thread is an M/D/1 queue, and whether the thread keeps up."""
+    busy = rates.requests_per_s * curves.serial_s
+    return curves.front_end_s + curves.serial_s * busy / (2 * np.maximum(1 - busy, TINY)), busy < 1
+
+
+def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles: Quantiles) -> Points:
+    """Operating points where nothing decodes (OSL 1, prefill pools), at a share of the capacity with full budgets.
 
     Notation: l prompts/s arrive. A step of k prompts lasts S = f + k*D. r = l*D and a = l*f are loads.
 
@@ -147,9 +152,11 @@ def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles:
     longer_s2 = first_s**2 + another_s * together * (2 * first_s + another_s * company)
     waits = np.minimum(load + floor / together, 1.0)
     rest_s = waits * longer_s2 / (2 * (first_s + another_s * together))
-    behind = (company + np.minimum(company, flow.most_together)) / 2 - 1  # a batch beyond the budget ends in parts
-    wait_s = (rest_s + another_s * behind) / flow.stages
-    own_s = curves.front_end_s + flow.passes * one_s
+    own = np.minimum(company, flow.most_together)  # a batch beyond the budget ends in parts
+    # The first stage of a pipeline is free again after 1/pp of a step, but all of a step's prompts pass all stages.
+    wait_s = (rest_s + another_s * (company - own) / 2) / flow.stages + another_s * (own - 1)
+    thread_s, keeps_up = _front_end(curves, rates)
+    own_s = thread_s + flow.passes * one_s
     ttft_s = {"mean": own_s + wait_s}
     for name, q in quantiles.items():
         ttft_s[name] = own_s + _weibull_s(wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3, 1 - (1 - q) / waits)
@@ -162,7 +169,7 @@ def _prefill_pool(curves: Curves, flow: Batching, utilisation: Array, quantiles:
         itl_s=zero_s,
         e2e_s=ttft_s,
         prefill_share=waits,
-        stable=rates.busy < 1,
+        stable=(rates.busy < 1) & keeps_up,
     )
 
 
@@ -215,8 +222,6 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     together_s = lengthening_s * per_stage * met_s
     single_s = either_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / flow.stages
-    if not flow.decodes:  # nothing decodes, so steps run only while there are prompts
-        rest_s, together_s = single_s / flow.stages, np.zeros_like(single_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
         met_s**2 / 12 + lengthening_s**2 * per_stage * met_s + (0.5 + per_stage * lengthening_s) ** 2 * variance_s2
@@ -253,8 +258,6 @@ def _seen_step_s(
     one. A group of arrivals slows the steps, so more prompts come in; the batch grows by v instead of 1 (v is `feedback`
     squared). Half of the prefill that this brings is over before the request decodes.
     """
-    if not flow.decodes:
-        return rates.step_s
     company = feedback**2
     seen_s = np.asarray(decode_step_s(curves, flow, decoding + company))
     return np.maximum(rates.step_s, seen_s + rates.step_s - rates.decode_s + (company - 1) / 2 * delay_s)
@@ -277,8 +280,6 @@ def _itl_spread_s(curves: Curves, flow: Batching, rates: Rates, decoding: Array)
     Two Poisson numbers cause the spread: the prefills that occur during a request, and the sequences that decode with it.
     Both feed back: slower steps meet more prompts, by the factor S/d.
     """
-    if not flow.decodes:
-        return np.zeros_like(rates.step_s)
     more_s = np.asarray(decode_step_s(curves, flow, decoding + np.sqrt(decoding))) - rates.decode_s
     by_hits_s = rates.hit_s * np.sqrt(rates.hits) / flow.decode_steps
     return rates.step_s / rates.decode_s * np.sqrt(by_hits_s**2 + more_s**2)

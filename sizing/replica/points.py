@@ -23,7 +23,7 @@ class Batching:
     `isl` counts the tokens of a prompt to be prefilled, without cached ones. `chunk_tokens` is the prompt's share of a
     step's token budget. A decode step gives each sequence `tokens_per_step` tokens on average, several with speculative
     decoding. With `prefill_only`, a step with prefill carries no decodes (SGLang, vLLM V0). `prefilled` prompts arrive with
-    their cache and first token, as in the decode pool of a disaggregated deployment; in a `prefill_pool` nothing decodes.
+    their cache and first token, as in the decode pool of a disaggregated deployment.
     For stacked layouts lengths, chunks, `pp` and `dp` are columns. Either all of them decode, or none.
     """
 
@@ -36,7 +36,6 @@ class Batching:
     dp: Numeric = 1
     tokens_per_step: float = 1.0
     prefilled: bool = False
-    prefill_pool: bool = False
     even_stages: Numeric | None = None
 
     @property

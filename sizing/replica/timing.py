@@ -168,7 +168,6 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
         dp=layout.dp,
         tokens_per_step=service.extras.tokens_per_step,
         prefilled=prefilled,
-        prefill_pool=service.phase == "prefill",
         even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
     )
     return Timed(

@@ -177,3 +177,28 @@ def test_full_slots_bring_more_than_poisson_arrivals_that_hold_decoding_up(
     if rate > brought:
         assert point.e2e_s["mean"] == pytest.approx(run.latencies_s["e2e"]["mean"], rel=FULL_TOLERANCE)
         assert point.running == load.slots
+
+
+PROMPTS = (
+    ("llama-3.1-8b", "l40s", {"tp": 1, "pp": 1}, 512),
+    ("llama-3.1-8b", "l40s", {"tp": 2, "pp": 2}, 512),
+    ("llama-3.1-70b", "h100-sxm", {"tp": 4, "pp": 1}, 3000),
+)
+
+
+@pytest.mark.parametrize(("model", "gpu", "layout", "isl"), PROMPTS)
+def test_prompts_alone_wait_as_long_as_simulated_ones(model: str, gpu: str, layout: dict[str, int], isl: int) -> None:
+    """With one token of output a request waits for the step before it and for its own batch: the tail is far from the mean.
+
+    Under a heavier load the tail of a pipeline is taken too long, as its batches share the wait more evenly.
+    """
+    request = ask(real_model(model), engine="vllm:0.19.0", isl=isl, osl=1, serving=layout)
+    found = candidates.candidates(request.service, option(gpu), None, data())
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    for share in (0.2, 0.4, 0.6):
+        rate = share * load.highest_per_s
+        point = point_at_rate(load, rate, highest_stable(load))
+        run = simulate(deployment.deployment_of(load), Traffic(Lengths(isl), Lengths(1), 8000, rate, exact_rate=True))
+        ttft_s = run.latencies_s["ttft"]
+        assert point.ttft_s["mean"] == pytest.approx(ttft_s["mean"], rel=0.04), share
+        assert point.ttft_s["p95"] == pytest.approx(ttft_s["p95"], rel=0.1), share
