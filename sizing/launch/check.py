@@ -17,10 +17,9 @@ from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found
 from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, percent, plural
+from sizing.launch.as_question import DEPLOYED, OF_ONE_POOL, deployed_question
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.terms import layout_of
-from sizing.model import architecture
-from sizing.question.ask import question_of
 from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.values import Part
@@ -29,9 +28,8 @@ from sizing.specs.bands import Confidence
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
-from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
 from sizing.specs.units import MILLI, SECONDS_PER_HOUR
-from sizing.specs.workload import Serving, Workload
+from sizing.specs.workload import Workload
 
 Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
@@ -69,35 +67,48 @@ class Checked(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """The GPUs of all its replicas."""
-        return sum(_gpus(part.launched) for part in self.parts)
+        """The GPUs that all its replicas take: those that their containers reserve, at least those on which they run."""
+        return sum(_taken(part.launched) for part in self.parts)
+
+    @property
+    def idle_gpus(self) -> int:
+        """The GPUs that are reserved beyond those on which replicas run."""
+        return self.gpus - sum(_runs_on(part.launched) for part in self.parts)
 
     @property
     def usd_per_hour(self) -> float | None:
         """The cost of its GPUs an hour; None unless every price is known."""
         types = () if self.question is None else tuple(_types(self.question))
         prices = {each.id: each.usd_per_gpu_hour for each in types}
-        costs = [(prices.get(part.launched.gpu or ""), _gpus(part.launched)) for part in self.parts]
+        costs = [(prices.get(part.launched.gpu or ""), _taken(part.launched)) for part in self.parts]
         known = [price * gpus for price, gpus in costs if price is not None]
         return sum(known) if len(known) == len(costs) else None
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """The cost of a million output tokens at the demand (prompt tokens for a task without output).
+        """The cost of a million output tokens (prompt tokens for a task without output).
 
-        None without a price or a rate.
+        They are those of the demand, or of the most within the limits where that is less. None without a price, or where
+        neither is known.
         """
-        if self.question is None or self.usd_per_hour is None:
+        found = self.held
+        if self.question is None or self.usd_per_hour is None or found is None:
             return None
-        found = None if self.held is None else self.held.answer
-        rate = self.question.target.requests_per_s if found is None else found.requests_per_s
+        most, served = found.most_requests_per_s, None if found.answer is None else found.answer.requests_per_s
+        asked = self.question.target.requests_per_s if served is None else served
+        rate = 0.0 if most is None and served is None else min(each for each in (asked, most) if each is not None)
         service = self.question.service
-        tokens = (service.output_tokens or service.isl) * (rate or 0.0) * SECONDS_PER_HOUR
+        tokens = (service.output_tokens or service.isl) * rate * SECONDS_PER_HOUR
         return self.usd_per_hour / tokens * MILLION if tokens else None
 
 
-def _gpus(launched: Launched) -> int:
+def _runs_on(launched: Launched) -> int:
     return (launched.replicas or 0) * layout_of(launched).gpus
+
+
+def _taken(launched: Launched) -> int:
+    """The GPUs that replicas take: those that their containers reserve, also where they run on fewer."""
+    return (launched.replicas or 0) * max(layout_of(launched).gpus, launched.reserved_gpus or 0)
 
 
 def _types(question: Question) -> Iterator[GpuType]:
@@ -171,10 +182,6 @@ def _over(stated: Policy, own: Policy) -> Policy:
     return own.model_copy(update=stated.model_dump(exclude_none=True))
 
 
-# Workload fields that a deployment states itself.
-DEPLOYED = ("gpu", "precision", "kv_precision", "serving", "optimisations.speculative", "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
-
-
 def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -> Found[Workload]:
     """The workload whose demand a deployment must serve, with the fields that options set.
 
@@ -209,89 +216,11 @@ def _checked(
     checked = Checked(first.launched.name, group, None, None, tuple(before))
     if not checked.passed:
         return checked
-    question = _question(group, demanded, options)
+    question = deployed_question(group, demanded, options)
     result = held(question, first.launched.replicas or 1, load_data(), simulate=simulated)
     whole = checked._replace(question=result.question, held=result)
     needs = _needs(whole, policy)
     return whole._replace(findings=(*before, *_of_load(whole, needs), *_of_policy(whole, policy, needs)))
-
-
-def _question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
-    """The question of the demand with exactly this layout and these settings."""
-    parts = [part.launched for part in group]
-    served = parts[-1]  # the decode pool of two; pools differ only in their layouts
-    if len(parts) > 1:
-        _check_alike(group)
-        budget = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens}
-        served = served.model_copy(update={"serving": served.serving.model_copy(update=budget)})
-    found = load_model(served.model)
-    asked = demanded.spec
-    optimisations = asked.optimisations.model_copy(update={
-        "speculative": _drafting(served.speculative, asked.optimisations.speculative),
-        "lora": served.lora,
-        "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
-    })  # fmt: skip
-    workload = asked.model_copy(update={
-        "model": served.model, "gpu": (served.gpu,), "precision": served.precision or found.precision,
-        "kv_precision": served.kv_precision, "serving": _serving(served, asked.serving, architecture.is_moe(found.spec)),
-        "optimisations": optimisations if optimisations.asked() else Optimisations(),
-    })  # fmt: skip
-    try:
-        return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
-    except InputError as error:
-        raise InputError(_placed(fault, group[-1]) for fault in error.faults) from None
-
-
-def _placed(fault: Fault, part: Existing) -> Fault:
-    """The fault; a fault of the deployment gets the deployment's line, not that of the demand."""
-    field = fault.field or ""
-    if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
-        return fault
-    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"))
-
-
-def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
-    """The deployment's settings with all sizes of its layout. Measured values, which are no flags, come from the demand."""
-    layout = layout_of(launched)
-    sizes = {name: getattr(layout, name) for name in ("tp", "pp", *(("dp", "ep") if experts else ()))}
-    ranks = {} if experts else {"dp": None, "ep": None}
-    measured = {name: getattr(asked, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))}
-    stated = {name: value for name, value in measured.items() if value is not None}
-    return launched.serving.model_copy(update={**sizes, **ranks, **stated})
-
-
-def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
-    """Speculative decoding as the engine runs it, with the acceptance of the demand if that states the same method."""
-    if launched is None or asked is None:
-        return launched
-    if (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens):
-        return launched
-    return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
-
-
-def _pool(launched: Launched) -> PoolLayout:
-    sizes = {name: size for name in POOL_SIZES if (size := getattr(layout_of(launched), name)) > 1 or name == "tp"}
-    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **sizes)
-
-
-POOL_SIZES = ("tp", "pp", "ep", "dp")
-OF_ONE_POOL = {"max_num_seqs": "decode", "max_num_batched_tokens": "prefill"}  # the pool that each setting bounds
-SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend", *OF_ONE_POOL}
-
-
-def _check_alike(group: Sequence[Existing]) -> None:
-    """Raise InputError if two pools differ in more than their layouts."""
-    first, second = (part.launched for part in group)
-    one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))
-    unlike = [name for name in one if one[name] != other[name]]
-    unlike += [name for name in ("model", "precision", "kv_precision") if getattr(first, name) != getattr(second, name)]
-    if unlike:
-        what, line = (
-            f"differs between the prefill and the decode pool: {', '.join(unlike)}",
-            group[1].line(*unlike, "command"),
-        )
-        allowed = "pools that differ in layout and GPU type alone"
-        raise InputError(what, file=group[1].file, line=line, allowed=allowed)
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -319,14 +248,8 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         if most > positions:  # engines refuse to start
             words = f"{most:,} tokens are more than the {positions:,} positions of {served.spec.name}"
         yield _finding(part, "max_model_len", enough and most <= positions, words, "max_model_len")
-    gpus, reserved = layout_of(launched).gpus, launched.reserved_gpus
-    if reserved is not None:
-        words = f"a replica runs on {gpus} GPUs" + (f", and its containers reserve {reserved}" * (reserved != gpus))
-        level: Literal["warning", "error"] = "error" if reserved < gpus else "warning"
-        yield _finding(part, "gpus", reserved == gpus, words, "gpus", "tp", level=level)
-    if part.doubt is not None:
-        words = f"a replica runs on {gpus} GPUs, and {part.doubt}"
-        yield _finding(part, "gpus", False, words, "tp", level="warning")
+    gpus = layout_of(launched).gpus
+    yield from _of_gpus(part, gpus)
     node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
     if part.nodes is not None and gpus > part.nodes * node:
         words = (
@@ -339,6 +262,23 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     for stated in part.idle:
         words = f"{stated.flag} has no effect: {served.spec.name} has no experts to spread"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
+
+
+def _of_gpus(part: Existing, gpus: int) -> Iterator[CheckFinding]:
+    """Yield the findings on the GPUs that a replica's containers reserve, and those that its command sees."""
+    reserved, words = part.launched.reserved_gpus, f"a replica runs on {plural(gpus, 'GPU')}"
+    if reserved is not None:
+        seen = reserved if part.seen is None else min(part.seen, reserved)
+        words += f", and its containers reserve {reserved}" * (reserved != gpus)
+        words += f", of which its command sees {seen}" * (seen < reserved)
+        level: Literal["warning", "error"] = "error" if min(seen, reserved) < gpus else "warning"
+        yield _finding(part, "gpus", reserved == seen == gpus, words, "gpus", "tp", level=level)
+    elif part.whole:
+        node = load_gpu(part.launched.gpu).spec.datasheet.node.gpus if part.launched.gpu else None
+        words += ", and its container takes all of its server"
+        yield _finding(part, "gpus", _runs_on(part.launched) == node, words, "gpus", "tp", level="warning")
+    if part.doubt is not None:
+        yield _finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
 
 
 def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
@@ -408,7 +348,7 @@ def _needs(checked: Checked, policy: Policy) -> str:
         count = _fewest(checked, policy)
         if count is None:
             return ""
-        counts, gpus = plural(count, "replica"), count * needed.pool.replica.layout.gpus
+        counts, gpus = plural(count, "replica"), count * checked.gpus // checked.replicas
     beyond = (
         "" if policy.max_gpus is None or gpus <= policy.max_gpus else f", more than the limit of {policy.max_gpus} GPUs"
     )
@@ -448,9 +388,12 @@ def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFi
     """Yield the findings of the policy; `needs` names the replicas that would do. Raises InputError if a quantity that it bounds is unknown."""
     found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
     assert found is not None
-    if policy.max_usd_per_million_tokens is not None and usd is None:
+    if policy.max_usd_per_million_tokens is not None and checked.usd_per_hour is None:
         what = "is not known: the GPU has no price"
         raise InputError(what, field="max_usd_per_million_tokens", allowed="with --price")
+    if policy.max_usd_per_million_tokens is not None and usd is None:
+        words = "is not known: the demand is not served"
+        yield _finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
     bounds: tuple[tuple[str, float | None, str, Callable[[float], str]], ...] = (
         ("max_gpus", checked.gpus, "{} GPUs, limit {}", str),
         ("max_usd_per_million_tokens", usd, "${} a million tokens, limit ${}", lambda dollars: f"{dollars:,.4g}"),

@@ -19,10 +19,11 @@ from sizing.catalog.shelf import is_path, only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
+from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, shared, use_of, visible
 from sizing.launch.flags import Dialect, Word, dialect_of, flags_of
-from sizing.launch.manifests import LEADER, ONE_REPLICA, SERVICES, WORKER, Container, containers, shared_cards
+from sizing.launch.manifests import LEADER, ONE_REPLICA, WORKER, Container, containers
 from sizing.launch.starts import engine_of, image_of, is_further_node, meant, names_engine, started
-from sizing.launch.terms import data_of, nodes_of
+from sizing.launch.terms import data_of, layout_of, nodes_of
 from sizing.model import architecture, settings
 from sizing.model.precision import SIXTEEN_BIT
 from sizing.question.values import Part, check
@@ -31,8 +32,8 @@ from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
+COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 256  # commands in a file
-ALL_DEVICES = ("all", "none", "void")  # values of a device variable that list no devices
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
@@ -59,7 +60,8 @@ class Existing(NamedTuple):
     `again` has flags that are stated again with another value; the last value counts. `nodes` is the number of nodes of a
     replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
     says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that
-    have no effect on its model.
+    have no effect on its model. `seen` is the number of GPUs that a replica's command sees; None where nothing says it. `whole`
+    says that it takes all GPUs of its server. `cards` are those on which it runs, where its file says which.
     """
 
     launched: Launched
@@ -73,6 +75,9 @@ class Existing(NamedTuple):
     passed: frozenset[str] = frozenset()
     doubt: str | None = None
     idle: tuple[StatedTerm, ...] = ()
+    seen: int | None = None
+    whole: bool = False
+    cards: tuple[str, ...] = ()
 
     def line(self, *fields: str) -> int | None:
         """The line of the first field that has a line."""
@@ -155,6 +160,10 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: _Asked
 def _of_script(text: str, asked: _Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
     found = [each for command in script.commands if (each := started(command, script.files)) is not None]
+    for each in found if len(found) > 1 else ():
+        if each.replicas is None and names_cards(each, asked.facts):
+            each.replicas = 1
+            each.notes.append(ONE_REPLICA)
     words = [word.text for command in script.commands for word in command.words]
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
@@ -165,10 +174,12 @@ def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
     if closed:
         raise InputError(closed)
     found = [each for each in stated if engine_of(each) is not None and not is_further_node(each)]
-    shared = list(shared_cards(found, asked.file))
-    if shared:
-        raise InputError(shared)
-    leaders = {each.path[: each.path.index(LEADER)] for each in found if LEADER in each.path}
+    for each in found:
+        each.gpus_beside = {at: gpus for at, gpus in each.gpus_beside.items() if at not in [one.at for one in found]}
+    leaders = {each.path[: each.path.index(LEADER)]: each for each in found if LEADER in each.path}
+    workers = {each.path[: each.path.index(WORKER)]: each for each in stated if WORKER in each.path}
+    for place, leader in leaders.items():
+        leader.gpus_of_others = workers[place].gpus if place in workers else None
     first = [each for each in found if WORKER not in each.path or each.path[: each.path.index(WORKER)] not in leaders]
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
@@ -194,8 +205,11 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
     parts = [Part(partial(_existing, container, asked)) for container in found]
     check(*parts)
     read_ = [part.value for part in parts]
-    if all(each.path[:1] == (SERVICES,) for each in found):
-        read_ = _as_replicas(read_)
+    uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
+    if faults := list(shared(uses, asked.file)):
+        raise InputError(faults)
+    if all(map(is_local, found)):
+        read_ = _as_replicas(read_, "services" if found[0].path else COMMANDS)
     if {"prefill", "decode"} <= {each.launched.role for each in read_}:
         return read_
     # A deployment that is a pool only by its name, and has no partner, serves whole requests.
@@ -206,26 +220,29 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
     ]
 
 
-def _as_replicas(found: Sequence[Existing]) -> list[Existing]:
-    """Compose services as deployments; services that start the same command are replicas of one deployment."""
+def _as_replicas(found: Sequence[Existing], of: str) -> list[Existing]:
+    """What one server starts as deployments; services or commands (`of`) that start the same are replicas of one deployment."""
     alike: dict[str, list[Existing]] = {}
     for each in found:
         key = each.launched.model_copy(update={"name": "", "replicas": None})
         alike.setdefault(key.model_dump_json(), []).append(each)
-    return [_together(group) if len(group) > 1 else group[0] for group in alike.values()]
+    return [_together(group, of) if len(group) > 1 else group[0] for group in alike.values()]
 
 
-def _together(group: Sequence[Existing]) -> Existing:
-    """Services that start the same command as one deployment, named by their common prefix."""
+def _together(group: Sequence[Existing], of: str) -> Existing:
+    """What starts the same as one deployment, named by the common prefix. Raises InputError if a comment states another number."""
     first, names = group[0], [each.launched.name for each in group]
-    shared = os.path.commonprefix(names)  # noqa: RUF071 - of names, no paths
-    name = shared.rstrip("-_.0123456789") or first.launched.name
-    replicas = sum(each.launched.replicas or 0 for each in group)
+    shared_name = os.path.commonprefix(names)  # noqa: RUF071 - of names, no paths
+    name = shared_name.rstrip("-_.0123456789") or first.launched.name
+    replicas, stated = sum(each.launched.replicas or 0 for each in group), first.launched.replicas
+    if of == COMMANDS and stated is not None and stated > 1 and first.line("replicas") is not None:
+        replicas = len(group)
+        if stated != replicas:
+            what, line = f"is {stated}, and {replicas} commands start the same", first.line("replicas")
+            raise InputError(what, file=first.file, line=line, field="replicas", allowed=str(replicas))
     notes = [note for note in first.assumed if note != ONE_REPLICA]
     launched = first.launched.model_copy(update={"name": name, "replicas": replicas})
-    return first._replace(
-        launched=launched, assumed=(*notes, f"{replicas} replicas: {len(group)} services start the same")
-    )
+    return first._replace(launched=launched, assumed=(*notes, f"{replicas} replicas: {len(group)} {of} start the same"))
 
 
 def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
@@ -264,10 +281,12 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     line = container.lines.get("command")
     said = Part(lambda: _check_said(container.name, (name.value, gpu.value, replicas.value), asked, line))
     told = Part(lambda: _check_told(args.value, container, asked))
-    check(dialect, args, name, model, gpu, replicas, told, said)
+    seen = Part(lambda: visible(container, asked.facts, asked.file))
+    check(dialect, args, name, model, gpu, replicas, told, seen, said)
     found = _data(args.value, dialect.value[0], model.value, container, asked)
     found |= {"name": container.name, "model": name.value, "gpu": gpu.value}
-    found["replicas"] = (replicas.value or 1) * found["replicas"]
+    ranks = found["replicas"]
+    found["replicas"] = (replicas.value or 1) * ranks
     lines: dict[str, int | None] = {**container.lines}
     lines.update((term, each.line) for term, each in args.value.terms.items())
     if args.value.model is not None:
@@ -278,7 +297,12 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
     read_ = Existing(launched, asked.file, lines, notes, again=again, nodes=nodes, passed=passed, doubt=container.doubt)
-    return read_._replace(idle=tuple(_idle(args.value, model.value)))
+    read_ = read_._replace(idle=tuple(_idle(args.value, model.value)), whole=container.whole and seen.value is None)
+    needed, nodes_ = layout_of(launched).gpus * ranks, nodes or 1
+    gpus = gpus_of(container, seen.value, Needed(needed, ranks, nodes_), asked.file)
+    launched = launched.model_copy(update={"reserved_gpus": gpus.reserved})
+    cards = use_of(container, seen.value, -(-needed // nodes_), asked.facts).cards
+    return read_._replace(launched=launched, seen=gpus.seen, cards=cards)
 
 
 def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[StatedTerm]:
@@ -319,13 +343,6 @@ def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: _As
     return asked.settled("replicas", stated, line, asked.filled.replicas)
 
 
-def _gpus_of_pod(container: Container, facts: LaunchFacts) -> int | None:
-    """The GPUs that a command sees: those of its container, or fewer if variables list fewer; None if nothing states them."""
-    lists = (container.variables.get(name, "") for name in facts.visible_devices)
-    counts = [len(text.split(",")) for text in lists if text.lower() not in ("", *ALL_DEVICES) and "$" not in text]
-    return min([*counts, *(() if container.gpus is None else (container.gpus,))], default=None)
-
-
 def _data(
     args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: _Asked
 ) -> dict[str, Any]:
@@ -337,11 +354,6 @@ def _data(
         serving["max_model_len"] = model.spec.max_position
     if model is not None and is_quantised(model):
         data.pop("precision", None)  # the flag says how to read the checkpoint
-    ranks, nodes = data["replicas"], nodes_of(args, dialect) or 1
-    gpus = _gpus_of_pod(container, asked.facts)
-    if gpus is not None:
-        whole = gpus * (container.pods if container.pods > 1 else nodes)
-        data["reserved_gpus"] = whole // ranks if whole % ranks == 0 else whole
     data.setdefault("role", next((role for role in ("prefill", "decode") if _says(role, container)), "whole"))
     return data
 

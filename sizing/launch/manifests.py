@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sizing.catalog.yaml import Path, Spot, YamlDocument, documents
+from sizing.catalog.yaml import Path, YamlDocument, documents
 from sizing.launch.flags import Word
+from sizing.launch.nodes import MERGE, Node, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, InputError, unknown
 from sizing.specs.launch import LaunchFacts
@@ -48,24 +49,26 @@ ONE = (
 )  # kinds that run one replica by default
 ONE_REPLICA = "one replica: nothing says more"
 SERVICES = "services"  # in Compose
+EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
+COMPOSED = "what `docker compose config` makes of it"
 DEVICES = ("deploy", "resources", "reservations", "devices")
+EVERY = (None, "all", -1)  # counts of devices, and names, that stand for all of a server
 WORKERS = "workerSpec"  # in KServe, which starts a node for each stage of the pipeline
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
 SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unchanged
-MOST_NODES = 200_000  # nodes in a file, with aliases followed
 GPU_LABEL = "llmsize/gpu"
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
 
 
 class Card(NamedTuple):
-    """A card that a Compose service names in `device_ids`, and its line."""
+    """A card that a container names, and its line."""
 
     id: str
-    line: int | None
+    line: int | None = None
 
 
 @dataclass(slots=True)
@@ -74,8 +77,10 @@ class Container:
 
     `faults` are the faults of its numbers; a fault of `replicas` counts only if the user does not state them. `engine` is an
     engine with its version, from a comment. `slice_` is the part of a card that it requests. `doubt` says why it may not get
-    its GPUs. `pods` is above one if a group of pods starts a replica. `cards` are those that a Compose service names, and
-    `profiles` those with which Compose starts it; without one it always starts.
+    its GPUs. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
+    says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
+    a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths, and
+    `gpus_of_others` those of each further pod of its group, where they differ from its own.
     """
 
     name: str
@@ -92,43 +97,18 @@ class Container:
     slice_: str | None = None
     doubt: str | None = None
     pods: int = 1
+    at: Path = ()
+    gpus_beside: dict[Path, int] = field(default_factory=dict)
+    gpus_of_others: int | None = None
     cards: tuple[Card, ...] = ()
+    whole: bool = False
+    requested: bool = False
     profiles: frozenset[str] = frozenset()
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     lines: dict[str, int | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-
-
-class _Node(NamedTuple):
-    """A mapping in a manifest, with the values around it: the outermost first, the mapping itself last."""
-
-    above: tuple[object, ...]
-    path: Path
-    document: YamlDocument
-    file: str
-
-    @property
-    def own(self) -> Mapping[str, object]:
-        return _mapping(self.above[-1])
-
-    @property
-    def holders(self) -> list[Mapping[str, object]]:
-        """The mapping itself, then the mappings around it, nearest first."""
-        return [each for each in reversed(self.above) if isinstance(each, dict)]
-
-    def line(self, *steps: str | int) -> int | None:
-        """The line of the value at `steps` below it, or of the nearest value around that."""
-        return _line(self.document, (*self.path, *steps))
-
-    def nearest(self, *paths: Sequence[str]) -> Iterator[tuple[object, int | None, str]]:
-        """Yield the plain values at `paths` of the mapping and those around it, nearest first, with line and path in words."""
-        for depth in range(len(self.above), 0, -1):
-            for steps in paths:
-                value = _at(self.above[depth - 1], *steps)
-                if value is not None and not isinstance(value, (dict, list)):
-                    yield value, _line(self.document, (*self.path[: depth - 1], *steps)), ".".join(steps)
 
 
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
@@ -139,85 +119,46 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         if _TEMPLATED in text:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
-    found = [each for document in found for each in _items_of(document)]
+    found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
+    _check_extended(found, file)
     files, scaled = _files(found), _scaled(found)
-    nodes = (node for document in found for node in (_services if _is_service(document) else _nodes)(document, file))
-    return [each for node in nodes if (each := _container(node, facts, files, scaled)) is not None]
+    around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
+    stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
+    return [each for node in stated if (each := _container(node, facts, files, scaled)) is not None]
 
 
-def _items_of(document: YamlDocument) -> Iterator[YamlDocument]:
-    """Yield a document, or the manifests of a List, each as a document of its own."""
-    items = _at(document.data, "items")
-    if _at(document.data, "kind") != "List" or not isinstance(items, list):
-        yield document
-        return
-    spots: list[dict[Path, Spot]] = [{} for _ in items]
-    for path, spot in document.spots.items():
-        if len(path) > 1 and path[0] == "items" and isinstance(path[1], int):
-            spots[path[1]][path[2:]] = spot
-    for item, places in zip(items, spots, strict=True):
-        yield document._replace(data=item, spots=places)
+def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
+    """Raise InputError for services of Compose that extend others, which Compose itself resolves."""
+    faults = [
+        Fault("extends another service", file, line_of(document, (SERVICES, name)), name, allowed=COMPOSED)
+        for document in found
+        for name, service in as_mapping(value_at(document.data, SERVICES)).items()
+        if value_at(service, "extends") is not None
+    ]
+    if faults:
+        raise InputError(faults)
 
 
 def _is_service(document: YamlDocument) -> bool:
-    return _at(document.data, "kind") == LLM_SERVICE
+    return value_at(document.data, "kind") == LLM_SERVICE
 
 
-def _services(document: YamlDocument, file: str) -> Iterator[_Node]:
+def _services(document: YamlDocument, file: str) -> Iterator[Node]:
     """Yield the serving container of each pool of an LLMInferenceService, which may not state it."""
-    spec = _mapping(_at(document.data, "spec"))
-    around: tuple[object, ...] = (document.data, {"model": _at(spec, "model")})
+    spec = as_mapping(value_at(document.data, "spec"))
+    around: tuple[object, ...] = (document.data, {"model": value_at(spec, "model")})
     pools: list[tuple[tuple[object, ...], Path, dict[str, object]]] = [
         ((document.data,), ("spec",), spec),
-        (around, ("spec", "prefill"), _mapping(_at(spec, "prefill"))),
+        (around, ("spec", "prefill"), as_mapping(value_at(spec, "prefill"))),
     ]
     for above, path, pool in pools:
-        listed = _list(_at(pool, "template", "containers"))
-        at = next((at for at, each in enumerate(listed) if _at(each, "name") == MAIN), None)
+        listed = as_list(value_at(pool, "template", "containers"))
+        at = next((at for at, each in enumerate(listed) if value_at(each, "name") == MAIN), None)
         if at is not None:
             inside = (*path, "template", "containers", at)
-            yield _Node((*above, pool, _at(pool, "template"), listed, listed[at]), inside, document, file)
+            yield Node((*above, pool, value_at(pool, "template"), listed, listed[at]), inside, document, file)
         elif pool:
-            yield _Node((*above, pool, {}), (*path, "template"), document, file)
-
-
-def _nodes(document: YamlDocument, file: str) -> Iterator[_Node]:
-    """Yield each mapping in a document. Raises InputError for far too many."""
-    left: list[tuple[tuple[object, ...], Path]] = [((document.data,), ())]
-    seen = 0
-    while left:
-        above, path = left.pop()
-        seen += 1
-        if seen > MOST_NODES:
-            raise InputError(f"has more than {MOST_NODES:,} entries", file=file)
-        if isinstance(above[-1], dict):
-            yield _Node(above, path, document, file)
-        left += reversed([
-            ((*above, value), (*path, key)) for key, value in _items(above[-1]) if isinstance(value, (dict, list))
-        ])  # fmt: skip
-
-
-def _items(node: object) -> Iterator[tuple[str | int, object]]:
-    yield from node.items() if isinstance(node, dict) else enumerate(_list(node))
-
-
-def _mapping(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _at(node: object, *steps: str) -> object:
-    for step in steps:
-        node = _mapping(node).get(step)
-    return node
-
-
-def _line(document: YamlDocument, path: Path) -> int | None:
-    around = (document.spots.get(path[:end]) for end in range(len(path), -1, -1))
-    return next((spot.line for spot in around if spot is not None), None)
+            yield Node((*above, pool, {}), (*path, "template"), document, file)
 
 
 def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
@@ -225,13 +166,13 @@ def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
     held: dict[str, tuple[str, int]] = {}
     for document in found:
         for section, *steps in (("data",), ("configs", "content")):
-            for name, each in _mapping(_at(document.data, section)).items():
-                text, spot = _at(each, *steps), document.spots.get((section, name, *steps))
+            for name, each in as_mapping(value_at(document.data, section)).items():
+                text, spot = value_at(each, *steps), document.spots.get((section, name, *steps))
                 if isinstance(text, str):
                     held[name] = (text, (spot.line if spot else 0) + 1)
-        for service in _mapping(_at(document.data, SERVICES)).values():
-            for mount in _list(_at(service, "configs")):
-                source, target = (_at(mount, name) for name in ("source", "target"))
+        for service in as_mapping(value_at(document.data, SERVICES)).values():
+            for mount in as_list(value_at(service, "configs")):
+                source, target = (value_at(mount, name) for name in ("source", "target"))
                 if isinstance(source, str) and isinstance(target, str) and source in held:
                     held[target.rpartition("/")[2]] = held[source]
     return held
@@ -241,16 +182,16 @@ def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, in
     """The fewest and the most replicas of each scaled manifest by its name, with the line that states them."""
     scaled = {}
     for document in found:
-        keys = SCALERS.get(str(_at(document.data, "kind")))
-        name = _at(document.data, "spec", "scaleTargetRef", "name")
+        keys = SCALERS.get(str(value_at(document.data, "kind")))
+        name = value_at(document.data, "spec", "scaleTargetRef", "name")
         if keys is not None and isinstance(name, str):
-            fewest, most = (_at(document.data, "spec", key) for key in keys)
-            scaled[name] = (1 if fewest is None else fewest, most, _line(document, ("spec", keys[0])))
+            fewest, most = (value_at(document.data, "spec", key) for key in keys)
+            scaled[name] = (1 if fewest is None else fewest, most, line_of(document, ("spec", keys[0])))
     return scaled
 
 
 def _container(
-    node: _Node,
+    node: Node,
     facts: LaunchFacts,
     files: Mapping[str, tuple[str, int]],
     scaled: Mapping[str, tuple[object, object, int | None]],
@@ -263,7 +204,7 @@ def _container(
     steps = tuple(step for step in node.path if isinstance(step, str))
     found = Container(_name(node, steps), steps, stated, image, files=dict(files))
     found.keyed = service or KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
-    if service and "prefill" not in steps and _at(node.document.data, "spec", "prefill"):
+    if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
     found.variables = _variables(own)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
@@ -272,13 +213,13 @@ def _container(
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
     _replicas(found, node, scaled)
     _gpus(found, node, facts)
-    claims = any(_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
-    if found.gpus is None and "apiVersion" in _mapping(node.document.data) and not claims:
+    claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
+    if found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
         found.doubt = "its containers reserve none"
-    elif _list(_at(node.own, *DEVICES)) and (found.replicas or 1) > 1:
-        found.doubt = f"Docker gives all {found.replicas} replicas of a service the same ones"
+    elif node.path[:1] == (SERVICES,):
+        _devices(found, node, facts)
     sizes = (
-        _at(each, *steps)
+        value_at(each, *steps)
         for each in holders
         for steps in (("size",), (WORKERS, "pipelineParallelSize"))
         if {WORKER, WORKERS} & each.keys()
@@ -286,12 +227,12 @@ def _container(
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
     found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
     _selected(found, node, facts)
-    named = [_at(each, *steps) for each in holders for steps in MODELS]
+    named = [value_at(each, *steps) for each in holders for steps in MODELS]
     found.model = next((uri.removeprefix("hf://") for uri in named if isinstance(uri, str)), None)
     return found
 
 
-def _words(node: _Node) -> Iterator[Word]:
+def _words(node: Node) -> Iterator[Word]:
     """Yield the words of a container's command: the items of lists, and text split as in a shell."""
     for name in COMMANDS:
         value = node.own.get(name)
@@ -304,14 +245,14 @@ def _words(node: _Node) -> Iterator[Word]:
                     spot.text if spot and spot.text is not None else str(each),
                     spot.line if spot else node.line(name),
                 )
-    for key, value in _mapping(node.own.get(KEYED)).items():
+    for key, value in as_mapping(node.own.get(KEYED)).items():
         yield from _keyed(key, value, node.line(KEYED, key))
 
 
 def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
     """Yield the flag that a chart writes for a key, such as `tensorParallelSize: 2`. `extraArgs` has further flags."""
     if key == EXTRA:
-        yield from (Word(str(each), line) for each in _list(value))
+        yield from (Word(str(each), line) for each in as_list(value))
         return
     flag = f"--{_CAPITAL.sub(lambda found: f'-{found[1]}', key).lower()}"
     if value is True:
@@ -322,7 +263,7 @@ def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
 
 def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None) -> Iterator[Word]:
     """Yield the flags that a chart or a controller adds for `parallelism: {tensor: 4, expert: true}`."""
-    stated_ = (_at(each, name) for each in holders for name in ("parallelism", WORKERS))
+    stated_ = (value_at(each, name) for each in holders for name in ("parallelism", WORKERS))
     sizes: dict[str, object] = next((each for each in stated_ if isinstance(each, dict)), {})
     given = {word.text.partition("=")[0] for word in stated}
     for name, flag in PARALLEL.items():
@@ -332,24 +273,24 @@ def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], l
             yield from (Word(flag, line), Word(str(sizes[name]), line))
 
 
-def _unknown_sizes(node: _Node) -> Iterator[Fault]:
+def _unknown_sizes(node: Node) -> Iterator[Fault]:
     """Yield the fault of each key of `parallelism` that an LLMInferenceService does not have."""
     for depth in range(len(node.above), 0, -1):
-        sizes = _at(node.above[depth - 1], "parallelism")
+        sizes = value_at(node.above[depth - 1], "parallelism")
         if isinstance(sizes, dict):
             for key in sizes:
                 if str(key) not in (*PARALLEL, *OTHER_SIZES):
-                    line = _line(node.document, (*node.path[: depth - 1], "parallelism", key))
+                    line = line_of(node.document, (*node.path[: depth - 1], "parallelism", key))
                     fault = unknown(str(key), "key of parallelism", PARALLEL, field=f"parallelism.{key}")
                     yield replace(fault, file=node.file, line=line)
             return
 
 
-def _name(node: _Node, steps: tuple[str, ...]) -> str:
+def _name(node: Node, steps: tuple[str, ...]) -> str:
     """The name of the owner of a container: the manifest, the service, or the key above it."""
     if SERVICES in steps[:-1]:
         return steps[steps.index(SERVICES) + 1]
-    named = (_at(node.document.data, "metadata", "name"), node.own.get("name"))
+    named = (value_at(node.document.data, "metadata", "name"), node.own.get("name"))
     return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
@@ -358,8 +299,8 @@ def _variables(own: Mapping[str, object]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in ("env", "environment", "envs"):
         value = own.get(name)
-        found |= {key: str(each) for key, each in _mapping(value).items() if not isinstance(each, (dict, list))}
-        for each in _list(value):
+        found |= {key: str(each) for key, each in as_mapping(value).items() if not isinstance(each, (dict, list))}
+        for each in as_list(value):
             if isinstance(each, str) and "=" in each:
                 found[each.partition("=")[0]] = each.partition("=")[2]
             elif isinstance(each, dict) and "value" in each:
@@ -372,7 +313,7 @@ def _image(own: Mapping[str, object]) -> str:
     image = own.get("image")
     if isinstance(image, str):
         return image
-    parts = _mapping(image) if image is not None else own
+    parts = as_mapping(image) if image is not None else own
     return ":".join(str(parts[name]) for name in ("repository", "tag") if parts.get(name))
 
 
@@ -391,10 +332,10 @@ def _count(found: Container, what: str, value: object, place: tuple[str, int | N
     return None
 
 
-def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
+def _replicas(found: Container, node: Node, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
     """Record the replicas from an autoscaler, or from the nearest mapping around a container; else one if the kind runs one."""
-    kind, of_kubernetes = _at(node.document.data, "kind"), _at(node.document.data, "apiVersion") is not None
-    named = _at(node.document.data, "metadata", "name")
+    kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
+    named = value_at(node.document.data, "metadata", "name")
     if isinstance(named, str) and named in scaled:
         fewest, most, line = scaled[named]
         found.replicas = _count(found, "replicas", fewest, (node.file, line, "minReplicas"), text=False)
@@ -409,7 +350,7 @@ def _replicas(found: Container, node: _Node, scaled: Mapping[str, tuple[object, 
         found.notes.append(ONE_REPLICA)
 
 
-def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
+def _gpus(found: Container, node: Node, facts: LaunchFacts) -> None:
     """Record the GPUs that a container requests: a resource, or Compose devices."""
     keys = (*facts.resources.values(), "gpu")
     paths = [("resources", name, key) for name in ("limits", "requests") for key in (*keys, *_slices(node, facts))]
@@ -419,50 +360,67 @@ def _gpus(found: Container, node: _Node, facts: LaunchFacts) -> None:
         found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
         _, part, sliced = path.partition(facts.slice_resource)
         found.slice_ = sliced if part else None
-    found.profiles = frozenset(map(str, _list(node.own.get("profiles"))))
-    for number, device in enumerate(_list(_at(node.own, *DEVICES))):
-        if "gpu" in _list(_at(device, "capabilities")):
-            named = _list(_at(device, "device_ids"))
-            lines = (node.line(*DEVICES, number, "device_ids", at) for at in range(len(named)))
-            found.cards += tuple(Card(str(each), line) for each, line in zip(named, lines, strict=True))
-            value, place = _at(device, "count"), (node.file, node.line(*DEVICES), "devices.count")
-            value = len(named) if named else None if value == "all" else value
-            found.gpus = None if value is None else _count(found, "gpus", value, place, text=False)
+    found.at, beside = node.path, as_list(node.above[-2] if len(node.above) > 1 else None)
+    found.gpus_beside = {(*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))}
 
 
-def shared_cards(found: Sequence[Container], file: str) -> Iterator[Fault]:
-    """Yield the fault of each card that a Compose service names twice, or that two services of one server name."""
-    for at, service in enumerate(found):
-        cards: dict[str, Card] = {}
-        for card in service.cards:
-            if _VARIABLE not in card.id:
-                cards.setdefault(card.id, card)
-        for card in service.cards:
-            if cards.get(card.id, card) is not card:
-                what = f"{service.name} names card {card.id} twice"
-                yield Fault(what, file, card.line, "device_ids", "each card once")
-        for other in found[:at]:
-            named = {card.id for card in other.cards}
-            apart = service.profiles and other.profiles and not service.profiles & other.profiles
-            for card in () if apart else cards.values():
-                if card.id in named:
-                    what = f"{service.name} names card {card.id}, which {other.name} names too"
-                    yield Fault(what, file, card.line, "device_ids", "cards of its own for each service of a server")
+def _limit(container: object, keys: Sequence[str]) -> int:
+    """The GPUs that a container of a pod reserves; 0 for none, or for a text that is no number."""
+    stated = (value_at(container, "resources", name, key) for name in ("limits", "requests") for key in keys)
+    return next((int(text) for value in stated if (text := str(value)).isdecimal()), 0)
 
 
-def _slices(node: _Node, facts: LaunchFacts) -> list[str]:
+def _devices(found: Container, node: Node, facts: LaunchFacts) -> None:
+    """Record the GPUs that a Compose service asks of its server: by name, by number, or all of them."""
+    found.profiles = frozenset(map(str, as_list(node.own.get("profiles"))))
+    plain = [str(each) for each in as_list(node.own.get("devices"))]
+    named = [each for each in plain if each.startswith(tuple(facts.device_names))]
+    found.cards = tuple(Card(each.partition("=")[2], node.line("devices")) for each in named)
+    found.whole = node.own.get("runtime") == facts.gpu_runtime or node.own.get("gpus") == "all"
+    found.whole |= any(each.partition(":")[0] in files for files in facts.device_files.values() for each in plain)
+    found.requested = bool(named) or node.own.get("gpus") == "all"
+    for steps in (DEVICES, ("gpus",)):
+        for number, device in enumerate(as_list(value_at(node.own, *steps))):
+            if "gpu" in as_list(value_at(device, "capabilities")) or steps != DEVICES:
+                _requested(found, device, (*steps, number), node)
+    if found.cards:
+        every = any(card.id in EVERY for card in found.cards)
+        found.whole, found.cards = every, () if every else found.cards
+        found.gpus = None if every else len(found.cards)
+    if not (found.whole or found.gpus or found.variables.keys() & set(facts.visible_devices)):
+        found.doubt = "its service asks for none"
+
+
+def _requested(found: Container, device: object, steps: Path, node: Node) -> None:
+    """Record the GPUs of one request of a Compose service."""
+    found.requested = True
+    ids, count = as_list(value_at(device, "device_ids")), value_at(device, "count")
+    lines = (node.line(*steps, "device_ids", at) for at in range(len(ids)))
+    found.cards += tuple(Card(str(each).rpartition("=")[2], line) for each, line in zip(ids, lines, strict=True))
+    if not ids and count in EVERY:
+        found.whole = True
+    elif not ids:
+        found.gpus = _count(found, "gpus", count, (node.file, node.line(*steps), "devices.count"), text=True)
+
+
+def is_variable(text: str) -> bool:
+    """Whether a value is set by a variable, which the file may not state."""
+    return _VARIABLE in text
+
+
+def _slices(node: Node, facts: LaunchFacts) -> list[str]:
     """The resources of a container that are GPU slices."""
-    asked = (key for name in ("limits", "requests") for key in _mapping(_at(node.own, "resources", name)))
+    asked = (key for name in ("limits", "requests") for key in as_mapping(value_at(node.own, "resources", name)))
     return [key for key in asked if str(key).startswith(facts.slice_resource)]
 
 
-def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:
+def _selected(found: Container, node: Node, facts: LaunchFacts) -> None:
     """Record the GPU types and instances in node selectors, nearest first, and the type in a label."""
-    holders, metadata = node.holders, _at(node.document.data, "metadata")
-    stated = [_mapping(_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
+    holders, metadata = node.holders, value_at(node.document.data, "metadata")
+    stated = [as_mapping(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
     labels = [str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each]
-    around = [each for holder in holders for each in (holder, *(_mapping(holder.get(name)) for name in SPECS))]
-    pairs = [pair for each in around for pair in (*_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
+    around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
+    pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)
     instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
     found.labels, found.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))
@@ -473,8 +431,8 @@ def _selected(found: Container, node: _Node, facts: LaunchFacts) -> None:
 
 def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield the key and value of node affinities that allow a single value."""
-    for term in (*_list(_at(holder, *AFFINITY, TERMS)), *_list(holder.get(TERMS))):
-        for rule in map(_mapping, _list(_at(term, "matchExpressions"))):
-            values = _list(rule.get("values"))
+    for term in (*as_list(value_at(holder, *AFFINITY, TERMS)), *as_list(holder.get(TERMS))):
+        for rule in map(as_mapping, as_list(value_at(term, "matchExpressions"))):
+            values = as_list(rule.get("values"))
             if rule.get("operator") == "In" and len(values) == 1:
                 yield str(rule.get("key")), values[0]

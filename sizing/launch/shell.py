@@ -15,6 +15,7 @@ from sizing.specs.errors import InputError
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
 _SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+LASTING = ("gpu", "engine")  # facts in a comment that hold for all commands after it
 ABOUT = "llmsize/"  # prefix of a comment on the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
 _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
@@ -62,7 +63,7 @@ def script(text: str, file: str, first_line: int = 1) -> ShellScript:
             words, set_ = _settings(command)
             if words:
                 commands.append(ShellCommand(words, {**variables, **set_}, said))
-                said = {}
+                said = {name: word for name, word in said.items() if name in LASTING}
             else:
                 variables |= {name: with_variables(value, variables) for name, value in set_.items()}
     return ShellScript(tuple(commands), files)

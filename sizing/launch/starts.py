@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sizing.launch import shell
 from sizing.launch.flags import Word, engine_names, flags_of
-from sizing.launch.manifests import Container
+from sizing.launch.manifests import Card, Container
 from sizing.specs.errors import nearest
 
 RUNNERS = ("docker", "podman", "nerdctl")
@@ -128,7 +128,9 @@ def _given(found: Container, words: Sequence[str]) -> None:
         if flag in ("-e", "--env") and is_set:
             found.variables[name] = text
         elif flag == GPUS:
-            found.gpus = int(name) if name.isdecimal() else len(text.split(",")) if name == "device" else None
+            found.requested, found.whole = True, name == "all"
+            found.gpus = int(name) if name.isdecimal() else None
+            found.cards = tuple(map(Card, text.strip("\"'").split(","))) if name == "device" else ()
 
 
 def is_further_node(found: Container) -> bool:

@@ -32,8 +32,9 @@ class FindingRecord(NamedTuple):
 class CheckedRecord(NamedTuple):
     """A deployment with its figures at the demand. A figure is null where it is unknown or no demand was checked.
 
-    A latency is in the statistic of its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in
-    the same layout.
+    `gpus` are those that its containers reserve, at least those on which it runs; `idle_gpus` are those reserved beyond. The cost
+    of a million tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
+    its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout.
     """
 
     name: str
@@ -59,6 +60,7 @@ class CheckedRecord(NamedTuple):
     simulated: bool | None
     assumed: tuple[str, ...]
     findings: tuple[FindingRecord, ...]
+    idle_gpus: int
 
 
 class FigureChange(NamedTuple):
@@ -210,6 +212,7 @@ def sections(record: CheckReport) -> Iterator[Section]:
 
 def _about(each: CheckedRecord) -> Iterator[Line]:
     gpus = f"{each.gpus} x {each.gpu}: {plural(each.replicas, 'replica')} of {each.layout}, {each.engine}"
+    gpus += f", {each.idle_gpus} of them idle" * (each.idle_gpus > 0)
     price = "" if each.usd_per_hour is None else f", {money(each.usd_per_hour)}/h"
     yield Line(f"{gpus}{price}", "Runs")
     yield Line(each.model, "Model")

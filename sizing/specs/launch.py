@@ -189,6 +189,9 @@ class LaunchFacts(OneFile, Sourced):
     resources: dict[str, Text]
     slice_resource: Text
     visible_devices: tuple[Text, ...]
+    device_request: Text
+    gpu_runtime: Text
+    device_names: tuple[Text, ...]
     device_files: dict[str, tuple[Text, ...]]
     chosen_devices: dict[str, Text]
     closed_images: dict[str, Text]

@@ -165,6 +165,51 @@ def test_a_policy_is_kept_or_not() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nvidia.com/gpu: '2'", "nvidia.com/gpu: '4'"),  # twice the GPUs that the engine runs on
+        ("- name: HF_TOKEN", "- {name: CUDA_VISIBLE_DEVICES, value: '0,1'}\n        - name: HF_TOKEN"),
+        ("      containers:\n", "      containers:\n      - {name: other, image: own, resources: {limits: {nvidia.com/gpu: 2}}}\n"),
+    ],
+)  # fmt: skip
+def test_all_gpus_that_are_reserved_are_paid_for_and_counted(old: str, new: str, manifest: str) -> None:
+    """4 replicas run on 2 GPUs each, and reserve 4."""
+    text = Path(manifest).read_text(encoding="utf-8")
+    path = Path(manifest).with_name("reserved.yaml")
+    path.write_text(
+        text.replace(old, new).replace("gpu: '2'", "gpu: '4'" if "HF_" in old else "gpu: '2'"), encoding="utf-8"
+    )
+    policy = Policy(max_gpus=10, max_usd_per_million_tokens=4)
+    (known,) = check(manifest, demand="chat", policy=policy, simulated=False)
+    (found,) = check(str(path), demand="chat", policy=policy, simulated=False)
+    assert (known.gpus, known.idle_gpus, found.gpus, found.idle_gpus) == (8, 0, 16, 8)
+    assert known.usd_per_hour is not None and found.usd_per_hour == 2 * known.usd_per_hour
+    assert known.usd_per_million_tokens is not None
+    assert found.usd_per_million_tokens == 2 * known.usd_per_million_tokens
+    said = {finding.rule: finding.message for finding in found.findings if finding.level == "error"}
+    assert known.passed and said.keys() == {"max_gpus", "max_usd_per_million_tokens"}
+    assert said["max_gpus"] == "16 GPUs, limit 10"
+
+
+def test_tokens_that_are_not_served_pay_for_nothing(manifest: str) -> None:
+    """A deployment that is too small serves its most, and no cheaper than one that is full."""
+
+    def cost(replicas: int, rate: float) -> tuple[bool, float, float]:
+        text = Path(manifest).read_text(encoding="utf-8").replace("replicas: 4", f"replicas: {replicas}")
+        path = Path(manifest).with_name("small.yaml")
+        path.write_text(text, encoding="utf-8")
+        options = options_of(SET_OPTIONS, {"set": [f"demand.requests_per_s={rate}"]})
+        (found,) = check(str(path), demand="chat", options=options, simulated=False)
+        assert found.held is not None and found.usd_per_million_tokens is not None
+        return found.passed, found.usd_per_million_tokens, found.held.most_requests_per_s or 0
+
+    passed, usd, most = cost(3, 20.8)
+    assert not passed and most < 20.8
+    assert cost(3, most * 0.999)[:2] == (True, pytest.approx(usd, rel=0.002))
+    assert cost(3, 100) == (False, usd, most)
+
+
 LINE = "vllm serve {} -tp {} --max-model-len {} --quantization fp8"
 
 

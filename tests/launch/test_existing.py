@@ -128,17 +128,14 @@ spec:
 x-engine: &engine
   image: {IMAGE}
   command: --model {MODEL} {ARGS}
+  labels: {{llmsize/gpu: h100-sxm}}
 services:
-  chat: &chat
-    image: {IMAGE}
-    command: --model {MODEL} {ARGS}
-    labels: {{llmsize/gpu: h100-sxm}}
-    deploy:
-      replicas: 3
-      resources: {{reservations: {{devices: [{{driver: nvidia, count: 4, capabilities: [gpu]}}]}}}}
-""".replace("x-engine: &engine\n  image: vllm/vllm-openai:v0.19.0\n", "x-unused: &engine\n  image: other\n").replace(
-        f"  command: --model {MODEL} {ARGS}\nservices", "services"
-    ),
+  chat-1: &chat
+    <<: *engine
+    deploy: {{resources: {{reservations: {{devices: [{{driver: nvidia, device_ids: ["0", "1", "2", "3"], capabilities: [gpu]}}]}}}}}}
+  chat-2: {{<<: *chat, deploy: {{resources: {{reservations: {{devices: [{{device_ids: ["4", "5", "6", "7"], capabilities: [gpu]}}]}}}}}}}}
+  chat-3: {{<<: [{{gpus: [{{device_ids: ["8", "9", "10", "11"]}}]}}, *engine]}}
+""",
     "own": f"""\
 deployments:
 - name: chat
@@ -676,7 +673,88 @@ def test_services_of_compose_that_start_the_same_are_replicas(tmp_path: Path) ->
     ]
     assert found[0].assumed == ("2 replicas: 2 services start the same",) and found[0].doubt is None
     scaled = text.replace("deploy: {resources", "deploy: {replicas: 2, resources")
-    assert "Docker gives all 2 replicas" in str(existing(written(tmp_path, scaled), Filled(gpu="h100-sxm"))[0].doubt)
+    told = faults(written(tmp_path, scaled), Filled(gpu="h100-sxm"))
+    assert len(told) == 3 and ":2: replicas: Docker gives all 2 replicas of llm-1 the same cards: 0, 1, 2, 3" in told[0]
+
+
+DOCKER_OF_FOUR = "services:\n" + "".join(
+    f"  llm-{n}: {{{{image: '{IMAGE}', command: --model {MODEL} -tp 2, {{0[{n}]}}}}}}\n" for n in range(4)
+)
+DEVICES = "deploy: {{resources: {{reservations: {{devices: [{{capabilities: [gpu], {}}}]}}}}}}"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        "runtime: nvidia, environment: {NVIDIA_VISIBLE_DEVICES: '0,1'}",
+        DEVICES.format("count: all") + ", environment: {CUDA_VISIBLE_DEVICES: '0,1'}",
+        DEVICES.format("count: all") + ", environment: {NVIDIA_VISIBLE_DEVICES: '2,3'}",  # the request takes precedence
+        DEVICES.format("count: 2"),
+        DEVICES.format("count: all"),
+        "gpus: all",
+        "gpus: [{count: 2}]",
+        "devices: [nvidia.com/gpu=0, nvidia.com/gpu=1]",
+        "devices: [/dev/kfd, /dev/dri]",
+    ],
+)
+def test_services_of_one_server_on_the_same_cards_are_one_fault(stated: str, tmp_path: Path) -> None:
+    path = written(tmp_path, DOCKER_OF_FOUR.format([stated] * 4))
+    (told,) = faults(path, Filled(gpu="h100-sxm"))
+    assert ":3: " in told and "llm-0, llm-1, llm-2 and llm-3 would run on the same cards: 0, 1" in told
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        [f"runtime: nvidia, environment: {{NVIDIA_VISIBLE_DEVICES: '{n},{n + 1}'}}" for n in range(0, 8, 2)],
+        [DEVICES.format("count: all") + f", environment: ['CUDA_VISIBLE_DEVICES={n},{n + 1}']" for n in range(0, 8, 2)],
+        [DEVICES.format(f"device_ids: ['{n}', '{n + 1}']") + ", environment: {CUDA_VISIBLE_DEVICES: '0,1'}" for n in range(0, 8, 2)],
+        [f"devices: [nvidia.com/gpu={n}, nvidia.com/gpu={n + 1}]" for n in range(0, 8, 2)],
+        [f"devices: [/dev/kfd, /dev/dri], environment: {{HIP_VISIBLE_DEVICES: '{n},{n + 1}'}}" for n in range(0, 8, 2)],
+    ],
+)  # fmt: skip
+def test_services_of_one_server_on_cards_of_their_own_are_replicas(stated: list[str], tmp_path: Path) -> None:
+    found = only(existing(written(tmp_path, DOCKER_OF_FOUR.format(stated)), Filled(gpu="h100-sxm")))
+    assert (found.launched.replicas, found.launched.reserved_gpus, found.seen) == (4, 2, 2)
+
+
+def test_services_that_extend_others_are_those_of_compose(tmp_path: Path) -> None:
+    path = written(tmp_path, DOCKER_OF_FOUR.format(["gpus: all"] + ["extends: {service: llm-0}"] * 3))
+    told = faults(path, Filled(gpu="h100-sxm"))
+    assert len(told) == 3 and ":3: llm-1: extends another service; allowed: what `docker compose config`" in told[0]
+
+
+def test_a_variable_numbers_the_cards_of_its_container(tmp_path: Path) -> None:
+    stated = DEVICES.format("device_ids: ['2', '3']") + ", environment: {CUDA_VISIBLE_DEVICES: '2,3'}"
+    text = f"services:\n  llm: {{image: '{IMAGE}', command: --model {MODEL} -tp 2, {stated}}}\n"
+    (told,) = faults(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    assert "CUDA_VISIBLE_DEVICES: numbers card 2, and its container has 2, numbered from 0" in told
+
+
+def test_ranks_that_share_nothing_need_cards_of_their_own() -> None:
+    def reserved(cards: str) -> int | None:
+        line = f"CUDA_VISIBLE_DEVICES={cards} vllm serve {MODEL} -tp 2 -dp 4"
+        return only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.reserved_gpus
+
+    assert [reserved(",".join(map(str, range(count)))) for count in (4, 6, 8, 10)] == [1, 1, 2, 3]
+    (told,) = faults(f"CUDA_VISIBLE_DEVICES=0 vllm serve {MODEL} -dp 2", Filled(gpu="h100-sxm", replicas=1))
+    assert "starts 2 replicas, and has 1 GPU" in told
+
+
+STARTS = "CUDA_VISIBLE_DEVICES={} vllm serve " + MODEL + " -tp 2 --port 800{} &\n"
+
+
+def test_commands_of_a_script_that_start_the_same_are_replicas(tmp_path: Path) -> None:
+    script = "".join(STARTS.format(f"{2 * n},{2 * n + 1}", n) for n in range(4))
+    for head in ("# llmsize/gpu=h100-sxm\n", "# llmsize/name=chat llmsize/gpu=h100-sxm llmsize/replicas=4\n"):
+        found = only(existing(written(tmp_path, head + script, "run.sh"), Filled()))
+        assert (found.launched.gpu, found.launched.replicas, found.launched.reserved_gpus) == ("h100-sxm", 4, 2)
+        assert found.assumed[-1] == "4 replicas: 4 commands start the same"
+    (told,) = faults(written(tmp_path, head.replace("=4", "=3") + script, "run.sh"), Filled())
+    assert "run.sh:1: replicas: is 3, and 4 commands start the same" in told
+    same = "".join(STARTS.format("0,1", n) for n in range(4))
+    (told,) = faults(written(tmp_path, same, "run.sh"), Filled(gpu="h100-sxm"))
+    assert "the command of line 1, " in told and "would run on the same cards: 0, 1" in told
 
 
 SERVICE = "  llm-{}: {{image: '{}', {}command: --model {} -tp 2, deploy: {{resources: {{reservations: {{devices: [{{capabilities: [gpu], device_ids: {}}}]}}}}}}}}\n"
@@ -686,12 +764,15 @@ SERVICE = "  llm-{}: {{image: '{}', {}command: --model {} -tp 2, deploy: {{resou
     ("services", "told"),
     [
         ((("", "['0', '1']"), ("", "['2', '3']")), []),
-        ((("", "['0', '1']"), ("", "['1', '2']")), [":3: device_ids: llm-2 names card 1, which llm-1 names too"]),
-        ((("", "['0', '1']"), ("", "[0, 2]")), [":3: device_ids: llm-2 names card 0, which llm-1 names too"]),
+        ((("", "['0', '1']"), ("", "['1', '2']")), [":3: device_ids: llm-1 and llm-2 would run on the same card: 1"]),
+        ((("", "['0', '1']"), ("", "[0, 2]")), [":3: device_ids: llm-1 and llm-2 would run on the same card: 0"]),
         ((("", "['1', '1']"),), [":2: device_ids: llm-1 names card 1 twice"]),
         ((("profiles: [a], ", "['0', '1']"), ("profiles: [b], ", "['0', '1']")), []),
-        ((("profiles: [a], ", "['0', '1']"), ("profiles: [a, b], ", "['0', '2']")), ["llm-2 names card 0"]),
-        ((("", "['0', '1']"), ("profiles: [b], ", "['0', '2']")), ["llm-2 names card 0, which llm-1 names too"]),
+        (
+            (("profiles: [a], ", "['0', '1']"), ("profiles: [a, b], ", "['0', '2']")),
+            ["llm-1 and llm-2 would run on the same card: 0"],
+        ),
+        ((("", "['0', '1']"), ("profiles: [b], ", "['0', '2']")), ["llm-1 and llm-2 would run on the same card: 0"]),
         ((("", "['$A', '$A']"), ("", "['$A', '$B']")), []),
     ],
 )

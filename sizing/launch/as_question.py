@@ -1,0 +1,100 @@
+"""A deployment that exists as a question: the demand, answered with exactly its layout and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sizing.catalog.models import load_model
+from sizing.catalog.shelf import Found
+from sizing.launch.existing import Existing
+from sizing.launch.terms import layout_of
+from sizing.model import architecture
+from sizing.question.ask import question_of
+from sizing.question.fields import Options
+from sizing.question.question import Question
+from sizing.specs.errors import Fault, InputError
+from sizing.specs.launch import Launched
+from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
+from sizing.specs.workload import Serving, Workload
+
+# Workload fields that a deployment states itself.
+DEPLOYED = ("gpu", "precision", "kv_precision", "serving", "optimisations.speculative", "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
+
+
+def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
+    """The question of the demand with exactly this layout and these settings."""
+    parts = [part.launched for part in group]
+    served = parts[-1]  # the decode pool of two; pools differ only in their layouts
+    if len(parts) > 1:
+        _check_alike(group)
+        budget = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens}
+        served = served.model_copy(update={"serving": served.serving.model_copy(update=budget)})
+    found = load_model(served.model)
+    asked = demanded.spec
+    optimisations = asked.optimisations.model_copy(update={
+        "speculative": _drafting(served.speculative, asked.optimisations.speculative),
+        "lora": served.lora,
+        "disaggregate": None if len(parts) == 1 else Disaggregate(**{part.role: _pool(part) for part in parts}),
+    })  # fmt: skip
+    workload = asked.model_copy(update={
+        "model": served.model, "gpu": (served.gpu,), "precision": served.precision or found.precision,
+        "kv_precision": served.kv_precision, "serving": _serving(served, asked.serving, architecture.is_moe(found.spec)),
+        "optimisations": optimisations if optimisations.asked() else Optimisations(),
+    })  # fmt: skip
+    try:
+        return question_of(Found(workload, demanded.id, demanded.path), options, pooled=True)
+    except InputError as error:
+        raise InputError(_placed(fault, group[-1]) for fault in error.faults) from None
+
+
+def _placed(fault: Fault, part: Existing) -> Fault:
+    """The fault; a fault of the deployment gets the deployment's line, not that of the demand."""
+    field = fault.field or ""
+    if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
+        return fault
+    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"))
+
+
+def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
+    """The deployment's settings with all sizes of its layout. Measured values, which are no flags, come from the demand."""
+    layout = layout_of(launched)
+    sizes = {name: getattr(layout, name) for name in ("tp", "pp", *(("dp", "ep") if experts else ()))}
+    ranks = {} if experts else {"dp": None, "ep": None}
+    measured = {name: getattr(asked, name) for name in ("cuda_graphs_gib", *(("expert_imbalance",) if experts else ()))}
+    stated = {name: value for name, value in measured.items() if value is not None}
+    return launched.serving.model_copy(update={**sizes, **ranks, **stated})
+
+
+def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
+    """Speculative decoding as the engine runs it, with the acceptance of the demand if that states the same method."""
+    if launched is None or asked is None:
+        return launched
+    if (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens):
+        return launched
+    return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
+
+
+def _pool(launched: Launched) -> PoolLayout:
+    sizes = {name: size for name in POOL_SIZES if (size := getattr(layout_of(launched), name)) > 1 or name == "tp"}
+    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **sizes)
+
+
+POOL_SIZES = ("tp", "pp", "ep", "dp")
+OF_ONE_POOL = {"max_num_seqs": "decode", "max_num_batched_tokens": "prefill"}  # the pool that each setting bounds
+SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend", *OF_ONE_POOL}
+
+
+def _check_alike(group: Sequence[Existing]) -> None:
+    """Raise InputError if two pools differ in more than their layouts."""
+    first, second = (part.launched for part in group)
+    one, other = (part.serving.model_dump(exclude=SIZED_APART) for part in (first, second))
+    unlike = [name for name in one if one[name] != other[name]]
+    unlike += [name for name in ("model", "precision", "kv_precision") if getattr(first, name) != getattr(second, name)]
+    if unlike:
+        what, line = (
+            f"differs between the prefill and the decode pool: {', '.join(unlike)}",
+            group[1].line(*unlike, "command"),
+        )
+        allowed = "pools that differ in layout and GPU type alone"
+        raise InputError(what, file=group[1].file, line=line, allowed=allowed)
