@@ -6,14 +6,12 @@ read.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sizing.catalog.imports.run import BenchmarkRun, LatencyFigures, MalformedRunError, count, number, part, text
+from sizing.catalog.imports.run import BenchmarkRun, LatencyFigures, MalformedRunError, count, lines, number, part, text
 
 TOOL = "guidellm"
 CSV_PERCENTS = (0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)  # the order of its lists
@@ -111,9 +109,9 @@ CSV_METRICS = {
 
 def from_table(content: str) -> Iterator[BenchmarkRun]:
     """A run for each row of the CSV, whose head has three lines: group, name with unit, statistic. Raises MalformedRunError."""
-    lines = list(csv.reader(io.StringIO(content), strict=True))
-    heads = list(zip(*lines[:3], strict=False))
-    for cells in lines[3:]:
+    found = list(lines(content))
+    heads = list(zip(*found[:3], strict=False))
+    for cells in found[3:]:
         row = {head: _json(cell) for head, cell in zip(heads, cells, strict=False)}
         metrics = {}
         for metric, head in CSV_METRICS.items():

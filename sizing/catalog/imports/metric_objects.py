@@ -6,8 +6,6 @@ versions wrote ns.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from sizing.catalog.imports.run import (
     MalformedRunError,
     count,
     figures,
+    lines,
     number,
     part,
     rate,
@@ -132,7 +131,7 @@ def from_table(content: str) -> Iterator[BenchmarkRun]:
     """The run of a CSV export: sections of metrics with statistics, then metrics with one value. Raises MalformedRunError."""
     head: Sequence[str] = ()
     entry: dict[str, Any] = {}
-    for cells in csv.reader(io.StringIO(content), strict=True):
+    for cells in lines(content):
         if not cells:
             continue
         if cells[0].strip().lower() == "metric":

@@ -52,7 +52,7 @@ def read_results(path: str) -> Reading:
         if engine_logs.engine_of(content):
             return Reading((), (), facts=(engine_logs.facts(content, path),))
     except MalformedRunError as error:
-        raise InputError(str(error), file=path) from None
+        raise InputError(str(error), file=path, allowed=error.allowed) from None
     return _table(content, path)
 
 

@@ -6,9 +6,11 @@ TTFT is the time to the first token. ITL is the mean gap between tokens of a req
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from sizing.specs.measurements import Conventions
 PERCENTS = (50.0, 90.0, 95.0, 99.0)
 UNIT_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 UNCHECKED = "token counts are of the client's tokenizer and nothing in the file checks it: state a forced output length as --osl"
+MOST_LINES = 100_000  # of a table; a summary has some dozens
 SHOWN = 40  # characters of a wrong value in a fault
 TITLES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E"}
 
@@ -189,6 +192,14 @@ def count(entry: Mapping[str, Any], key: str) -> int | None:
         return int(value.strip()) if len(value.strip()) < 10 else None
     found = number(entry, key)
     return int(found) if found is not None and found.is_integer() else None
+
+
+def lines(content: str) -> Iterator[list[str]]:
+    """The cells of each line of a table. Raises MalformedRunError for more lines than an export has."""
+    for number, cells in enumerate(csv.reader(io.StringIO(content), strict=True)):
+        if number == MOST_LINES:
+            raise MalformedRunError(f"has more than {MOST_LINES:,} lines", "a summary: one line a metric or a run")
+        yield cells
 
 
 def text(entry: Mapping[str, Any], *keys: str) -> str:

@@ -33,6 +33,7 @@ QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
 DRAFTS, DRAFTED = ("spec_decode_num_drafts_total",), ("spec_decode_num_draft_tokens_total",)
 ACCEPTED, PER_STEP = ("spec_decode_num_accepted_tokens_total",), ("spec_accept_length",)
 
+MOST_SCRAPES = 10_000  # of a file: a week, one a minute
 TIMES = "--seconds since the start of the engine, or between two scrapes"
 
 
@@ -70,7 +71,7 @@ def recognised(content: str) -> bool:
 def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
     """The scrapes of a text. A series that comes again begins the next one.
 
-    Raises MalformedRunError for metrics of several services, and for a value that is not a number.
+    Raises MalformedRunError for metrics of several services, a value that is not a number, and too many scrapes.
     """
     samples: list[list[MetricSample]] = [[]]
     known: set[tuple[str, str | None]] = set()
@@ -81,6 +82,8 @@ def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
         sample = MetricSample(*matched.groups())
         series = sample.name, sample.labels
         if series in known:
+            if len(samples) == MOST_SCRAPES:
+                raise MalformedRunError(f"holds more than {MOST_SCRAPES:,} scrapes", "the first and the last of them")
             samples.append([])
             known.clear()
         known.add(series)
