@@ -42,7 +42,7 @@ class Reply(NamedTuple):
     memory: bool = False
 
 
-class Alive(NamedTuple):
+class IdleConversations(NamedTuple):
     """The idle conversations that a replica's cache should keep, and those that fit in addition to live requests."""
 
     needed: float
@@ -61,7 +61,7 @@ Result = TypeVar("Result")
 Trials = Generator[Trial, Reply, Trial | None]
 
 
-def at(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
+def settling(replicas: int, cached: Cached, kept: float = 1.0) -> Generator[Trial, Reply, tuple[Trial, Reply]]:
     """Try `replicas` replicas; find the share of histories that they keep, starting from `kept`."""
     before: float | None = None
     for _ in range(KEPT_ROUNDS if cached.think_time_s is not None else 0):
@@ -92,7 +92,7 @@ def fewest(cached: Cached) -> Trials:
     """
     low, count = 0, 1
     while True:
-        trial, reply = yield from at(count, cached)
+        trial, reply = yield from settling(count, cached)
         if reply.needed is not None and reply.needed <= count:
             break
         low = count
@@ -104,7 +104,7 @@ def fewest(cached: Cached) -> Trials:
             return None
     while cached.eases and count - low > 1:
         middle = (low + count) // 2
-        other, reply = yield from at(middle, cached, trial.kept)  # more replicas keep at least as much
+        other, reply = yield from settling(middle, cached, trial.kept)  # more replicas keep at least as much
         if reply.needed is not None and reply.needed <= middle:
             count, trial = middle, other
         else:
@@ -134,9 +134,9 @@ def fewest_of(
     return [done[number] for number in range(layouts)]
 
 
-def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]]) -> Result:
+def settled(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result, Reply]]) -> Result:
     """The result for `replicas` replicas at the share of histories that they keep."""
-    trials = at(replicas, cached)
+    trials = settling(replicas, cached)
     trial = next(trials)
     while True:
         result, reply = tried(trial)
@@ -146,20 +146,20 @@ def at_once(replicas: int, cached: Cached, tried: Callable[[Trial], tuple[Result
             return result
 
 
-def placed(replica: Replica, trial: Trial) -> Replica | Refusal:
+def with_hit_rate(replica: Replica, trial: Trial) -> Replica | Refusal:
     """A layout as one of the trial's replicas, with the hit rate of each attention-data rank.
 
     Its cache memory excludes the shared prefixes.
     """
-    return fitting(with_extras(replica, with_found(replica, trial)))
+    return fitting(with_extras(replica, extras_under(replica, trial)))
 
 
-def with_found(replica: Replica, trial: Trial) -> Extras:
+def extras_under(replica: Replica, trial: Trial) -> Extras:
     """The extras of `replica` under `trial`."""
     return replica.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
 
 
-def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Alive | None:
+def idle_conversations(replica: Replica, target: Target, point: Point, replicas: int) -> IdleConversations | None:
     """The idle conversations that each of `replicas` replicas should keep; None without a think time.
 
     Their number is the number of turns within a think time: at this replica, or at all replicas where any replica may get
@@ -171,23 +171,23 @@ def alive(replica: Replica, target: Target, point: Point, replicas: int) -> Aliv
     per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
     needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
     fits = replica.memory_at(math.ceil(cached.conversation.mean_isl + cached.conversation.osl)).max_concurrency
-    return Alive(needed, max(0.0, fits - point.running))
+    return IdleConversations(needed, max(0.0, fits - point.running))
 
 
-def keeping(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:
+def extras_at(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:
     """The extras of `replica` with the hit rate of `replicas` replicas under a demand.
 
     Raises UntimedError where the data cannot time the layout.
     """
 
     def tried(trial: Trial) -> tuple[Extras, Reply]:
-        layout = placed(replica, trial)
+        layout = with_hit_rate(replica, trial)
         if isinstance(layout, Refusal):
-            return with_found(replica, trial), Reply(None)
+            return extras_under(replica, trial), Reply(None)
         load = timed(layout, data)
         most = Capacity(0.0, 0.0, load.most_decoding, "")
         (point,) = points_of([load], [target], [most], [replicas])
-        idle = alive(layout, target, point, replicas)
+        idle = idle_conversations(layout, target, point, replicas)
         return layout.service.extras, Reply(replicas, 1.0 if idle is None else idle.kept)
 
-    return at_once(replicas, replica.service.extras.cached, tried)
+    return settled(replicas, replica.service.extras.cached, tried)

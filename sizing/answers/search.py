@@ -156,7 +156,7 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
         (result,) = _tried([(pool.replica, trial)], question, data)
         return result, _reply(result, question, trial)
 
-    anew = counts.at_once(count, question.service.extras.cached, tried)
+    anew = counts.settled(count, question.service.extras.cached, tried)
     return _at(anew, count, question) if isinstance(anew, Pool) else None
 
 
@@ -314,7 +314,7 @@ def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: D
     timing = Timing(data)
     results: list[Timed | Refusal] = []
     for candidate, trial in layouts:
-        layout = counts.placed(candidate, trial)
+        layout = counts.with_hit_rate(candidate, trial)
         entry = timed(layout, timing) if isinstance(layout, Replica) else layout
         results.append(entry)
     results = alone(results, question.target.limits)
@@ -329,7 +329,7 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     if result.count > trial.replicas:
         return Reply(result.count)
     there = _at(result, trial.replicas, question)
-    alive = counts.alive(there.replica, question.target, there.point, trial.replicas)
+    alive = counts.idle_conversations(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.count, 1.0 if alive is None else alive.kept)
 
 

@@ -255,7 +255,7 @@ def _keeping(resolved: Resolved, replicas: int) -> Resolved:
             field="--think-time",
             allowed="with --rps, --users or --concurrency",
         )
-    extras = counts.keeping(resolved.replica, request.target, replicas, resolved.data)
+    extras = counts.extras_at(resolved.replica, request.target, replicas, resolved.data)
     return replace(resolved, question=request.with_(extras=extras), replica=with_extras(resolved.replica, extras))
 
 

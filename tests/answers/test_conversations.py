@@ -264,7 +264,7 @@ def test_longer_thinking_never_finds_more() -> None:
 def test_no_more_is_taken_as_kept_than_the_answer_has_room_for() -> None:
     asking = asked(turns=8, rps=24.0, prefix_routing="affinity", think_time="2min")
     found = best(asking)
-    alive = counts.alive(found.replica, asking.target, found.point, found.count)
+    alive = counts.idle_conversations(found.replica, asking.target, found.point, found.count)
     kept = found.replica.service.extras.cached.kept
     assert alive is not None
     assert kept < 1
@@ -444,5 +444,5 @@ def test_a_share_that_falls_slowly_settles() -> None:
         tried.append(trial.kept)
         return trial.kept, Reply(3, 0.06 + 0.8 * trial.kept)
 
-    assert counts.at_once(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
+    assert counts.settled(3, Cached(think_time_s=35.0), reply) == pytest.approx(0.3, abs=0.005)
     assert len(tried) < 8

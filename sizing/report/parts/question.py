@@ -344,7 +344,7 @@ class IdleConversations(NamedTuple):
 
 def idle(pool: Pool, question: Question) -> IdleConversations | None:
     """The idle conversations of one replica of `pool`; None without a think time."""
-    found = counts.alive(pool.replica, question.target, pool.point, pool.count)
+    found = counts.idle_conversations(pool.replica, question.target, pool.point, pool.count)
     if found is None:
         return None
     return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)
