@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, get_args
+from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -242,8 +242,13 @@ def _split(text: str) -> tuple[str, str | None]:
     return parts["name"].strip(), version.strip() if version else None
 
 
+K = TypeVar("K", bound=MeasuredKernel)
 _PER_THOUSAND = 1e-3
-_OF_EXPERTS = tuple(each.name for each in fields(ExpertKernel) if each.type is float)
+_OF_EXPERTS = tuple(
+    each.name
+    for each in fields(ExpertKernel)
+    if each.type is float and each.name not in MeasuredKernel.__dataclass_fields__
+)
 
 
 def _lines(file: str) -> Iterator[dict[str, str]]:
@@ -253,33 +258,32 @@ def _lines(file: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(read_text(path).splitlines())
 
 
-def _measured(line: Mapping[str, str], about: Sourced) -> dict[str, Any]:
-    """The fields that every measured kernel has."""
-    texts = ("operation", "gpu", "engine", "version", "precision", "kernel")
-    return {
-        **{name: line[name] for name in texts},
-        **{name: float(line[name]) for name in ("median_error", "p90_error")},
-        "points": int(line["points"]),
-        "grid": tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
-        "source": about.source,
-        "date": about.date,
-    }
+def _kernel(kind: type[K], line: Mapping[str, str], about: Sourced, **own: object) -> K:
+    """A measured kernel with the fields that every kernel has, and its `own`."""
+    texts = {name: line[name] for name in ("operation", "gpu", "engine", "version", "precision", "kernel")}
+    return kind(
+        **own,  # type: ignore[arg-type]
+        **texts,
+        median_error=float(line["median_error"]),
+        p90_error=float(line["p90_error"]),
+        points=int(line["points"]),
+        grid=tuple(_PER_THOUSAND * float(value) for value in line["grid"].split()),
+        source=about.source,
+        date=about.date,
+    )
 
 
 @cache
 def expert_kernels(architecture: str) -> tuple[ExpertKernel, ...]:
     """The measured expert kernels on GPUs of an architecture; empty if nothing was measured."""
-    about = only(MeasuredKernels).experts
-    return tuple(
-        ExpertKernel(
-            **{name: float(line[name]) for name in _OF_EXPERTS} | _measured(line, about),
-            gated=line["gated"] == "yes",
-            routes=line["routes"] == "yes",
-            ranks=line["ranks"],
-            rule=line["rule"],
-        )
-        for line in _lines(architecture)
-    )
+
+    def kernel(line: Mapping[str, str]) -> ExpertKernel:
+        flags = {name: line[name] == "yes" for name in ("gated", "routes")}
+        texts = {name: line[name] for name in ("ranks", "rule")}
+        numbers = {name: float(line[name]) for name in _OF_EXPERTS}
+        return _kernel(ExpertKernel, line, only(MeasuredKernels).experts, **flags, **texts, **numbers)
+
+    return tuple(map(kernel, _lines(architecture)))
 
 
 @cache
@@ -287,17 +291,15 @@ def surfaces(architecture: str) -> tuple[Surface, ...]:
     """The measured kernels of products and attention on GPUs of an architecture; empty if nothing was measured."""
     about = only(MeasuredKernels)
     chips = about.chips.get(architecture)
-    return tuple(
-        Surface(
-            **_measured(line, about.forms),
-            cache=line["cache"],
-            variant=line["variant"],
-            head_sizes=tuple(map(int, line["head_sizes"].split())),
-            constants={name: float(value) for name, value in (pair.split("=") for pair in line["constants"].split())},
-        )
-        for file in (chips.files if chips else ())
-        for line in _lines(file)
-    )
+
+    def surface(line: Mapping[str, str]) -> Surface:
+        texts = {name: line[name] for name in ("cache", "variant")}
+        sizes = tuple(map(int, line["head_sizes"].split()))
+        pairs = (pair.split("=") for pair in line["constants"].split())
+        constants = {name: float(value) for name, value in pairs}
+        return _kernel(Surface, line, about.forms, **texts, head_sizes=sizes, constants=constants)
+
+    return tuple(surface(line) for file in (chips.files if chips else ()) for line in _lines(file))
 
 
 def card_of(gpu: Gpu) -> str:

@@ -37,7 +37,6 @@ MOST_COMMANDS = 256  # commands in a file
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
-_NAME = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
 
 class Filled(NamedTuple):
