@@ -42,7 +42,7 @@ class Reply(NamedTuple):
     memory: bool = False
 
 
-class IdleConversations(NamedTuple):
+class IdleHistories(NamedTuple):
     """The idle conversations that a replica's cache should keep, and those that fit in addition to live requests."""
 
     needed: float
@@ -159,7 +159,7 @@ def extras_under(replica: Replica, trial: Trial) -> Extras:
     return replica.service.extras.over(trial.replicas * replica.layout.dp, trial.kept)
 
 
-def idle_conversations(replica: Replica, target: Target, point: Point, replicas: int) -> IdleConversations | None:
+def idle_conversations(replica: Replica, target: Target, point: Point, replicas: int) -> IdleHistories | None:
     """The idle conversations that each of `replicas` replicas should keep; None without a think time.
 
     Their number is the number of turns within a think time: at this replica, or at all replicas where any replica may get
@@ -171,7 +171,7 @@ def idle_conversations(replica: Replica, target: Target, point: Point, replicas:
     per_s = point.requests_per_s if target.requests_per_s is None else target.requests_per_s / replicas
     needed = per_s * cached.think_time_s * (1 if cached.affinity else replicas * replica.layout.dp)
     fits = replica.memory_at(math.ceil(cached.conversation.mean_isl + cached.conversation.osl)).max_concurrency
-    return IdleConversations(needed, max(0.0, fits - point.running))
+    return IdleHistories(needed, max(0.0, fits - point.running))
 
 
 def extras_at(replica: Replica, target: Target, replicas: int, data: Data) -> Extras:

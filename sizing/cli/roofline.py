@@ -10,7 +10,7 @@ from sizing.question.fields import DEMAND, TEXT, WHOLE, Field
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sizing.report.roofline import Sizes
+    from sizing.report.roofline import StepSizes
 
 OWN_OPTIONS = (
     Field("batch", TEXT, ("--batch",), "Sequences that decode: 1,8,64, or doublings as 1..512x2 (default).", OWN),
@@ -48,11 +48,11 @@ def command(**values: Any) -> None:
         write_picture(picture, (figure(found),))
 
 
-def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
+def _asked(given: dict[str, Any]) -> tuple[StepSizes, Path | None]:
     """The sizes to show and the picture to draw. Raises InputError with all faults."""
     from sizing.cli.reading import MOST, Reader
     from sizing.question.values import ALLOWED, whole_numbers
-    from sizing.report.roofline import Sizes
+    from sizing.report.roofline import StepSizes
 
     read = Reader(given, [])
     batches, prompts = (
@@ -68,4 +68,4 @@ def _asked(given: dict[str, Any]) -> tuple[Sizes, Path | None]:
     read.check()
     if isl is not None and osl is not None:
         context = isl + osl // 2
-    return Sizes(batches, prompts, context), picture
+    return StepSizes(batches, prompts, context), picture

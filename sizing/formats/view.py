@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from sizing import __version__
 from sizing.formats.words import NOTHING, number, plural
@@ -260,18 +260,19 @@ def flat(kind: type[N]) -> type[N]:
     return kind
 
 
-def fields(record: Any) -> Iterator[tuple[str, Any]]:
+def fields(record: NamedTuple) -> Iterator[tuple[str, object]]:
     """Yield the fields of a record by name. An inner record of a `flat` kind is replaced by its own fields."""
     for name, value in zip(record._fields, record, strict=True):
         if type(value) in FLAT:
-            yield from fields(value)
+            yield from fields(cast(NamedTuple, value))
         else:
             yield name, value
 
 
-def field(record: Any, name: str) -> Any:
+def field(record: object, name: str) -> object:
     """A field of a record, which may be of an inner record of a `flat` kind. Raises KeyError without one."""
-    return getattr(record, name) if hasattr(record, name) else dict(fields(record))[name]
+    found: object = getattr(record, name) if hasattr(record, name) else dict(fields(cast(NamedTuple, record)))[name]
+    return found
 
 
 class Document(NamedTuple, Generic[R]):

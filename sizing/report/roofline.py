@@ -114,7 +114,7 @@ class RooflineReport(NamedTuple):
     schema: str = "llmsize.roofline/1"
 
 
-class Sizes(NamedTuple):
+class StepSizes(NamedTuple):
     """The sizes to show: decode batches, prompt lengths, and the context of decoding sequences. None means the default."""
 
     batches: tuple[int, ...] | None
@@ -137,7 +137,7 @@ class _Shown(NamedTuple):
         return {"phase": self.phase, **dict(zip(("batch", "prompt_tokens"), sizes, strict=True))}
 
 
-def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
+def record(resolved: Resolved, sizes: StepSizes) -> RooflineReport:
     """Time steps of several sizes and place their operations under the roof.
 
     Raises InputError if the layout is refused, a sequence is longer than the engine's maximum, or a batch is larger than one
@@ -170,7 +170,7 @@ def record(resolved: Resolved, sizes: Sizes) -> RooflineReport:
     )
 
 
-def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
+def _faults(resolved: Resolved, sizes: StepSizes) -> Iterator[Fault]:
     prompts = sizes.prompts or ()
     yield from layout_faults(resolved)
     if resolved.question.service.model.pooled and sizes.batches:
@@ -183,7 +183,7 @@ def _faults(resolved: Resolved, sizes: Sizes) -> Iterator[Fault]:
         yield from batch_faults(resolved, 0, tokens, ("--prefill", "--prefill"))
 
 
-def _usual(resolved: Resolved, sizes: Sizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _usual(resolved: Resolved, sizes: StepSizes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Context, batches and prompts: the stated ones, else defaults within the engine's limits."""
     settings, longest = resolved.settings, resolved.question.service.max_model_len
     tokens, groups = settings.max_num_batched_tokens, resolved.layout.dp  # a prompt runs on one group

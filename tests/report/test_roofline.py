@@ -18,7 +18,7 @@ from sizing.question.ask import layout_question
 from sizing.question.fields import options_of
 from sizing.question.question import load_data
 from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest
-from sizing.report.roofline import RooflineReport, Sizes, record
+from sizing.report.roofline import RooflineReport, StepSizes, record
 from sizing.report.roofline import document as as_document
 
 LLAMA = ["roofline", "-m", "meta-llama/Llama-3.1-70B-Instruct", "-g", "h100-sxm", "--tp", "4"]
@@ -34,7 +34,7 @@ def found(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str,
 def built() -> RooflineReport:
     values = {option.name: None for option in STEP_OPTIONS} | {"model": "llama-3.1-8b", "gpu": "h100-sxm"}
     return record(
-        deployment(layout_question(options_of(STEP_OPTIONS, values)), load_data()), Sizes((1, 8), (128,), 1000)
+        deployment(layout_question(options_of(STEP_OPTIONS, values)), load_data()), StepSizes((1, 8), (128,), 1000)
     )
 
 
