@@ -5,6 +5,7 @@ The text of a figure is written from the value at its JSON pointer (RFC 6901), s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from sizing.specs.errors import Fault, InputError
 TEMPLATES = Path(__file__).parent / "templates"
 NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report", allowed="after pip install jinja2")
 ABSENT = "–"
+NUMBER_AND_WORD = re.compile("([0-9]) (ms|s|%|GiB|to)(?![a-z])")  # not to be parted by the end of a line
 WIDTH = 480.0  # width of a bar
 
 
@@ -148,9 +150,14 @@ def render(title: str, about: str, chapters: Sequence[Chapter], record: Any) -> 
         keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
-    environment.filters |= {"chart": chart, "kind": lambda section: type(section).__name__}
+    environment.filters |= {"chart": chart, "kind": lambda section: type(section).__name__, "unbroken": unbroken}
     template = environment.get_template("page.html.j2")
     return template.render(title=title, about=about, chapters=chapters, version=__version__, document=plain(record))
+
+
+def unbroken(text: str) -> str:
+    """The text of a cell with each number on one line with its unit, and with the word "to" of a range."""
+    return NUMBER_AND_WORD.sub("\\1\N{NO-BREAK SPACE}\\2", text)
 
 
 def value_at(record: Any, pointer: str) -> Any:
@@ -187,10 +194,14 @@ def page_table(table: Table, *, most: int | None = None, noun: str = "rows", fol
 
     shown = table.records[:most]
     more = len(table.records) - len(shown)
+    rows = [[cell(index, record, quantity) for quantity in table.columns] for index, record in enumerate(shown)]
+    said = [
+        at for at, q in enumerate(table.columns) if q.shown == "always" or any(row[at].text != ABSENT for row in rows)
+    ]
     return PageTable(
         table.title,
-        tuple(Column(quantity.heading, quantity.is_number) for quantity in table.columns),
-        tuple(tuple(cell(index, record, q) for q in table.columns) for index, record in enumerate(shown)),
+        tuple(Column(table.columns[at].heading, table.columns[at].is_number) for at in said),
+        tuple(tuple(row[at] for at in said) for row in rows),
         f"{more:,} more {noun} are in the JSON at the end of this page." if more else "",
         folded,
     )
@@ -211,7 +222,10 @@ def shares(title: str, sizes: Sequence[tuple[str, float]], whole: float, write: 
 def bar_chart(
     title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]], str]], legend: Sequence[str] = ()
 ) -> BarChart:
-    """The bar chart of rows, each with a name, (text, value) of each bar, and its figures in words. Bars begin at 0."""
+    """The bar chart of rows, each with a name, (text, value) of each bar, and its figures in words.
+
+    Bars begin at 0. A line marks it where the bars have a legend: they are changes, which go both ways.
+    """
     values = [0.0, *(value for _, bars, _ in rows for _, value in bars)]
     low, high = min(values), max(values)
     scale = WIDTH / (high - low) if high > low else 0.0
@@ -220,4 +234,4 @@ def bar_chart(
         return Share(text, text, round((min(value, 0.0) - low) * scale, 1), round(abs(value) * scale, 1))
 
     found = tuple(BarRow(name, tuple(part(*bar) for bar in bars), text) for name, bars, text in rows)
-    return BarChart(title, found, tuple(legend), round(-low * scale, 1) if low < 0 else None)
+    return BarChart(title, found, tuple(legend), round(-low * scale, 1) if legend or low < 0 else None)

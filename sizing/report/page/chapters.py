@@ -99,7 +99,9 @@ def _changes(report: Report) -> Iterator[Chapter]:
         return
     how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
     table = page_table(Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})"))
-    sections: tuple[BarChart | PageTable, ...] = (*changes(report), table)
+    sections: tuple[BarChart | PageTable | Prose, ...] = (*changes(report), table)
+    if not any(one.feasible for one in report.sensitivity):
+        sections = (Prose((Line("No limit, length or demand makes this feasible by a change of 20 % alone."),)),)
     yield Chapter("sensitivity", "What would change the answer", sections, "What would change it", "wide")
 
 

@@ -111,8 +111,8 @@ def changes(report: Report) -> Iterator[BarChart]:
 
     rows = [row(name, pair) for name, pair in by_input.items()]
     rows.sort(key=lambda found: -max(abs(value) for _, value in found[1]))
-    unit = "$ a month" if priced else "GPUs"
-    yield bar_chart(f"Change of the answer in {unit}, one input 20 % lower or higher", rows, (LOWER, HIGHER))
+    now = f"{rounded_usd(month)} a month" if priced and month is not None else plural(deployment.gpus, "GPU")
+    yield bar_chart(f"Change from {now} (the line), with one input 20 % lower or higher", rows, (LOWER, HIGHER))
 
 
 def _said(one: ChangedInput, gpu: str) -> str:
