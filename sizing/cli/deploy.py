@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -42,15 +43,18 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
+    from sizing.question.rules import check_rules, of_kind
     from sizing.question.values import Part
 
     target, tool, output = values["target"] or "kubernetes", values["benchmark"], values["output"]
     asked = Part(lambda: check_target(target))
     known = Part(lambda: check_tool(tool))
     stated = options_of(QUESTION_OPTIONS, {**values, "engine": _engine(target, workload, values)})
+    stated = replace(stated, configured=stated.configured | {"prefix_caching"})  # which is written, whatever it changes
     apart = [] if workload is None else [workload]
     file = Part(lambda: written_apart(None if output == "-" else output, apart, option="--output"))
     question = question_of(workload, stated, asked, known, file, pooled=True)
+    check_rules(of_kind(question, rows=True), QUESTION_OPTIONS, values)
     outcome = estimate(to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=False)
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:

@@ -34,7 +34,7 @@ def command(**values: Any) -> None:
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
-    from sizing.question.rules import check_rules
+    from sizing.question.rules import check_rules, of_layout
     from sizing.question.values import Part
     from sizing.report.roofline import document, figure, record
 
@@ -42,7 +42,9 @@ def command(**values: Any) -> None:
     new = Part(lambda: check_rules(("a roofline",), STEP_OPTIONS, values))
     question = layout_question(options_of(STEP_OPTIONS, values), output, asked, new)
     sizes, picture = asked.value
-    found = record(deployment(question, load_data()), sizes)
+    deployed = deployment(question, load_data())
+    check_rules(of_layout(deployed.layout), STEP_OPTIONS, values)
+    found = record(deployed, sizes)
     write(document(found), output.value)
     if picture is not None:
         write_picture(picture, (figure(found),))

@@ -26,7 +26,7 @@ from sizing.question.fields import (
     SERVING_OPTIONS,
     SET_OPTIONS,
 )
-from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules
+from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules, of_layout, of_service
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -236,7 +236,10 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
     question = Part(lambda: _question(names, layout.value, driving.value, rows.value, data), add_place)
     idle = Part(lambda: _check_idle(values, names, driving.value, pools.value))
-    check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle)
+    unused = Part(
+        lambda: check_rules(_of_model(question.value, layout.value, pools.value, traced=traced), OPTIONS, values)
+    )
+    check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle, unused)
     asked = with_origin(question.value, names, data, pools.value)
     trace = None if rows.value is None else Trace(values["trace"], rows.value)
     return scenario(asked, driving.value, data=data, trace=trace, placed=add_place)
@@ -414,6 +417,16 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
             if not cut and not replaced:
                 faults += broken((f"equal {name}",), OPTIONS, values)
     read.check()
+
+
+def _of_model(question: Question, layout: Layout, pools: SeparatePools | None, *, traced: bool) -> Iterator[str]:
+    """Yield the situations of the model, its layout and its answers that leave options without effect."""
+    yield from of_service(question.service)
+    if pools is None:
+        yield from of_layout(layout)
+    tokens = question.origin.workload.tokens
+    if tokens.osl == 1 and not tokens.osl_std and not traced:
+        yield "one token out"
 
 
 def _draws(asked: Workload, driving: Driving, *, closed: bool, traced: bool) -> bool:

@@ -38,7 +38,7 @@ def command(
     from sizing.question.fields import options_of
     from sizing.question.names import Layers
     from sizing.question.question import load_data
-    from sizing.question.rules import check_rules
+    from sizing.question.rules import check_rules, of_layout
     from sizing.question.values import Part, check
     from sizing.report import step as report
     from sizing.specs.errors import InputError
@@ -61,7 +61,9 @@ def command(
     if decode and question.service.model.pooled:
         raise InputError(f"{question.service.task} decodes nothing", field="--decode", allowed="--prefill alone")
     if question.space.pools is None:
-        write(report.document(report.record(deployment(question, data), work)), output.value)
+        deployed = deployment(question, data)
+        check_rules(of_layout(deployed.layout), OPTIONS, values)
+        write(report.document(report.record(deployed, work)), output.value)
         return
     from sizing.answers.pools import pair_of_layouts
 

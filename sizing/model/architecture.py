@@ -372,6 +372,8 @@ def _vocabulary_why_not(model: Model, layout: Layout, settings: EngineSettings) 
 
 
 def _context_why_not(model: Model, layout: Layout) -> str | None:
+    if layout.cache_parts > 1 and model.encoder:
+        return "the model keeps no cache that could be cut by tokens (CP, DCP)"
     for kind in model.kinds:
         held = layer_cache(kind, Layout(tp=layout.tp), 1.0)
         if layout.cache_parts > 1 and held.fixed_bytes_per_sequence:

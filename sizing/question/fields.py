@@ -24,6 +24,11 @@ class Field(NamedTuple):
     panel: str
     field: str | None = None
 
+    def spelt(self, value: Any) -> str:
+        """The first spelling of a value: of a switch that is off, --no-... where it has one."""
+        on, _, off = self.flags[0].partition("/")
+        return off if value is False and off else on
+
 
 MODEL = "Model and GPUs"
 DEMAND = "Tokens and demand"

@@ -34,6 +34,7 @@ STAND_IN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1}
 NEEDS_A_FILE = ("optimisations.prefix", "demand.", "tokens.isl_", "tokens.osl_")
 SEPARATE = "optimisations.disaggregate"
 NO_MODEL = Fault("no workload and no model", field="--model", allowed="a workload file or name, or --model")
+BLANK = Fault("names no model", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 ONE_GPU = "one name (llmsize gpus), or a profile's path"
 
 
@@ -179,6 +180,8 @@ def look_up(
         name = stated("model")
         if name is None:  # then there is no workload either
             raise InputError(no_model)
+        if not str(name).strip():
+            raise InputError(BLANK)
         return str(name)
 
     named = Part(lambda: catalog.model(model_name()), layers.at(("model",)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sizing.question.fields import CONFIGURED, WORKLOAD_OPTIONS, Field
+from sizing.question.fields import CONFIGURED, WORKLOAD_OPTIONS, Field, is_stated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:  # not needed for help and option faults
+    from sizing.model.architecture import Layout
+    from sizing.model.settings import Service
     from sizing.question.question import Question
     from sizing.specs.workload import Target, Workload
 
@@ -55,6 +57,7 @@ OF_CACHES = ("kv_precision", "kv_cache_bytes", "max_total_tokens", "prefix_cachi
 NO_USERS = "has no meaning where no daily active users bring the load"
 NO_DRAWS = "has no meaning without draws"
 NO_HOURS = "has no meaning at the same load all day"
+NO_HOURS_HERE = "has no meaning for a load that is stated at its peak, whose hours change no size"
 NO_DEMAND = "has no meaning without a demand"
 UNPREDICTED, PREDICTED = (
     "has no meaning where nothing is predicted",
@@ -69,9 +72,16 @@ RULES = (
     Rule("a roofline", SPARING, ALL_NEW, "--prefill N: the tokens of a prompt that are computed", together=True),
     Rule("a roofline", ("enforce_eager",), "changes launches by the host, and a roof has none", "llmsize step, estimate"),
     Rule("a step", ("max_model_len",), "bounds sequences, and a step is timed at the context that is given", "--context, --prior"),
+    Rule("a roofline", ("max_model_len",), "bounds sequences, and a roofline is drawn at the context that is given", "--context, --prefill"),
+    Rule("no ranks of experts", ("expert_imbalance",), "has no meaning where every GPU holds a part of each expert", "with --ep"),
+    Rule("no ranks of attention", ("all2all_backend",), "has no meaning where no tokens are sent to the ranks of their experts", "with --dp N --ep N"),
     Rule("a memory", ("expert_imbalance", "kv_offload", "offload_backend"), "changes times, not what a GPU's memory holds", "llmsize step, estimate"),
+    Rule("images of its own", ("images",), "changes no memory here: the encoder is part of the model, whatever the images", "llmsize step, estimate"),
     Rule("buffers of no engine", ("all2all_backend",), "changes no memory here: this engine's profile counts no buffers for it", "llmsize step, estimate"),
     Rule("buffers of no layout", ("all2all_backend",), "changes no memory here: tokens go to the ranks of their experts only where --dp is above 1 and --ep counts all GPUs of a stage", "with --dp N --ep N"),
+    Rule("a layout", ("layouts",), "has nothing to choose from where TP is given, which gives the layout", "without --tp"),
+    Rule("prefixes found", ("prefix_caching",), "is on where prefixes are found in cache", "without it, or without --prefix-hit and --turns"),
+    Rule("no states", ("prefix_caching",), "changes nothing here: only a model with recurrent states keeps more with it", "such a model; llmsize deploy writes it"),
     Rule("no KV cache", OF_CACHES, "has nothing to act on: the model keeps no KV cache"),
     Rule("nothing is shared", ("prefix_hit",), "changes memory only where live requests share what is found", "with --prefix-shared"),
     # options without effect for a demand
@@ -81,6 +91,7 @@ RULES = (
     Rule("a closed demand", ("max_utilisation",), "has no meaning in a closed loop, whose clients wait for each other", "without --closed-loop"),
     Rule("money of no users", ("requests_per_user",), NO_USERS, "with --dau"),
     Rule("no peak", ("profile", "percentile"), NO_DEMAND, "with --rps or --dau"),
+    Rule("rows at a rate", ("profile",), NO_HOURS_HERE, "with --dau, or --mean-rps"),
     Rule("rows of no users", ("requests_per_user", "active_hours", "peak_to_mean"), NO_USERS, "with --dau, or --mean-rps"),
     # contradictory options of a simulation
     Rule("real time", ("prefill", "prefill_chunks", "rate", "osl_mean"), "counts ticks", "with --ticks"),
@@ -127,20 +138,24 @@ def is_given(value: Any) -> bool:
     return value is not None and value is not False
 
 
+def _states(field: Field | None, value: Any) -> bool:
+    return is_given(value) if field is None else is_stated(field, value)
+
+
 def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
     """The faults of options without effect in the situations, in the order of the table.
 
     A setting without effect is no fault, because it may have an effect in other questions.
     """
-    flags, holding = {field.name: field.flags[0].partition("/")[0] for field in fields}, set(situations)
+    known, holding = {field.name: field for field in fields}, set(situations)
     settings = values.get(CONFIGURED, ())
     faults = []
     for rule in RULES:
         if rule.when in holding:
             given = [
-                flags.get(name, f"--{name.replace('_', '-')}")
+                known[name].spelt(values[name]) if name in known else f"--{name.replace('_', '-')}"
                 for name in rule.options
-                if is_given(values.get(name)) and name not in settings
+                if _states(known.get(name), values.get(name)) and name not in settings
             ]
             if rule.together:
                 given = [", ".join(given)] if given else []
@@ -151,8 +166,21 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 def of_question(question: Question) -> Iterator[str]:
     """Yield the situations of a question in which options have no effect, whatever the command."""
     yield from of_workload(question.origin.workload, question.target)
-    if question.service.model.encoder:
+    yield from of_service(question.service)
+    if question.service.serving.tp is not None:
+        yield "a layout"
+
+
+def of_service(service: Service) -> Iterator[str]:
+    """Yield the situations of a model and its optimisations in which options have no effect, with a load or without."""
+    from sizing.model.architecture import has_states
+
+    if service.model.encoder:
         yield "no KV cache"
+    elif service.optimisations.prefix is not None:
+        yield "prefixes found"
+    elif not has_states(service.model):
+        yield "no states"
 
 
 def of_workload(workload: Workload, target: Target) -> Iterator[str]:
@@ -176,8 +204,18 @@ def of_kind(question: Question, *, rows: bool) -> Iterator[str]:
         yield "money of no users"
     if kind is None:
         yield "no peak"
+    if rows and kind in (*OF_PEAK, *AT_ONCE):
+        yield "rows at a rate"
     if kind is None or (rows and kind in (*OF_PEAK, *AT_ONCE)):
         yield "rows of no users"
+
+
+def of_layout(layout: Layout) -> Iterator[str]:
+    """Yield the situations of a given layout of experts in which options have no effect on times."""
+    if layout.ep == 1:
+        yield "no ranks of experts"
+    if layout.token_ranks == 1 or layout.ep != layout.stage_gpus:
+        yield "no ranks of attention"
 
 
 def check_rules(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> None:

@@ -118,8 +118,9 @@ MODELS = {
     **dict.fromkeys(("mamba_full_memory_ratio", "max_mamba_cache_size", "prefix_caching"), "qwen3-next-80b-a3b"),
 }
 OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance", "redundant_experts")
-# Tested where they have something to act on: several GPU types, runs like the question, layouts of their own; the model and its
-# GPU are the question itself, and a trace is a file (tests/cli/test_simulate_cli.py).
+# The model and its GPU are the question itself, and every command here goes without simulation. Pools and traces need more than an
+# option (tests/cli/test_pools_*.py, test_simulate_cli.py). --conservative is --confidence 90%. A choice of an objective or of
+# layouts may fall on the same answer (test_a_choice_can_change_the_answer).
 ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify"})
 SAME_BYTES = ("memory", "ep")  # whole experts or parts of each: what a GPU holds of them is the same
 STATES = ("--rps", "--users", "--dau", "--concurrency")
@@ -179,9 +180,54 @@ def test_an_option_changes_the_answer_or_is_refused(command: str, name: str) -> 
     assert found is None or found != answered_plainly(*base), f"{command} {' '.join(stated)} changes nothing"
 
 
+@pytest.mark.parametrize("command", ["memory", "step", "roofline"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b", "qwen2.5-vl-7b", "bge-m3"])
+def test_an_option_with_nothing_to_act_on_is_refused(command: str, model: str) -> None:
+    """Each option that the walk above tries in a context of its own, on layouts and models that leave it nothing."""
+    needed, options, _ = COMMANDS[command]
+    decode = command == "step" and model == "bge-m3"  # which decodes nothing
+    base = (
+        command,
+        *(needed[:4] if decode else needed),
+        "-m",
+        model,
+        *(("--tp", "2") if model == "qwen3-30b-a3b" else ()),
+    )
+    names = {*WITH, *MODELS, "images", "max_model_len", "dcp", "cp"} - {
+        "dp",
+        "ep",
+    }  # sizes of a layout are the question
+    for option in (option for option in options if option.name in names):
+        off = option.flags[0].partition("/")[2]
+        for flag in (option.flags[0].partition("/")[0], *((off,) if off else ())):
+            found = answered(*base, flag, *(() if option.type in (bool, SWITCH) else (VALUES[option.name],)))
+            assert found is None or found != answered_plainly(*base), f"{' '.join(base)} {flag} changes nothing"
+
+
+@pytest.mark.parametrize("choice", [("--objective", "cost"), ("--layouts", "pipelines")])
+def test_a_choice_can_change_the_answer(choice: tuple[str, str]) -> None:
+    asked = ("estimate", "-m", "llama-3.1-70b", "-g", "l40s,h100-sxm", *LENGTHS, "--rps", "3", "--no-verify")
+    plain = answered(*asked, "--objective", "gpus")
+    assert (
+        plain is not None
+        and answered(*asked, *(choice if choice[0] == "--objective" else ("--objective", "gpus", *choice))) != plain
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--no-enable-prefix-caching"), "--no-enable-prefix-caching: changes nothing"),
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--enable-prefix-caching"), "--enable-prefix-caching: changes nothing"),
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--prefix-hit", "0.5", "--no-enable-prefix-caching"), "is on where prefixes"),
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--layouts", "pipelines", "--tp", "2"), "--layouts: has nothing to choose"),
+        (("simulate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--no-enable-prefix-caching"), "changes nothing"),
+        (("simulate", *MODEL, "-g", "h100-sxm", "--isl", "9", "--osl", "1", "--rps", "5", "--itl", "9ms"), "one token"),
+        (("simulate", "-m", "bge-m3", "-g", "h100-sxm", "--isl", "9", "--rps", "5", "--kv-cache-memory-bytes", "3GB"), "no KV cache"),
+        (("simulate", *EXPERTS, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--tp", "2", "--expert-imbalance", "3"), "with --ep"),
+        (("deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--profile", "office"), "whose hours change no size"),
+        (("sweep", *MODEL, "-g", "h100-sxm", "--isl", "9", "--vary", "osl=9", "--rps", "5", "--profile", "office"), "whose hours change no size"),
+        (("step", "-m", "bge-m3", "-g", "h100-sxm", "--prefill", "9", "--tp", "2", "--cp", "2"), "no cache that could be cut"),
         (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--mode", "offline", "--ttft", "1us"), "offline work"),
         (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--concurrency", "5", "--closed-loop", "--max-utilisation", "0.5"), "closed loop"),
         (("memory", *MODEL, "-g", "h100-sxm", "--prefix-hit", "0.5"), "--prefix-shared"),
@@ -199,6 +245,19 @@ def test_what_has_no_effect_says_why(
 ) -> None:
     assert run(list(arguments)) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workload", [(), ("chat",)])
+def test_a_blank_model_is_one_fault(workload: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    for blank in ("", " "):
+        assert run(["estimate", *workload, "-m", blank, "-g", "h100-sxm", *LENGTHS, "--rps", "5"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("llmsize: --model: names no model; allowed: a name (llmsize models)")
+
+
+def test_deploy_writes_a_prefix_cache_whatever_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--no-verify", "--no-enable-prefix-caching"]
+    assert run(asked) == 0 and "--no-enable-prefix-caching" in capsys.readouterr().out
 
 
 def test_limits_of_offline_work_are_refused_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
