@@ -44,7 +44,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
         asked = replace(outcome, question=evenly(outcome.question, data))
     return replace(
-        _at_even_odds(with_pipelines(outcome, asked.question, data), data),
+        _at_even_odds(with_cheaper(outcome, asked.question, data), data),
         relaxation=relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
@@ -54,18 +54,17 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     )
 
 
-def with_pipelines(outcome: Outcome, question: Question, data: Data) -> Outcome:
-    """Add pipeline layouts on the answer's GPU type that cost less than the answer, and update `surer`.
+def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
+    """Add all layouts on the answer's GPU type that cost less than the answer, and update `surer`.
 
-    The added layouts are sized by the closed form. Where other layouts suffice, a pipeline becomes the answer only if the
+    These are what a smaller GPU budget would take. The added layouts are sized by the closed form. Where other layouts suffice, a pipeline becomes the answer only if the
     question asks for it, or if the GPU budget leaves no other choice.
     """
     best, objective = outcome.answer, question.rules.objective
     if best is None or question.space.layouts != REACHES[0] or outcome.question.target.amount is None:
         return outcome
     own, rest = best.pool.replica, outcome.answers[1:]
-    reach = REACHES[1 if own.layout.pp == 1 else 2]
-    wide = search(question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts=reach), data)
+    wide = search(question.with_(gpu_types=(own.gpu_type,), precisions=(own.precision,), layouts=REACHES[-1]), data)
     known = {layout_of(each.pool.replica) for each in outcome.answers}
     others = [each for each in wide.answers if layout_of(each.pool.replica) not in known]
     less = [each for each in others if spent(each, objective) < spent(best, objective)]

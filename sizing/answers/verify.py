@@ -5,7 +5,9 @@ arrivals into Poisson arrivals at each replica. The replicas of separate pools a
 in nearly the same ratio. The steady state is measured, without the start and the end of the run.
 
 Where a short run ends near a limit, a longer run decides. Where chance may still decide, runs with other arrivals are added
-until the result is significant, or there are enough requests. The test uses batch means of the share of requests beyond the
+until the result is significant, or there are enough requests; what chance still leaves open then does not hold. A request
+of few tokens has one of few ITLs, by the prompts that came between, so that its percentile jumps past any tolerance: only the
+test decides there. The test uses batch means of the share of requests beyond the
 limit, with the arrival rates of the batches as a control variate. The goal: of 100 confirmed answers, at most one misses a
 limit by more than 2 % in a run ten times as long. `tests/benchmarks/verified.py` measures this.
 """
@@ -92,7 +94,8 @@ def _verdict(size: Answer, question: Question, seed: int) -> SizeVerdict:
     measured = simulated(size, question, seed=seed, most=RULES.longest if thorough else RULES.longer)
     answer, limits = corrected(measured, question), question.target.limits
     assert measured.run is not None
-    kept = meets(measured.run, limits) and keeps_headroom(answer, question)
+    errors = RULES.sure_to_hold if thorough else RULES.sure_enough
+    kept = meets(measured.run, limits, errors) and keeps_headroom(answer, question)
     decided = thorough or is_decided(measured.run, question)
     return SizeVerdict(kept, worst_ratio(measured.run, limits), decided, measured, answer)
 
@@ -363,18 +366,15 @@ def steady(
     return replace(traffic, count=count, rate_per_s=rate_per_s, warm_up=warm_up, cool_down=cool_down, exact_rate=True)
 
 
-def meets(served: Run, limits: Limits) -> bool:
+def meets(served: Run, limits: Limits, errors: float = RULES.sure_to_hold) -> bool:
     """Whether a run was stable, served all requests, and kept each limit in the statistic that the limit bounds.
 
-    A longer run must also be unlikely to miss a limit by more than `missed`.
+    A limit that is larger by the share `missed` must be kept with `errors` standard errors to spare.
     """
     if not served.stable or served.refused or not served.completed:
         return False
     return all(
         not (found := served.latencies_s[name])
-        or (
-            found[limit.statistic] <= limit.seconds
-            and _excess(served, name, limit, RULES.sure_enough, 1 + RULES.missed) <= 0
-        )
+        or (found[limit.statistic] <= limit.seconds and _excess(served, name, limit, errors, 1 + RULES.missed) <= 0)
         for name, limit in limits.stated.items()
     )

@@ -63,13 +63,9 @@ def command(**values: Any) -> None:
 def _idle(deployed: Resolved) -> Iterator[str]:
     """Yield the situations of one layout in which options change nothing of its memory."""
     from sizing.model.workspace import why_no_exchange
-    from sizing.model.extras import images
     from sizing.question.rules import of_service
 
-    service = deployed.question.service
-    yield from of_service(service)
-    if service.extras.encoder is not None and not images.weight_bytes(service.extras.encoder, service.model):
-        yield "images of its own"
+    yield from of_service(deployed.question.service)
     without = why_no_exchange(deployed.replica.shard)
     if without is not None:
         yield f"buffers of no {without}"

@@ -1,20 +1,21 @@
-"""Laws that hold between the answers to two questions, asked of random ones: TESTS_METAMORPHIC=500 asks so many."""
+"""Laws that hold between the answers to two questions, asked of random ones: LLMSIZE_METAMORPHIC=500 asks so many."""
 
 from __future__ import annotations
 
 import os
 import random
+from functools import cache
 from typing import Any
 
 import pytest
 
 from sizing import ask
 from sizing.answers.answer import Answer, spent
-from sizing.answers.estimate import answer
+from sizing.answers.estimate import answer, with_cheaper
 from sizing.question.question import load_data
 from sizing.specs.data import Data
 
-QUESTIONS = int(os.environ.get("TESTS_METAMORPHIC", "40"))
+QUESTIONS = int(os.environ.get("TESTS_METAMORPHIC", "20"))
 SIMULATED = max(3, QUESTIONS // 10)  # a simulated answer takes some ten times as long
 DENSE = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mistral-7b-v0.1")
 EXPERTS = ("mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b", "deepseek-v3")
@@ -22,8 +23,8 @@ GPUS = ("h100-sxm", "a100-sxm-80gb", "l40s", "h200-sxm", "h100-pcie", "b200")
 CHANGE = 1e-9  # of dollars an hour, that sums in another order differ by
 
 
-@pytest.fixture(scope="module")
-def data() -> Data:
+@cache
+def read() -> Data:
     return load_data()
 
 
@@ -45,8 +46,13 @@ def drawn(seed: int) -> dict[str, Any]:
     return found
 
 
-def best(data: Data, options: dict[str, Any], *, simulated: bool = False, **changes: Any) -> Answer | None:
-    return answer(ask(**{**options, **changes}), data, simulated=simulated).answer
+def best(options: dict[str, Any], *, simulated: bool = False, **changes: Any) -> Answer | None:
+    return answered(simulated, *sorted({**options, **changes}.items()))
+
+
+@cache  # many laws compare with the same answer
+def answered(simulated: bool, *options: tuple[str, Any]) -> Answer | None:
+    return answer(ask(**dict(options)), read(), simulated=simulated).answer
 
 
 def dollars(found: Answer | None, what: str = "gpus") -> float:
@@ -67,54 +73,54 @@ def layouts(options: dict[str, Any]) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
-def test_metamorphic_free_search_is_no_worse_than_a_given_layout(seed: int, data: Data) -> None:
+def test_metamorphic_free_search_is_no_worse_than_a_given_layout(seed: int) -> None:
     options = drawn(seed)
-    free = dollars(best(data, options))
+    free = dollars(best(options))
     for given in layouts(options):
-        assert free <= dollars(best(data, options, **given)), given
+        assert free <= dollars(best(options, **given)), given
 
 
 @pytest.mark.parametrize("seed", range(SIMULATED))
-def test_metamorphic_a_confirmed_answer_is_no_worse_than_that_of_a_given_layout(seed: int, data: Data) -> None:
+def test_metamorphic_a_confirmed_answer_is_no_worse_than_that_of_a_given_layout(seed: int) -> None:
     options = drawn(1000 + seed)
-    free = dollars(best(data, options, simulated=True))
+    free = dollars(best(options, simulated=True))
     for given in layouts(options)[:4]:
-        assert free <= dollars(best(data, options, simulated=True, **given)), given
+        assert free <= dollars(best(options, simulated=True, **given)), given
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
-def test_metamorphic_all_layouts_are_no_worse_than_the_usual(seed: int, data: Data) -> None:
+def test_metamorphic_all_layouts_are_no_worse_than_the_usual(seed: int) -> None:
     options = drawn(seed)
-    usual = best(data, options)
-    assert dollars(best(data, options, layouts="all")) <= dollars(usual)
+    usual = best(options)
+    assert dollars(best(options, layouts="all")) <= dollars(usual)
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
-def test_metamorphic_another_gpu_type_costs_no_more(seed: int, data: Data) -> None:
+def test_metamorphic_another_gpu_type_costs_no_more(seed: int) -> None:
     options = drawn(seed)
-    one = best(data, options, objective="cost")
+    one = best(options, objective="cost")
     other = random.Random(seed).choice([gpu for gpu in GPUS if gpu != options["gpu"]])
-    both = best(data, options, gpu=f"{options['gpu']},{other}")
+    both = best(options, gpu=f"{options['gpu']},{other}")
     assert dollars(both, "cost") <= dollars(one, "cost") + CHANGE
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
-def test_metamorphic_more_requests_take_no_fewer_gpus(seed: int, data: Data) -> None:
+def test_metamorphic_more_requests_take_no_fewer_gpus(seed: int) -> None:
     options = drawn(seed)
-    assert dollars(best(data, options)) <= dollars(best(data, options, rps=1.3 * options["rps"]))
+    assert dollars(best(options)) <= dollars(best(options, rps=1.3 * options["rps"]))
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
-def test_metamorphic_looser_limits_take_no_more_gpus(seed: int, data: Data) -> None:
+def test_metamorphic_looser_limits_take_no_more_gpus(seed: int) -> None:
     options = drawn(seed)
     without = {name: value for name, value in options.items() if name not in ("ttft", "itl")}
-    assert dollars(best(data, without)) <= dollars(best(data, options))
+    assert dollars(best(without)) <= dollars(best(options))
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS))
-def test_metamorphic_longer_prompts_take_no_fewer_gpus(seed: int, data: Data) -> None:
+def test_metamorphic_longer_prompts_take_no_fewer_gpus(seed: int) -> None:
     options = drawn(seed)
-    assert dollars(best(data, options)) <= dollars(best(data, options, isl=int(1.2 * options["isl"])))
+    assert dollars(best(options)) <= dollars(best(options, isl=int(1.2 * options["isl"])))
 
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "vllm:0.6.0")
@@ -129,11 +135,11 @@ def of_any_engine(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS // 2))
-def test_metamorphic_a_point_is_at_its_rate_and_its_figures_agree(seed: int, data: Data) -> None:
+def test_metamorphic_a_point_is_at_its_rate_and_its_figures_agree(seed: int) -> None:
     """E2E is TTFT and the steps after it, and what is in flight follows by Little's law, whatever fills the slots."""
     options = of_any_engine(seed)
     for layout in ({}, *(layouts(options)[-2:] if options["model"] in EXPERTS else ())):
-        found = best(data, options, **layout)
+        found = best(options, **layout)
         if found is None:
             continue
         point = found.pool.point
@@ -143,8 +149,15 @@ def test_metamorphic_a_point_is_at_its_rate_and_its_figures_agree(seed: int, dat
 
 
 @pytest.mark.parametrize("seed", range(QUESTIONS // 4))
-def test_metamorphic_a_budget_of_what_was_found_is_enough(seed: int, data: Data) -> None:
-    """One of less may be kept by wider layouts, which are tried where none within reach will do."""
+def test_metamorphic_a_budget_of_what_was_found_is_enough(seed: int) -> None:
+    """One of less may be kept by wider layouts, which are tried where none within reach will do, and which are shown then."""
     options = of_any_engine(seed)
-    found = best(data, options)
-    assert found is None or dollars(best(data, options, gpus=found.gpus)) == found.gpus
+    found = best(options)
+    if found is None:
+        return
+    assert dollars(best(options, gpus=found.gpus)) == found.gpus
+    less = None if found.gpus == 1 else best(options, gpus=found.gpus - 1)
+    shown = with_cheaper(answer(ask(**options), read(), simulated=False), ask(**options), read()).answers
+    assert less is None or (less.gpus, less.pool.replica.layout) in [
+        (one.gpus, one.pool.replica.layout) for one in shown
+    ]
