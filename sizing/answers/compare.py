@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
-from sizing.answers.estimate import answer, with_pipelines
+from sizing.answers.estimate import answer, with_cheaper
 from sizing.question.question import Question, load_data
 from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
@@ -70,7 +70,7 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
     known = outcome.sure is not None and outcome.sure.chance is not None
     if known and data.runs is not None and asked.target.confidence is None:
         asked = asked.with_(confidence=Confidence(EVEN, data.runs))
-    wide = with_pipelines(outcome, asked, data)
+    wide = with_cheaper(outcome, asked, data)
     less = [
         each for each in wide.answers[1:] if spent(each, asked.rules.objective) < spent(best, asked.rules.objective)
     ]
