@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple, get_args
@@ -39,7 +39,7 @@ class Filter(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The rows of one model and shape in a file, and their lines."""
+    """The rows of one model and shape in a file, and the lines of those whose load is known."""
 
     file: str
     model: str
@@ -71,8 +71,10 @@ def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mappi
     whose load is not known or whose GPUs form no layout.
     """
     taken = [row for row in load_measured(file) if row.mode in modes]
-    if without := [fault for row in taken for fault in _without_load(row, file)][:MOST_LISTED]:
-        raise InputError(without)
+    if without := [row.id for row in taken if row.mode in CLOSED and row.concurrency is None][:MOST_LISTED]:
+        raise InputError(
+            [Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without]
+        )
     if not taken:
         allowed = "runs that keep a number of requests in flight, as with --max-concurrency or --concurrency of benchmark tools"
         allowed += "; or that send them at a rate, as with --request-rate" if "open_loop" in modes else ""
@@ -90,15 +92,16 @@ def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mappi
         message = f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}"
         raise InputError(message, file=file, field=option, allowed="one of them, by --model, --isl and --osl")
     isl, osl = (round(_mean(taken, name)) for name in ("isl", "osl"))
-    return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(taken, file))
+    return Measured(file, taken[0].model, isl, osl, tuple(taken), _lines(_with_load(taken, file), file))
 
 
-def _without_load(row: MeasuredRow, file: str) -> Iterator[Fault]:
-    if row.mode in CLOSED and row.concurrency is None:
-        yield Fault(f"row {row.id}: a closed loop has a concurrency", file, field="concurrency")
-    if row.mode not in CLOSED and (row.whole_ms is None or _served_per_s(row) is None):
+def _with_load(rows: Sequence[MeasuredRow], file: str) -> list[MeasuredRow]:
+    """The rows whose requests in flight are known. Raises InputError if there are none."""
+    known = [row for row in rows if row.mode in CLOSED or (row.whole_ms is not None and _served_per_s(row) is not None)]
+    if not known:
         allowed = "req_per_s or output_tok_per_s, and e2e_ms or both ttft_ms and itl_ms"
-        yield Fault(f"row {row.id}: nothing says how many requests were in flight", file, allowed=allowed)
+        raise InputError(f"row {rows[0].id}: nothing says how many requests were in flight", file=file, allowed=allowed)
+    return known
 
 
 def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRow], bool]]]:

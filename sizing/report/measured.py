@@ -318,7 +318,7 @@ def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
         (CLOSED, RANDOM): "at random arrivals, read by their mean requests in flight",
     }[wanted, deployment.arrivals]
     unused = rows - deployment.rows
-    others = f"; {plural(unused, 'row')} of other layouts or arrivals" if unused else ""
+    others = f"; {plural(unused, 'row')} of other layouts, arrivals or without a load" if unused else ""
     holds = "" if deployment.cache_holds is None else f"; the cache holds {number(deployment.cache_holds)} at once"
     return f"{plural(deployment.rows, 'row')} {how}{others}{holds}"
 

@@ -217,9 +217,12 @@ def test_of_both_kinds_of_rows_those_with_the_arrivals_of_the_demand_are_used(
         assert said in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_row_at_a_rate_without_latencies_is_refused(both: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_at_a_rate_without_latencies_is_no_point(both: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(both)
     file.write_text(file.read_text().replace(",60,8,1652,", ",60,,,"), encoding="utf-8")
+    assert answer(capsys, "--from", both, "--rps", "10")["deployment"]["rows"] == 3
+    head, first, *_ = file.read_text().splitlines()
+    file.write_text(f"{head}\n{first}\n", encoding="utf-8")
     assert run(["estimate", "--from", both, "--rps", "10"]) == 2
     assert "nothing says how many requests were in flight" in capsys.readouterr().err
 
