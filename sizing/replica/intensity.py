@@ -15,6 +15,7 @@ from sizing.model.architecture import Shard
 from sizing.model.operations import Operation
 from sizing.replica import step as steps
 from sizing.replica.kernels import Kernels
+from sizing.replica.replica import smallest
 from sizing.replica.step import Batch
 
 MOST_SEQUENCES = 2**20  # in a step; work that is not compute-bound here never is
@@ -119,21 +120,17 @@ def decode_operations(shard: Shard, sequences: float, context_tokens: float) -> 
     return steps.batch_operations(shard, batch)
 
 
-def smallest(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | None:
-    """The smallest whole number up to `most` for which `holds` is true, by doubling and bisection; None if there is none.
+def smallest_batch(holds: Callable[[int], bool], most: int = MOST_SEQUENCES) -> int | None:
+    """The smallest batch for which `holds` is true, by doubling and bisection; None if it is false up to `most`.
 
-    `holds` must stay true for all larger numbers.
+    `holds` must stay true for all larger batches.
     """
     high = 1
     while not holds(high):
         if high >= most:
             return None
         high = min(most, 2 * high)
-    low = high // 2  # does not hold, or is 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return smallest(holds, high // 2, high)
 
 
 def crossings(kernels: Kernels, context_tokens: float) -> ComputeBound:
@@ -145,7 +142,7 @@ def crossings(kernels: Kernels, context_tokens: float) -> ComputeBound:
         return decode_operations(kernels.shard, float(sequences), context_tokens)
 
     def from_on(picked: Callable[[Operation], bool]) -> int | None:
-        return smallest(lambda count: work(filter(picked, of(count)), kernels).compute_bound)
+        return smallest_batch(lambda count: work(filter(picked, of(count)), kernels).compute_bound)
 
     named = {
         name: group for name, group in by_name(of(1)).items() if any(float(operation.flops) > 0 for operation in group)

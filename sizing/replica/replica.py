@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sizing.catalog.profiles import card_of
@@ -84,13 +84,9 @@ class Replica:
 
         None if even all memory is too small, or if the cache size is given.
         """
-        low, high = 0, FRACTIONS
-        if self.service.serving.kv_cache_bytes is not None or not self._holds(high, sequences):
+        if self.service.serving.kv_cache_bytes is not None or not self._holds(FRACTIONS, sequences):
             return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._holds(middle, sequences) else (middle, high)
-        return high / FRACTIONS
+        return smallest(lambda thousandths: self._holds(thousandths, sequences), 0, FRACTIONS) / FRACTIONS
 
     def _holds(self, thousandths: int, sequences: int) -> bool:
         settings = self.settings.model_copy(update={"memory_fraction": thousandths / FRACTIONS})
@@ -98,14 +94,22 @@ class Replica:
         return used.fits and used.max_concurrency >= sequences
 
     def longest_that_fits(self) -> int:
-        """Tokens of the longest single sequence that fits the cache, at most the model's maximum. Found by bisection."""
-        low, high = 0, self.service.model.max_position
-        if self.memory_at(high).fits:
-            return high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.memory_at(middle).fits else (low, middle)
-        return low
+        """Tokens of the longest single sequence that fits the cache, at most the model's maximum."""
+        most = self.service.model.max_position
+        if self.memory_at(most).fits:
+            return most
+        return smallest(lambda tokens: not self.memory_at(tokens).fits, 0, most) - 1
+
+
+def smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest whole number from `low` + 1 to `high` for which `holds` is true, by bisection.
+
+    `holds` must be true at `high`, and stay true for all larger numbers.
+    """
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sizing.formats.text import render
 from sizing.question.ask import layout_question
 from sizing.question.fields import options_of
 from sizing.question.question import load_data
-from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest
+from sizing.replica.intensity import MOST_SEQUENCES, ridge_flops_per_byte, roof_flops_per_s, smallest_batch
 from sizing.report.roofline import RooflineReport, StepSizes, record
 from sizing.report.roofline import document as as_document
 
@@ -177,12 +177,12 @@ def test_at_a_short_context_the_whole_step_turns_compute_bound_later_than_its_pr
 
 @pytest.mark.parametrize("threshold", [1, 2, 3, 7, 8, 9, 1000, MOST_SEQUENCES])
 def test_bisection_finds_the_first_that_holds(threshold: int) -> None:
-    assert smallest(lambda n: n >= threshold) == threshold
+    assert smallest_batch(lambda n: n >= threshold) == threshold
 
 
 def test_bisection_gives_up_at_the_most() -> None:
-    assert smallest(lambda n: n > MOST_SEQUENCES) is None
-    assert smallest(lambda n: n >= 5, most=4) is None
+    assert smallest_batch(lambda n: n > MOST_SEQUENCES) is None
+    assert smallest_batch(lambda n: n >= 5, most=4) is None
 
 
 # --- the command -------------------------------------------------------------------------------------------------
