@@ -153,6 +153,16 @@ def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
     return answer(question.with_(pools=replace(pools, prefill=prefill, decode=decode)), data, simulated=simulate).answer
 
 
+def bearing(found: Held, share: float, data: Data) -> Answer | None:
+    """Pools with the layouts of a checked deployment whose demand takes at most `share` of what they serve; None if none are known."""
+    rate = found.question.target.requests_per_s
+    if rate is None or found.needed is None:
+        return None
+    grown = found.question.with_(requests_per_s=rate / share)
+    sized = _free(grown, data, simulate=found.verified is not None)
+    return sized if sized is not None and rate <= share * sized.most_requests_per_s else None
+
+
 def _lacking(found: Outcome) -> str | None:
     """Why pools fail at any size; None where only their replicas are too few."""
     pairing = found.pairing

@@ -74,6 +74,7 @@ class NameRules(OneFile, Sourced):
     name: Text
     prefixes: tuple[Text, ...]
     stages: tuple[Text, ...]
+    file_forms: tuple[Text, ...]
     release_date: Text
     renamed: dict[Text, Text]
     quantisations: tuple[NamedQuantisation, ...]
@@ -99,6 +100,17 @@ def parsed(name: str, rules: NameRules) -> Parsed:
     organisation = name.rstrip("/").rpartition("/")[0].rpartition("/")[2].lower()
     unquantised, quantisation = _split_quantisation(full, organisation, rules)
     return Parsed(full, unquantised, _bare(unquantised, rules), quantisation)
+
+
+def same_weights(one: str, other: str, rules: NameRules) -> bool:
+    """Whether two Hub ids may name the same weights, also in other precisions; other names say too little to differ."""
+
+    def trained(name: str) -> list[str]:
+        first, *rest = parsed(name, rules).unquantised.split("-")
+        words = rest if first in rules.prefixes and rest else (first, *rest)
+        return [word for word in words if word not in rules.file_forms]
+
+    return not (_HUB_ID.match(one) and _HUB_ID.match(other)) or trained(one) == trained(other)
 
 
 def candidates(

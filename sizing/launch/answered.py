@@ -95,6 +95,12 @@ class Started(NamedTuple):
         return f"{facts.slice_resource}{sliced}" if sliced else facts.resources[self.gpu_type.gpu.vendor]
 
     @property
+    def drafts(self) -> str | None:
+        """Its speculative decoding with the acceptance that the question states, which no flag does; None without one."""
+        spoken = self.launched.speculative
+        return None if spoken is None or not spoken.states_acceptance else str(spoken)
+
+    @property
     def name(self) -> str:
         """Its name, with the role for one of two pools."""
         role = self.launched.role

@@ -18,8 +18,9 @@ from sizing.specs.launch import Launched
 from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
 from sizing.specs.workload import Serving, Workload
 
-# Workload fields that a deployment states itself.
-DEPLOYED = ("gpu", "precision", "kv_precision", "serving", "optimisations.speculative", "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
+# Workload fields that a deployment states itself. Of its drafts an option may add the acceptance, which no flag states.
+DRAFTS = "optimisations.speculative"
+DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
 
 
 def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
@@ -53,7 +54,10 @@ def _placed(fault: Fault, part: Existing) -> Fault:
     field = fault.field or ""
     if not any(f"{field}.".startswith(f"{own}.") for own in DEPLOYED):
         return fault
-    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"))
+    allowed = fault.allowed
+    if field == DRAFTS and allowed is not None:
+        allowed = f"--set {DRAFTS}={allowed}"
+    return replace(fault, file=part.file, line=part.line(field.rpartition(".")[2], "command"), allowed=allowed)
 
 
 def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
@@ -67,12 +71,22 @@ def _serving(launched: Launched, asked: Serving, experts: bool) -> Serving:
 
 
 def _drafting(launched: Speculative | None, asked: Speculative | None) -> Speculative | None:
-    """Speculative decoding as the engine runs it, with the acceptance of the demand if that states the same method."""
-    if launched is None or asked is None:
-        return launched
-    if (launched.method, launched.tokens) != (asked.method, asked.tokens or launched.tokens):
+    """Speculative decoding as the engine runs it, with the acceptance of the demand if that states one for the same drafts."""
+    if launched is None or asked is None or not launched.drafts_as(asked) or not asked.states_acceptance:
         return launched
     return asked.model_copy(update={"tokens": launched.tokens, "model": launched.model or asked.model})
+
+
+def check_drafting(group: Sequence[Existing], asked: Speculative | None, flag: str) -> None:
+    """Raise InputError for an option that states other drafts than the deployment starts: it states their acceptance alone."""
+    for part in group:
+        runs = part.launched.speculative
+        if asked is not None and (runs is None or not runs.drafts_as(asked)):
+            own = "starts no drafts" if runs is None else f"starts {runs}"
+            line = part.line("spec_method", "spec_tokens", "command")
+            what = f"{own}, and {flag} says {asked}"
+            allowed = None if runs is None else f"{flag}={runs.method}:{runs.tokens}@ACCEPTANCE"
+            raise InputError(what, file=part.file, line=line, field="speculative", allowed=allowed)
 
 
 def _pool(launched: Launched) -> PoolLayout:

@@ -10,14 +10,14 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
-from sizing.answers.check import Held, held
+from sizing.answers.check import Held, bearing, held
 from sizing.answers.confidence import confident_sizes
-from sizing.catalog.models import load_model
+from sizing.catalog.models import NameRules, load_model, same_weights
 from sizing.catalog.profiles import load_gpu
-from sizing.catalog.shelf import Found
+from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, percent, plural
-from sizing.launch.as_question import DEPLOYED, OF_ONE_POOL, deployed_question
+from sizing.launch.as_question import DEPLOYED, DRAFTS, OF_ONE_POOL, check_drafting, deployed_question
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.terms import layout_of
 from sizing.question.fields import SET_OPTIONS, Options, options_of
@@ -190,13 +190,20 @@ def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -
     name = demand or group[0].demand
     if name is None:
         raise InputError(Fault("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)"))
-    own = [path for path in options.fields if any(f"{path}.".startswith(f"{field}.") for field in DEPLOYED)]
+    own = [
+        path
+        for path in options.fields
+        if any(f"{path}.".startswith(f"{field}.") for field in DEPLOYED if field != DRAFTS)
+    ]
     what, allowed = "is of the deployment, which its own file states", "fields of the demand"
     faults = [Fault(what, field=options.flags[path], allowed=allowed) for path in own]
     if faults or options.faults:
         raise InputError((*options.faults, *faults))
     found = load_workload(name)
-    return replace(found, spec=override(found.spec, options.fields, options.flags))
+    spec = override(found.spec, options.fields, options.flags)
+    if flag := next((options.flags[path] for path in options.fields if path.startswith(DRAFTS)), None):
+        check_drafting(group, spec.optimisations.speculative, flag)
+    return replace(found, spec=spec)
 
 
 # --- a deployment as a question ---------------------------------------------------------------------------------------
@@ -218,9 +225,18 @@ def _checked(
         return checked
     question = deployed_question(group, demanded, options)
     result = held(question, first.launched.replicas or 1, load_data(), simulate=simulated)
-    whole = checked._replace(question=result.question, held=result)
+    group = (first._replace(assumed=(*first.assumed, *_acceptance(question))), *group[1:])
+    whole = checked._replace(parts=group, question=result.question, held=result)
     needs = _needs(whole, policy)
     return whole._replace(findings=(*before, *_of_load(whole, needs), *_of_policy(whole, policy, needs)))
+
+
+def _acceptance(question: Question) -> Iterator[str]:
+    """Yield the assumption that drafts are accepted as published, where nothing states how they are."""
+    asked, runs = question.service.optimisations.speculative, question.service.extras.speculation
+    if asked is not None and runs is not None and not asked.states_acceptance:
+        shares = "/".join(f"{share:g}" for share in dict.fromkeys(runs.acceptance))
+        yield f"drafted tokens are accepted at {shares}, as published; --set {DRAFTS}={asked.method}:{runs.tokens}@ACCEPTANCE states your own"
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -239,7 +255,10 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
     words = served.spec.name if same else f"serves {served.spec.name}, and {asked.spec.name} is asked for"
-    yield _finding(part, "model", same, words, "model")
+    alike = not same or same_weights(launched.model, demanded.model, only(NameRules))
+    if not alike:
+        words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
+    yield _finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
         enough, positions = longest <= most, served.spec.max_position
@@ -341,8 +360,17 @@ def _needs(checked: Checked, policy: Policy) -> str:
         return ""
     needed, gpus = found.needed, found.needed.gpus
     if needed.separate:
-        if not _bears(needed, found.question, policy):
+        bears = _bears(needed, found.question, policy)
+        pools = (
+            needed
+            if bears
+            else None
+            if policy.confidence is not None
+            else bearing(found, _asked_share(policy), load_data())
+        )
+        if pools is None:
             return ""
+        needed, gpus = pools, pools.gpus
         counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools) + " replicas"
     else:
         count = _fewest(checked, policy)

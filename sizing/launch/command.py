@@ -37,6 +37,7 @@ def _lines(part: Started) -> Iterator[str]:
         "gpu": part.gpu_type.id,
         "replicas": launched.replicas,
         "engine": f"{engine.name}:{part.dialect.version}",
+        **({} if part.drafts is None else {"speculative": part.drafts}),
     }
     if part.args.file is not None and engine.file is not None:
         yield f"cat > {engine.file.name} <<'YAML'\n{part.args.file}YAML"

@@ -23,7 +23,7 @@ from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards,
 from sizing.launch.flags import Dialect, Word, dialect_of, flags_of
 from sizing.launch.manifests import LEADER, ONE_REPLICA, WORKER, Container, containers
 from sizing.launch.starts import engine_of, image_of, is_further_node, meant, names_engine, started
-from sizing.launch.terms import data_of, layout_of, nodes_of
+from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.model.precision import SIXTEEN_BIT
 from sizing.question.values import Part, check
@@ -291,6 +291,9 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     if args.value.model is not None:
         lines["model"] = args.value.model.line
     launched = _validated(found, args.value, asked, lines)
+    drafts = container.drafts or Word("", line)
+    spoken = with_acceptance(launched.speculative, drafts.text or None, (asked.file, drafts.line))
+    launched = launched.model_copy(update={"speculative": spoken})
     notes = tuple(note for note in (dialect.value[1], *container.notes) if note)
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])

@@ -59,7 +59,7 @@ GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
 SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unchanged
-GPU_LABEL = "llmsize/gpu"
+GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
 
@@ -80,7 +80,8 @@ class Container:
     its GPUs. `pods` is above one if a group of pods starts a replica. `cards` are those that it names of its server, `whole`
     says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
     a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths, and
-    `gpus_of_others` those of each further pod of its group, where they differ from its own.
+    `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
+    decoding with the acceptance, which no flag states.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Container:
     at: Path = ()
     gpus_beside: dict[Path, int] = field(default_factory=dict)
     gpus_of_others: int | None = None
+    drafts: Word | None = None
     cards: tuple[Card, ...] = ()
     whole: bool = False
     requested: bool = False
@@ -415,10 +417,12 @@ def _slices(node: Node, facts: LaunchFacts) -> list[str]:
 
 
 def _selected(found: Container, node: Node, facts: LaunchFacts) -> None:
-    """Record the GPU types and instances in node selectors, nearest first, and the type in a label."""
+    """Record the GPU types and instances in node selectors, nearest first, and the type and the acceptance of drafts in labels."""
     holders, metadata = node.holders, value_at(node.document.data, "metadata")
     stated = [as_mapping(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
     labels = [str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each]
+    drafts = next((str(each[DRAFTS_LABEL]) for each in stated if DRAFTS_LABEL in each), None)
+    found.drafts = None if drafts is None else Word(drafts, found.lines.get("command"))
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)

@@ -106,6 +106,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
     found.labels = tuple(said[name].text for name in ("gpu",) if name in said)
     if "replicas" in said and said["replicas"].text.isdecimal():
         found.replicas = int(said["replicas"].text)
+    found.drafts = said.get("speculative")
     if "engine" in said:
         found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:

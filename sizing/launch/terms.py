@@ -14,7 +14,7 @@ from sizing.model.architecture import SIZES, Layout
 from sizing.specs.errors import InputError
 from sizing.specs.launch import SIZES as SIZE_TERMS
 from sizing.specs.launch import Launched, Term
-from sizing.specs.optimisations import DRAFT_MODEL
+from sizing.specs.optimisations import DRAFT_MODEL, Optimisations, Speculative
 from sizing.specs.workload import ImageLimit
 
 # Terms that are the same as serving fields of a workload.
@@ -261,6 +261,21 @@ def _speculation(given: Mapping[Term, Value]) -> dict[str, Any]:
         "speculative": found,
         **({"draft_checkpoint": given["spec_model"]} if "spec_model" in given and method != DRAFT_MODEL else {}),
     }
+
+
+def with_acceptance(flags: Speculative | None, said: str | None, place: tuple[str, int | None]) -> Speculative | None:
+    """Speculative decoding as flags start it, with the acceptance that `said` (`ngram:4@0.5`) states for it.
+
+    Raises InputError where `said` names other drafts than the flags.
+    """
+    if said is None:
+        return flags
+    stated = Optimisations.model_validate({"speculative": said}).speculative
+    assert stated is not None
+    if flags is None or not flags.drafts_as(stated):
+        what = f"says {stated}, and the flags start {flags or 'no drafts'}"
+        raise InputError(what, file=place[0], line=place[1], field="speculative", allowed="one of them")
+    return flags.model_copy(update={"acceptance": stated.acceptance, "by_depth": stated.by_depth})
 
 
 def _adapters(given: Mapping[Term, Value], dialect: Dialect) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import yaml
 from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
 from sizing.launch.command import quoted
-from sizing.launch.manifests import GPU_LABEL
+from sizing.launch.manifests import DRAFTS_LABEL, GPU_LABEL
 from sizing.launch.terms import PLACES
 from sizing.specs.launch import LaunchFacts
 
@@ -65,11 +65,17 @@ def manifest(parts: Sequence[Started], target: str) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "facts": only(LaunchFacts), "command_of": command_of, "placed": placed, "compose_command": compose_command, "gpu_label": GPU_LABEL, "settings_folder": SETTINGS,
+        "facts": only(LaunchFacts), "command_of": command_of, "placed": placed, "compose_command": compose_command, "facts_of": facts_of, "settings_folder": SETTINGS,
     }  # fmt: skip
     text = environment.get_template(f"{target}.yaml.j2").render(parts=parts)
     found = (each for each in yaml.safe_load_all(text) if each is not None)
     return "---\n".join(yaml.safe_dump(each, sort_keys=False, width=10_000) for each in found).rstrip("\n")
+
+
+def facts_of(part: Started, *, always: bool = False) -> dict[str, str]:
+    """What the labels of a deployment say and no other field does: the GPU type (`always`, or if no node label is known to), and drafts."""
+    gpu = {GPU_LABEL: part.gpu_type.id} if always or part.card not in only(LaunchFacts).node_labels else {}
+    return gpu if part.drafts is None else {**gpu, DRAFTS_LABEL: part.drafts}
 
 
 def command_of(part: Started, first: bool) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ from sizing.launch.check import Checked
 from sizing.launch.existing import COMMAND
 from sizing.launch.terms import layout_of
 from sizing.report.parts import screen
+from sizing.specs.launch import Launched
 from sizing.specs.workload import LATENCIES
 
 SCHEMA = "llmsize.check/1"
@@ -27,6 +28,15 @@ class FindingRecord(NamedTuple):
     detail: str
     file: str
     line: int | None
+
+
+class PoolOfCheck(NamedTuple):
+    """The equal replicas of one pool, and the part of a request that they serve: whole, prefill or decode."""
+
+    role: str
+    replicas: int
+    layout: str
+    gpu: str | None
 
 
 class CheckedRecord(NamedTuple):
@@ -61,6 +71,7 @@ class CheckedRecord(NamedTuple):
     assumed: tuple[str, ...]
     findings: tuple[FindingRecord, ...]
     idle_gpus: int
+    pools: tuple[PoolOfCheck, ...]
 
 
 class FigureChange(NamedTuple):
@@ -113,7 +124,12 @@ def _deployment(checked: Checked) -> CheckedRecord:
         simulated=None if held is None else held.verified,
         assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),
         findings=tuple(findings),
+        pools=tuple(_pool(part.launched) for part in checked.parts),
     )
+
+
+def _pool(launched: Launched) -> PoolOfCheck:
+    return PoolOfCheck(launched.role, launched.replicas or 0, str(layout_of(launched)), launched.gpu)
 
 
 def _latency(checked: Checked, name: str) -> float | None:
@@ -211,7 +227,12 @@ def sections(record: CheckReport) -> Iterator[Section]:
 
 
 def _about(each: CheckedRecord) -> Iterator[Line]:
-    gpus = f"{each.gpus} x {each.gpu}: {plural(each.replicas, 'replica')} of {each.layout}, {each.engine}"
+    types = dict.fromkeys(pool.gpu for pool in each.pools)
+    pools = " + ".join(
+        f"{pool.replicas} x {pool.layout} ({pool.role}{f', {pool.gpu}' * (len(types) > 1)})" for pool in each.pools
+    )
+    layout = f"{plural(each.replicas, 'replica')} of {each.layout}" if len(each.pools) == 1 else pools
+    gpus = f"{each.gpus} {f'x {each.gpu}' if len(types) == 1 else 'GPUs'}: {layout}, {each.engine}"
     gpus += f", {each.idle_gpus} of them idle" * (each.idle_gpus > 0)
     price = "" if each.usd_per_hour is None else f", {money(each.usd_per_hour)}/h"
     yield Line(f"{gpus}{price}", "Runs")

@@ -253,6 +253,15 @@ class Speculative(Spec):
             raise ValueError("acceptance is for all drafted tokens, by_depth for each: state one of them")
         return self
 
+    def drafts_as(self, other: Self) -> bool:
+        """Whether the other one has the same method, and the same tokens where it states them."""
+        return (self.method, self.tokens) == (other.method, other.tokens or self.tokens)
+
+    @property
+    def states_acceptance(self) -> bool:
+        """Whether it states an acceptance, for all drafted tokens or for each."""
+        return self.acceptance is not None or self.by_depth is not None
+
     def __str__(self) -> str:
         """Write it as a user does."""
         parts = [self.method, self.model, None if self.tokens is None else str(self.tokens)]

@@ -16,6 +16,8 @@ from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.existing import Filled
 from sizing.question.fields import SET_OPTIONS, options_of
+from sizing.report.check import record, sections
+from sizing.specs.errors import InputError
 from sizing.specs.launch import Policy
 
 CHAT = ("--demand", "chat")
@@ -228,6 +230,23 @@ def test_what_fails_is_named(line: str, rule: str) -> None:
     assert [finding.rule for finding in found.findings if finding.level == "error"] == [rule]
 
 
+@pytest.mark.parametrize(
+    ("served", "level"),
+    [
+        ("meta-llama/Llama-3.1-70B-Instruct", "ok"),
+        ("RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic", "ok"),
+        ("llama-3.1-70b", "ok"),  # a short name may mean either
+        ("meta-llama/Llama-3.1-70B", "warning"),
+        ("nvidia/Llama-3.1-Nemotron-70B-Instruct", "warning"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "error"),
+    ],
+)
+def test_another_checkpoint_of_the_same_sizes_is_looked_at(served: str, level: str) -> None:
+    line = f"vllm serve {served} -tp 4 --max-model-len 2048"  # too short: nothing is predicted
+    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=4), simulated=False)
+    assert [finding.level for finding in found.findings if finding.rule == "model"] == [level]
+
+
 def test_without_quantisation_the_weights_are_those_of_the_checkpoint() -> None:
     """The chat's own FP8 says nothing of a server that loads 16-bit weights."""
     line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", Filled(gpu="h100-sxm", replicas=9)
@@ -267,6 +286,36 @@ def test_adapters_that_nobody_asked_for_take_memory(tmp_path: Path) -> None:
         assert found.held is not None and found.held.answer is not None
         caches.append(found.held.answer.pool.replica.memory.kv_cache_gib)
     assert caches[1] < caches[0] - 1
+
+
+DRAFTING = 'vllm serve llama-3.1-8b --max-model-len 8192 --speculative-config \'{"method": "%s", "num_speculative_tokens": %d}\''
+
+
+def test_the_acceptance_of_drafts_is_stated_or_assumed() -> None:
+    """No flag says how many drafted tokens a model accepts, and they decide what a deployment serves."""
+
+    def most(method: str, tokens: int, *stated: str) -> tuple[float, tuple[str, ...]]:
+        options = options_of(SET_OPTIONS, {"set": ["model=llama-3.1-8b", *stated]})
+        filled = Filled(gpu="h100-sxm", replicas=4)
+        (found,) = check(DRAFTING % (method, tokens), demand="chat", filled=filled, options=options, simulated=False)
+        assert found.held is not None and found.held.most_requests_per_s is not None
+        return found.held.most_requests_per_s, found.parts[0].assumed
+
+    rates = [most("ngram", 4, f"optimisations.speculative=ngram:4@{share}")[0] for share in (0.3, 0.5, 0.7)]
+    assert rates == sorted(set(rates))
+    assert any("drafted tokens are accepted at" in note for note in most("eagle3", 3)[1])
+    assert not any("accepted at" in note for note in most("eagle3", 3, "optimisations.speculative=eagle3:3@0.7")[1])
+    with pytest.raises(InputError, match=r"--set optimisations\.speculative=ngram:4@ACCEPTANCE"):
+        most("ngram", 4)
+    with pytest.raises(InputError, match=r"starts ngram:4, and --set optimisations\.speculative says ngram:5@0.5"):
+        most("ngram", 4, "optimisations.speculative=ngram:5@0.5")
+
+
+def test_a_comment_says_the_drafts_that_the_flags_start(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"# llmsize/speculative=ngram:5@0.5\n{DRAFTING % ('ngram', 4)}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"run.sh:1: speculative: says ngram:5@0.5, and the flags start ngram:4"):
+        check(str(path), demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
 
 
 OWN = """\
@@ -311,6 +360,22 @@ def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
     )
     (found,) = check(str(path), demand=str(demand), simulated=False)
     assert found.passed and found.gpus == 2 and len(found.parts) == 2
+    (facts, *_) = sections(record([found]))
+    assert "2 x h100-sxm: 1 x TP1 (prefill) + 1 x TP1 (decode), vllm:" in str(facts)
+    assert found.held is not None and found.held.utilisation is not None
+    policy = Policy(max_utilisation=found.held.utilisation * 0.4)
+    (missed,) = (
+        each
+        for each in check(str(path), demand=str(demand), policy=policy, simulated=False)[0].findings
+        if each.level == "error"
+    )
+    named = re.search(
+        r"; (\d+) prefill and (\d+) decode replicas \((\d+) GPUs\) of this layout would do", missed.message
+    )
+    assert named is not None and int(named[1]) + int(named[2]) == int(named[3]) > 2
+    texts = path.read_text(encoding="utf-8").split("replicas: 1\n")
+    path.write_text(f"{texts[0]}replicas: {named[1]}\n{texts[1]}replicas: {named[2]}\n{texts[2]}", encoding="utf-8")
+    assert check(str(path), demand=str(demand), policy=policy, simulated=False)[0].passed
 
 
 def test_a_length_beyond_the_model_s_is_a_finding_at_its_flag(tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ def test_what_deploy_writes_checks_without_a_word_more(
                 deploy(outcome, target)
             continue
         path.write_text(deploy(outcome, target).text, encoding="utf-8")
-        (found,) = sizing.check(str(path), demand=asked[name], simulated=False)
+        demand = asked["plain" if name == "drafts" else name]  # the file itself says how drafts are accepted
+        (found,) = sizing.check(str(path), demand=demand, simulated=False)
         assert found.held is not None and found.held.answer is not None, found.findings
         assert [finding for finding in found.findings if finding.level == "warning"] == []
         for pool, again in zip(best.pools, found.held.answer.pools, strict=True):

@@ -63,8 +63,7 @@ def speculation(
         if method.head.of_checkpoint and not has_modules(target):
             raise InputError(_no_modules(method, target, with_modules()))
         draft = _drafting_head(method.head, target, tokens)
-    as_asked = asked.acceptance is not None or asked.by_depth is not None
-    known = ("assumed", "as asked") if as_asked else (method.evidence, method.source)
+    known = ("assumed", "as asked") if asked.states_acceptance else (method.evidence, method.source)
     return Speculation(method.title, tokens, _of_each(stated, tokens), draft, *known, method.needs)
 
 
