@@ -169,3 +169,14 @@ def test_the_changes_that_contributors_are_shown_add_what_they_say(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["inputs"]["gpu"] == "Example 64GB" and found["inputs"]["memory_fraction"] == 0.95
+
+
+def test_the_walk_of_an_estimate_names_functions_that_exist() -> None:
+    walk = CONTRIBUTING.read_text(encoding="utf-8").partition("## One estimate")[2].partition("## To add")[0]
+    named = re.findall(r"`([\w/]+\.py):(\w+)`", walk)
+    missing = [
+        f"{file}:{name}"
+        for file, name in named
+        if f"def {name}(" not in (ROOT / "sizing" / file).read_text(encoding="utf-8")
+    ]
+    assert named and missing == []
