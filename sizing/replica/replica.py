@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sizing.catalog.profiles import card_of
+from sizing.catalog.shelf import only
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import Extras
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Service
-from sizing.specs.bands import MemoryKind
+from sizing.specs.bands import Bands, MemoryKind, find
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
@@ -359,11 +360,24 @@ def with_sequences(replica: Replica, most: int) -> Replica:
 
 
 def started(replica: Replica) -> Replica:
-    """The same replica; if `max_num_seqs` was not given, it is lowered to the number with which the engine starts."""
-    most = replica.memory.most_num_seqs
-    if replica.memory.starts or not most or replica.service.serving.max_num_seqs is not None:
+    """The same replica; if `max_num_seqs` was not given, it is lowered to the number with which the engine is sure to start.
+
+    An engine that checks its blocks for recurrent states refuses one sequence too many. So the number is for the small end of
+    the pools that engines log where this one is predicted.
+    """
+    most, service = replica.memory.most_num_seqs, replica.service
+    if not most or replica.settings.states.rule != "pages" or service.serving.max_num_seqs is not None:
         return replica
-    return with_sequences(replica, most)
+    here = service.situation(replica.gpu_type.gpu)._replace(memory=replica.memory_kind)
+    band = find(only(Bands).bands, "kv_cache", here)
+    sure = max(1, int(most * (band.low if band is not None else 1.0)))
+    return replica if replica.settings.max_num_seqs <= sure else with_sequences(replica, sure)
+
+
+def lowered_from(replica: Replica) -> int | None:
+    """The engine's own `max_num_seqs`, if it was lowered so that the engine starts; None if it was not."""
+    own = resolve_settings(replica.service, replica.gpu_type.gpu, replica.layout).max_num_seqs
+    return own if replica.settings.max_num_seqs < own else None
 
 
 def _refusals(

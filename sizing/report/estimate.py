@@ -430,7 +430,7 @@ def _around(record: Estimate) -> Iterator[Line]:
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
         yield from screen.few("Refused", others, "reason", 2)
         return
-    yield screen.memory_line(record.memory, i["serving"]["max_num_seqs"])
+    yield screen.memory_line(record.memory, i["serving"])
     if record.idle_conversations is not None and i.get("conversation") is not None:
         yield idle_line(record.idle_conversations)
     yield Line(_binds(record), "Binds")

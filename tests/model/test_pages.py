@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 from builders import data, real_model
 
 from sizing.answers.deployment import Resolved, deployment, running
+from sizing.cli.main import run as run_command
 from sizing.model import memory, pages
 from sizing.question.ask import ask_layout
+from sizing.replica.replica import lowered_from
 from sizing.specs.model import SlidingWindowAttention
 from sizing.specs.units import GIB
 
@@ -214,9 +217,50 @@ def test_sparse_attention_in_8_bit_keeps_scales_and_the_rotary_part(model: str, 
     assert deployed(model=model, gpu="h200-sxm", tp=8, kv_precision="fp8").memory.kv_bytes_per_token == size
 
 
-def test_a_simulation_runs_as_many_sequences_as_start() -> None:
-
-    question = ask_layout(model="qwen3.5-27b", gpu="h100-sxm", engine="vllm:0.27.0", max_model_len=2500)
+def test_an_engine_runs_as_many_sequences_as_it_is_sure_to_start_with() -> None:
+    """A log has 939 blocks for recurrent states, https://github.com/vllm-project/recipes/pull/831: the engine's own 1,024 do not
+    start, and the number taken is for the small end of the pools that engines log.
+    """
+    options = {
+        "model": "qwen3.8-27b",
+        "precision": "fp8_block",
+        "gpu": "rtx-pro-6000-workstation",
+        "engine": "vllm:0.27.0",
+    }
+    question = ask_layout(**options, max_model_len=1500)
     told, run = deployment(question, data()), running(question, data())
     assert not told.memory.starts and run.memory.starts
-    assert run.settings.max_num_seqs == told.memory.most_num_seqs
+    assert 0.9 * 939 < run.settings.max_num_seqs <= 939
+    assert lowered_from(run.replica) == told.settings.max_num_seqs == 1024
+    for few in (64, 938):  # a stated number is taken as it is
+        asked = running(ask_layout(**options, max_model_len=1500, max_num_seqs=few), data())
+        assert asked.settings.max_num_seqs == few and lowered_from(asked.replica) is None
+    assert (
+        lowered_from(running(ask_layout(model="qwen3.5-27b", gpu="h200-sxm", engine="vllm:0.27.0"), data()).replica)
+        is None
+    )
+
+
+def test_an_estimate_says_the_number_that_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [
+        "estimate",
+        "-m",
+        "Qwen3.6-35B-A3B-FP8",
+        "-g",
+        "l40s",
+        "--engine",
+        "vllm:0.27.0",
+        "--isl",
+        "1000",
+        "--osl",
+        "500",
+    ]
+    assert run_command([*asked, "--rps", "1", "--no-verify"]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert run_command([*asked, "--rps", "1", "--no-verify", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    serving = found["inputs"]["serving"]
+    most, own = serving["max_num_seqs"], serving["max_num_seqs_lowered_from"]
+    assert most < own and most <= found["memory"]["most_num_seqs"]
+    assert f"--max-num-seqs {most:,} in place of {own:,}, as recurrent states allow" in screen
+    assert any("is sure to start" in one["what"] and one["value"] == most for one in found["assumptions"])

@@ -13,7 +13,7 @@ from sizing.model.operations import Operation, dispatches
 from sizing.question.demand import comes_of_users
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Replica, conditions_of
+from sizing.replica.replica import Replica, conditions_of, lowered_from
 from sizing.replica.step import every_operation
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import Gpu
@@ -83,12 +83,17 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 def _of_sequences(question: Question, chosen: Replica) -> Assumption:
     """The number of sequences: the engine's own, or the smaller number of recurrent states in the cache."""
-    default, most = _of_setting(question, chosen, "max_num_seqs"), chosen.settings.max_num_seqs
-    if most == default.value or chosen.memory.most_num_seqs is None:
+    default, own = _of_setting(question, chosen, "max_num_seqs"), lowered_from(chosen)
+    if own is None:
         return default
     row = settings.source_of(*_where(question, chosen), "states")
-    what = f"{default.what}, as the cache has recurrent states for no more than about that; the engine's default is {default.value:,}"
-    return Assumption(what, most, "", "derived", row.source)
+    held = (
+        "with which it is sure to start"
+        if chosen.settings.states.rule == "pages"
+        else "as many as its pool of them holds"
+    )
+    what = f"{default.what}, {held}: recurrent states allow no more; the engine's own is {own:,}"
+    return Assumption(what, chosen.settings.max_num_seqs, "", "derived", row.source)
 
 
 def _where(question: Question, chosen: Replica) -> tuple[Engine, str, settings.SettingsConditions]:

@@ -15,7 +15,7 @@ from sizing.model.settings import NO_CACHE
 from sizing.question import demand as demands
 from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
-from sizing.replica.replica import Replica
+from sizing.replica.replica import Replica, lowered_from
 from sizing.report.parts.quantities import Sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
@@ -150,11 +150,12 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
 
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
     """The limits on the lengths, memory and batch of a replica."""
-    settings, memory = chosen.settings, chosen.memory
+    settings, memory, own = chosen.settings, chosen.memory, lowered_from(chosen)
     return {
         "max_model_len": question.service.max_model_len,
         "memory_fraction": settings.memory_fraction or memory.budget_gib / memory.visible_gib,
         "max_num_seqs": settings.max_num_seqs,
+        **({} if own is None else {"max_num_seqs_lowered_from": own}),
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": memory.cuda_graphs_gib,
     }

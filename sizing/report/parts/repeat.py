@@ -13,7 +13,7 @@ from sizing.catalog.shelf import is_path
 from sizing.model.architecture import SIZES
 from sizing.question.fields import OPTIMISATION_OPTIONS, SERVING_OPTIONS
 from sizing.question.question import Question, SeparatePools
-from sizing.replica.replica import Replica
+from sizing.replica.replica import Replica, lowered_from
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 
@@ -101,13 +101,13 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 
 def _stated(question: Question, chosen: Replica, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield as options the stated fields in `names`, and the number of sequences if recurrent states bound it."""
-    service, most = question.service, chosen.settings.max_num_seqs
+    service = question.service
     for name in names:
         value: object = service
         for step in (FIELDS[name].field or "").split("."):
             value = None if value is None else getattr(value, step)
-        if name == "max_num_seqs" and not value and most == chosen.memory.most_num_seqs:
-            value = most
+        if name == "max_num_seqs" and not value and lowered_from(chosen) is not None:
+            value = chosen.settings.max_num_seqs
         flag, _, no = FIELDS[name].flags[0].partition("/")
         if value is True or (value is False and no):
             yield flag if value else no, SWITCHED

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
@@ -192,16 +192,17 @@ def of_gpus(count: int) -> str:
     return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
-def memory_line(m: MemoryFigures, sequences: int | None = None) -> Line:
-    """The weights and KV cache of one GPU, the cache's capacity, and the `sequences` that recurrent states allow at once."""
+def memory_line(m: MemoryFigures, serving: Mapping[str, Any] | None = None) -> Line:
+    """The weights and KV cache of one GPU, its capacity, and the sequences to which recurrent states lower the engine's own."""
     holds = f"room for {number(m.max_concurrency)} x {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
     parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
     if not m.sequence_gib:
         return Line(f"weights {gib(m.weights_gib)} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
-    bound = sequences is not None and m.most_num_seqs is not None
-    states = f"; as recurrent states allow, --max-num-seqs {sequences}" if bound else ""
+    own, states = (serving or {}).get("max_num_seqs_lowered_from"), ""
+    if serving is not None and own is not None:
+        states = f"; --max-num-seqs {serving['max_num_seqs']:,} in place of {own:,}, as recurrent states allow"
     return Line(f"{parts}: {holds}{states}", "Memory")
 
 
