@@ -353,7 +353,8 @@ def _data(
     data = data_of(args, dialect, experts=experts, file=asked.file)
     serving = data["serving"] = {**data["serving"], "engine": f"{dialect.engine.name}:{dialect.version}"}
     if model is not None and dialect.engine.holds_longest and "max_model_len" not in (*serving, *args.open):
-        serving["max_model_len"] = model.spec.max_position
+        engine = profiles.load_engine(dialect.engine.name)[0].spec
+        serving["max_model_len"] = settings.length_by_default(model.spec, engine, dialect.version)
     if model is not None and is_quantised(model):
         data.pop("precision", None)  # the flag says how to read the checkpoint
     data.setdefault("role", next((role for role in ("prefill", "decode") if _says(role, container)), "whole"))

@@ -127,6 +127,12 @@ def _first(engine: Engine, version: str, conditions: SettingsConditions, setting
     return next((number for number, row in enumerate(rows) if _holds(row.when, conditions)), None)
 
 
+def length_by_default(model: Model, engine: Engine, version: str) -> int:
+    """The longest sequence that an engine holds where no length is stated: all positions, or those before LongRoPE."""
+    row = next(iter(_rows(engine, version, "unstretched_default")), None)
+    return model.unstretched if model.unstretched is not None and row is not None and row.value else model.max_position
+
+
 def is_within(version: str, since: str, until: str | None) -> bool:
     """Whether `version` lies between `since` and `until` of a profile row. `until` 0.19 covers 0.19.x."""
     return _within(parse_version(version), since, until)

@@ -10,7 +10,7 @@ from sizing.catalog import profiles, shelf, workloads
 from sizing.catalog.files import expanded
 from sizing.model.architecture import SIZES, with_redundant_experts
 from sizing.model.extras import NOTHING, Extras, images
-from sizing.model.settings import Service
+from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import Corrections, LoadRegion, PublishedRuns, Situation
@@ -239,7 +239,7 @@ def service_of(
     Raises InputError where lengths exceed the model's maximum or `max_model_len`.
     """
     serving, tokens = workload.serving, workload.tokens
-    longest = serving.max_model_len or (model.max_position if full else workload.longest)
+    longest = serving.max_model_len or (length_by_default(model, *engine) if full else workload.longest)
     _check_lengths(workload, model, longest)
     _check_states(serving, engine[0])
     return Service(

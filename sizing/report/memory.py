@@ -37,6 +37,7 @@ class MemoryReport(NamedTuple):
     explanations: tuple[Explanation, ...] = ()
     model_max_len: int | None = None
     memory_fraction_of: str = FRACTION_OF["utilisation"]
+    bands_of: str = "engine logs like this"
     schema: str = "llmsize.memory/1"
 
 
@@ -68,6 +69,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
         explanations=found,
         model_max_len=resolved.question.service.model.max_position,
         memory_fraction_of=FRACTION_OF[resolved.settings.pool_rule],
+        bands_of=bands.memory_logs(layout.predicted),
     )
 
 
@@ -138,7 +140,7 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
         yield Line(f"{over}: the engine may run out of memory; lower --gpu-memory-utilization or the cache", "Warning")
     spans = [(q.heading, record.bands.get(q.key), q.write) for q in bands.MEMORY]
     said = [f"{name} {between(band.low, band.high, write)}" for name, band, write in spans if band is not None]
-    yield Line(f"{', '.join(said)} in 8 of 10 engine logs like this" if said else screen.UNKNOWN, "Range")
+    yield Line(f"{', '.join(said)} in 8 of 10 {record.bands_of}" if said else screen.UNKNOWN, "Range")
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -372,6 +372,7 @@ class EngineSettings(Spec):
       of its first chunk. `reserve`: those of prompt and output. `estimate`: what SGLang's running estimate says.
     - `captured_prefill_tokens`: a step with up to this many prefill tokens runs as a CUDA graph.
     - `budget_covers_context`: a context longer than max_num_batched_tokens raises that budget.
+    - `unstretched_default`: where no length is stated, a model with LongRoPE has the positions from before that.
     - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
     - `older_experts`: the expert kernels are older than the measured ones.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
@@ -406,6 +407,7 @@ class EngineSettings(Spec):
     max_num_batched_tokens: PositiveInt
     batches_in_flight: PositiveInt = 1
     budget_covers_context: Flag = False
+    unstretched_default: Flag = False
     long_context: LongContext | None = None
     chunked_prefill: Flag
     step_order: Literal["mixed", "prefill_first", "decode_first"]

@@ -273,7 +273,7 @@ class Model:
     file `checkpoint_index`, if there is one. It may differ from the size that the config gives by a factor of up to
     `checkpoint_ratio`. `mtp` is None if the config does not mention it. `rotary_values` counts the values of the rotary tables.
     `pooled`: the model returns a vector or scores for a whole prompt instead of tokens, and has no output head. An `encoder` can
-    do nothing else. `streams` is the number of parallel hidden states of hyper-connections (DeepSeek-V4).
+    do nothing else. `unstretched` is the number of positions before LongRoPE stretched them, None without it. `streams` is the number of parallel hidden states of hyper-connections (DeepSeek-V4).
     """
 
     name: str
@@ -293,6 +293,7 @@ class Model:
     pooled: bool = False
     encoder: bool = False
     rotary_values: int = 0
+    unstretched: int | None = None
     streams: int = 1
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None

@@ -10,6 +10,8 @@ from builders import data
 from sizing.answers.deployment import Resolved, deployment
 from sizing.model import memory
 from sizing.question.ask import ask_layout
+from sizing.report.memory import record
+from sizing.report.parts import assumptions, bands
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB, MIB, parse_bytes
 
@@ -245,3 +247,47 @@ def test_what_has_nothing_to_act_on_is_refused(asked: dict[str, object], told: s
 def test_no_more_weights_leave_the_card_than_it_has() -> None:
     assert "more than the 15.0 GiB of a GPU" in (deployed(cpu_offload_gb=16.0).refused or "")
     assert deployed(cpu_offload_gb=14.9).refused is None
+
+
+PHI = "phi-3.5-mini"
+
+
+@pytest.mark.parametrize(
+    ("engine", "stated", "longest"),
+    [
+        ("vllm:0.11.0", None, 131_072),
+        ("vllm:0.11.1", None, 4096),
+        ("vllm:0.33.0", 32_768, 32_768),
+        ("sglang", None, 131_072),
+    ],
+)
+def test_a_length_that_nobody_states_is_the_engine_s_own(engine: str, stated: int | None, longest: int) -> None:
+    """LongRoPE: https://github.com/vllm-project/vllm/blob/v0.11.1/vllm/config/model.py"""
+    assert deployed(model=PHI, gpu="l40s", engine=engine, max_model_len=stated).memory.max_model_len == longest
+    assert deployed(model="llama-3.1-8b", gpu="h100-sxm", engine=engine, max_model_len=stated).memory.max_model_len in (
+        131_072,
+        stated,
+    )
+
+
+@pytest.mark.parametrize(("version", "kind"), [("0.24.0", "datasheet"), ("0.30.0", "derived"), ("0.33.0", "datasheet")])
+def test_pages_of_a_compressed_cache_say_what_they_rest_on(version: str, kind: str) -> None:
+    asked = {
+        "model": "deepseek-v4-flash",
+        "gpu": "b300",
+        "tp": 8,
+        "engine": f"vllm:{version}",
+        "max_model_len": 131_072,
+    }
+    found = deployed(**asked)
+    (one,) = [each for each in assumptions.of_memory(found.question, found.replica) if each.what.endswith("compressed")]
+    assert one.kind == kind
+
+
+def test_a_range_says_whose_logs_it_is_of() -> None:
+    """Too few logs are of cards on PCIe, so the range of their memory is of all kinds."""
+    here, there = (
+        record(deployed(model="llama-3.1-8b", gpu=gpu, tp=tp, max_model_len=8192)).bands_of
+        for gpu, tp in (("h100-sxm", 1), ("rtx-4090", 2))
+    )
+    assert (here, there) == ("engine logs like this", bands.ALL_LOGS)

@@ -293,6 +293,7 @@ def _by_range(fields: Fields, count: int) -> Callable[[int], bool]:
 SCALING = ("rope_scaling", "rope_parameters")
 # Scalings that extend the table beyond the stated positions by their factor. With others the stated positions are scaled already.
 STRETCHED = ("linear", "dynamic")
+LONG_ROPE = ("longrope", "su")
 
 
 def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
@@ -319,6 +320,13 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
     positions = fields.integer("MAX_POSITION")
     local = positions if fields.stated("rope_local_base_freq") else 0
     return round((positions * _factor(fields) + local) * width)
+
+
+def unstretched(fields: Fields) -> int | None:
+    """The positions that a model has before LongRoPE stretches them; None for other scalings."""
+    sections = (fields.section(key) for key in SCALING)
+    stretched = any(section.text("rope_type", "type") in LONG_ROPE for section in sections if section is not None)
+    return fields.optional_integer("original_max_position_embeddings", least=1) if stretched else None
 
 
 def _width(kind: LayerKind) -> int:

@@ -23,7 +23,7 @@ from sizing.catalog.config.families import (
     report_unread,
 )
 from sizing.catalog.config.fields import WRAPPERS, Fields, report_misspelt, shown, spelled
-from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values
+from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values, unstretched
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
 from sizing.specs.errors import InputError
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision
@@ -353,6 +353,7 @@ def read_model(
         tied_embeddings=_tied(fields, given),
         max_position=_longest(fields),
         rotary_values=rotary_values(fields, kinds),
+        unstretched=unstretched(fields),
         activation_precision=activation,
         quantisation=read_quantisation(fields, layers, activation, hf_quant_config),
         parallel_blocks=_parallel(fields),

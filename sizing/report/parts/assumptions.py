@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from sizing.answers.answer import Answer
 from sizing.formats.view import Assumption
 from sizing.model import settings
-from sizing.model.architecture import is_moe
+from sizing.model.architecture import has_states, is_moe, sparse_class
 from sizing.model.extras import Cached
 from sizing.model.operations import Operation, dispatches
 from sizing.question.demand import comes_of_users
@@ -63,6 +63,12 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
         "cuda_graphs": 0.0 if question.service.serving.enforce_eager else question.service.serving.cuda_graphs_gib,
     }
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
+    if question.service.model.unstretched == question.service.max_model_len != question.service.serving.max_model_len:
+        yield _of_setting(question, chosen, "unstretched_default")._replace(
+            what="longest sequence, the engine's own for LongRoPE; --max-model-len has more",
+            value=question.service.max_model_len,
+            unit="tokens",
+        )
     for name in (
         fraction,
         "non_torch_gib",
@@ -73,6 +79,9 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     ):
         if given.get(name) is None:
             yield _of_sequences(question, chosen) if name == "max_num_seqs" else _of_setting(question, chosen, name)
+    kept = "compressed" if sparse_class(question.service.model) == "compressed" else "states"
+    if kept == "compressed" or has_states(question.service.model):
+        yield _of_setting(question, chosen, kept)
     if chosen.memory.warm_up_gib:
         outside = settings.source_of(*_where(question, chosen), "graphs_in_budget")
         what = "missing outside the memory fraction for CUDA graphs and the sampler's warm-up, which may fail at start"

@@ -34,6 +34,7 @@ STATISTICS = (
 )  # one class for all: too few percentiles were published for classes of their own
 
 
+ALL_LOGS = "engine logs of all kinds, as too few are like this"
 FAR_OFF = "How far off published runs are"  # the heading of bands
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GIB, quantities.KV_CACHE_GIB))
@@ -73,6 +74,12 @@ def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
         if band is not None and number.value is not None and number.value > 0:
             found[number.path] = number.bound(number.value, band)
     return found
+
+
+def memory_logs(numbers: Iterable[Predicted]) -> str:
+    """Write whose engine logs the ranges of memory are of: of the same kind of memory, or of all kinds where too few are."""
+    used = [band for n in numbers if n.value and (band := find(known(), n.metric, n.situation)) is not None]
+    return "engine logs like this" if all(band.memory is not None for band in used) else ALL_LOGS
 
 
 def memory_situation(question: Question, replica: Replica) -> Situation:
