@@ -28,7 +28,7 @@ from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching, throughput
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate
-from sizing.replica.replica import Refusal, Replica, candidates
+from sizing.replica.replica import Refusal, Replica, cache_format, candidates
 from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
@@ -189,7 +189,7 @@ def predicted(
         joined(replica.plan.weight_format for replica in replicas),
         question.service.engine.title,
         question.service.engine_version,
-        kv_precision=joined(replica.cache_format for replica in replicas),
+        kv_precision=joined(cache_format(replica) for replica in replicas),
         layout=layout,
         gpus=gpus,
         cache_holds=cache_holds,

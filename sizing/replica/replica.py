@@ -60,12 +60,6 @@ class Replica:
         return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
 
     @property
-    def cache_format(self) -> str:
-        """The format of the KV cache; `none` for a model that keeps no cache."""
-        asked = self.service.cache_precision
-        return asked if asked == settings.NO_CACHE else self.plan.kv_format
-
-    @property
     def memory_kind(self) -> MemoryKind:
         """The class of the replica's memory, which distinguishes engine logs."""
         if architecture.has_states(self.service.model):
@@ -151,6 +145,12 @@ def unchecked(
     laid, resolved, plan = _resolved(service, gpu_type, layout, precision_name, data)
     refused = tuple(_refusals(laid, gpu_type.gpu, layout, resolved, plan))
     return laid_out(laid, gpu_type, precision_name, resolved, plan, layout), refused
+
+
+def cache_format(replica: Replica) -> str:
+    """The format of the KV cache; `none` for a model that keeps no cache."""
+    asked = replica.service.cache_precision
+    return asked if asked == settings.NO_CACHE else replica.plan.kv_format
 
 
 def with_extras(replica: Replica, extras: Extras) -> Replica:

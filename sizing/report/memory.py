@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sizing.answers.deployment import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
+from sizing.replica.replica import cache_format
 from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.memory import layout_memory
@@ -57,7 +58,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
         ()
         if not explained
         else (
-            *explain.of_memory(layout.memory, resolved.settings, resolved.replica.cache_format),
+            *explain.of_memory(layout.memory, resolved.settings, cache_format(resolved.replica)),
             *bands.explanations(layout.predicted),
         )
     )

@@ -10,6 +10,7 @@ from sizing.formats.view import Explanation
 from sizing.formats.words import plural
 from sizing.question.question import Question
 from sizing.replica import curves as curves_of
+from sizing.replica.replica import cache_format
 from sizing.replica.step import Step
 from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
 from sizing.specs.bands import EVEN
@@ -72,7 +73,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
     replica = best.pool.replica
     return (
         *_of_deployment(best, outcome.question, figures.load),
-        *of_memory(figures.memory, replica.settings, replica.cache_format),
+        *of_memory(figures.memory, replica.settings, cache_format(replica)),
         *_of_latency(best, outcome.question, figures),
         *_of_money(best, outcome.question, figures),
         *_of_conversations(best.pool),

@@ -15,7 +15,7 @@ from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES, Layout
 from sizing.planning import cost
 from sizing.question.question import Question
-from sizing.replica.replica import Refusal
+from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes, Sizes
 from sizing.report.parts.screen import dollars
@@ -193,7 +193,7 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
     return {
         "gpu": _each(replica.gpu_type.name for replica in replicas),
         "weight_precision": _each(replica.plan.weight_format for replica in replicas),
-        "kv_precision": _each(replica.cache_format for replica in replicas),
+        "kv_precision": _each(cache_format(replica) for replica in replicas),
         "layout": shape(found),
         "replicas": None if whole is None else whole.count,
         "sizes": NoSizes() if whole is None else Sizes.of(whole.replica.layout),

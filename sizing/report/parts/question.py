@@ -15,7 +15,7 @@ from sizing.model.settings import NO_CACHE
 from sizing.question import demand as demands
 from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
-from sizing.replica.replica import Replica, lowered_from
+from sizing.replica.replica import Replica, cache_format, lowered_from
 from sizing.report.parts.quantities import Sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
@@ -48,7 +48,7 @@ def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
         "engine_title": question.service.engine.title,
         "engine_version": question.service.engine_version,
         "weight_precision": _chosen_precision(question, chosen),
-        "kv_precision": chosen.cache_format if chosen else question.service.cache_precision,
+        "kv_precision": cache_format(chosen) if chosen else question.service.cache_precision,
         "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
         "isl": question.service.isl,
         "task": question.service.task,
@@ -201,7 +201,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "engine_title": request.service.engine.title,
         "engine_version": request.service.engine_version,
         "weight_precision": plan.weight_format,
-        "kv_precision": resolved.replica.cache_format,
+        "kv_precision": cache_format(resolved.replica),
         "activation_precision": plan.activation,
         "layout": str(layout),
         **Sizes.of(layout)._asdict(),
