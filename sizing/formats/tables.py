@@ -63,7 +63,8 @@ def as_markdown(document: Document[Any]) -> str:
     kept = [i for i in range(len(table.columns)) if any(row[i] not in (None, "") for row in table.rows)]
     head = [table.columns[i] for i in kept]
     lines = [_markdown_line(head), _markdown_line(["---"] * len(head))]
-    lines += [_markdown_line([markdown_cell(row[i]) for i in kept]) for row in table.rows]
+    words = [table.in_words.get(name, markdown_cell) for name in table.columns]
+    lines += [_markdown_line([words[i](row[i]) for i in kept]) for row in table.rows]
     return "\n".join(lines)
 
 

@@ -215,10 +215,14 @@ Row = tuple[Any, ...]
 
 
 class Rows(NamedTuple):
-    """The content of CSV and Markdown: the column names, and a tuple of plain values for each row."""
+    """The content of CSV and Markdown: the column names, and a tuple of plain values for each row.
+
+    Markdown, which people read, writes a column of `in_words` in that way.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Row]
+    in_words: Mapping[str, Callable[[Any], str]] = {}
 
 
 def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: Mapping[str, Any] | None = None) -> Rows:

@@ -116,7 +116,7 @@ def started(answer: Answer, question: Question, checkpoints: Checkpoints = Check
 
 def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpoints, *, separate: bool) -> Started:
     replica, service = pool.replica, question.service
-    _check(question)
+    _check(question, dialect)
     model, precision = _checkpoint(pool, question, dialect, checkpoints.model)
     spoken = question.service.optimisations.speculative
     extras = replica.service.extras.speculation
@@ -139,6 +139,8 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
     launched = _launched(stated)
     nodes = _nodes(replica)
     terms, beside = terms_of(launched, dialect), of_nodes(replica.layout, nodes, dialect)
+    if service.model.pooled:
+        terms["pooling"] = "pooling"
     further = None if beside.further is None else write(dialect, {**terms, **beside.further})
     args = write(dialect, {**terms, **beside.first})
     return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further)
@@ -188,7 +190,7 @@ def _serving(pool: Pool, question: Question, dialect: Dialect) -> Serving:
         max_model_len=question.service.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
-        prefix_caching=settings.prefix_caching,
+        prefix_caching=None if question.service.model.encoder else settings.prefix_caching,
     )
 
 
@@ -224,6 +226,8 @@ def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) ->
     Raises InputError if the engine has no word for it.
     """
     stated, predicted = question.service.kv_precision, pool.replica.plan.kv_format
+    if question.service.model.encoder:  # it keeps none
+        return "auto"
     if stated != "auto":
         return stated
     try:
@@ -245,10 +249,10 @@ def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) ->
     return predicted
 
 
-def _check(question: Question) -> None:
-    if question.service.model.pooled:
-        what = "commands are written for what generates tokens"
-        raise InputError(what, field="--task", allowed="generate")
+def _check(question: Question, dialect: Dialect) -> None:
+    if question.service.model.pooled and not dialect.engine.states("pooling"):
+        what = f"{dialect.title} has no flag that starts what generates nothing"
+        raise InputError(what, field="--task", allowed="generate, or --engine vllm or sglang")
     if question.service.optimisations.kv_offload is not None:
         what = "the size of the cache in host memory is not part of the question, so no flag states it"
         raise InputError(what, field="--kv-offload", allowed="without it")

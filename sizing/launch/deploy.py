@@ -150,5 +150,5 @@ def _head(answer: Answer, question: Question, parts: Sequence[Started]) -> tuple
     rate = f"for {number(answer.requests_per_s)} of at most {number(answer.most_requests_per_s)} requests/s"
     return (
         f"{answer.gpus} x {types}: {pools}, {service.engine.title} {service.engine_version}{price}",
-        f"{rate} of {service.isl:,} tokens in and {service.output_tokens:,} out",
+        f"{rate} of {service.isl:,} tokens in{f' and {service.output_tokens:,} out' * (service.output_tokens > 0)}",
     )

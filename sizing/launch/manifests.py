@@ -59,6 +59,7 @@ GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
 SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unchanged
+OF_SLICE = "-MIG-"  # in a product label of nodes whose GPUs are all slices
 GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
@@ -427,10 +428,30 @@ def _selected(found: Container, node: Node, facts: LaunchFacts) -> None:
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)
     instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
+    sliced = [str(value) for key, value in pairs if key in facts.slice_label_keys]
+    sliced += [part for label in labels if (part := label.partition(OF_SLICE)[2])]
+    found.slice_ = next(iter(sliced), found.slice_)
+    labels = [label.partition(OF_SLICE)[0] for label in labels]
     found.labels, found.instances = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(instances))
+    limits = as_mapping(value_at(node.own, "resources", "limits"))
+    given = [
+        (str(key), str(each))
+        for key, each in (*pairs, *limits.items(), *(pair for each in stated for pair in each.items()))
+    ]
+    found.faults += _shared(given, node, facts)
     steps = (node.path[:end] for end in range(len(node.path), -1, -1))
     spots = (node.document.spots.get((*each, name)) for each in steps for name in ("nodeSelector", "affinity"))
     found.lines["gpu"] = next((spot.line for spot in spots if spot is not None), None)
+
+
+def _shared(given: Sequence[tuple[str, str]], node: Node, facts: LaunchFacts) -> Iterator[Fault]:
+    """Yield the fault of each resource, label or annotation that gives a pod a share of a card."""
+    for key, value in dict.fromkeys(given):
+        shares = key in facts.shared_keys and value.lower() not in facts.unshared
+        ends = key.endswith(facts.shared_ends) or (key in facts.every_label_key and value.endswith(facts.shared_ends))
+        if shares or ends or key in facts.shared_resources:
+            what = f"is {value}, which gives a share of a card that others use too: what they leave of it is not known"
+            yield Fault(what, node.file, node.line("resources"), key)
 
 
 def _affinities(holder: Mapping[str, object]) -> Iterator[tuple[str, object]]:

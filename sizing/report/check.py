@@ -177,6 +177,10 @@ def _change(old: float | None, new: float | None) -> float | None:
     return change if change is None or abs(change) > NOISE else 0.0
 
 
+def _changed(share: float | None) -> str:
+    return "" if share is None else f"{share:+.1%}" if share else "same"
+
+
 def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
     """The findings for continuous integration, each with its file and line."""
     return tuple(
@@ -189,7 +193,7 @@ def remarks(checked: Sequence[Checked]) -> tuple[Remark, ...]:
 def rows(record: CheckReport) -> Rows:
     """A row for each finding, or for each change where an earlier check is given."""
     if record.changes is not None:
-        return rows_of(record.changes, FigureChange._fields)
+        return rows_of(record.changes, FigureChange._fields)._replace(in_words={"change": _changed})
     return rows_of((found for each in record.deployments for found in each.findings), FindingRecord._fields)
 
 
@@ -211,7 +215,7 @@ CHANGES = (
     in_words("figure", "", shown="always"),
     Quantity("before", "before", number, shown="always"),
     Quantity("now", "now", number, shown="always"),
-    Quantity("change", "change", lambda share: f"{share:+.1%}" if share else "same", nothing=""),
+    Quantity("change", "change", _changed, nothing=""),
 )
 
 

@@ -30,7 +30,7 @@ Term = Literal[
     "precision", "prefix_caching", "no_prefix_caching", "enforce_eager", "cpu_offload_gb", "pp_layers", "limit_mm_per_prompt",
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
     "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
-    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts", "no_overlap",
+    "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts", "no_overlap", "pooling",
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
@@ -188,6 +188,11 @@ class LaunchFacts(OneFile, Sourced):
     instance_label_keys: tuple[Text, ...]
     resources: dict[str, Text]
     slice_resource: Text
+    slice_label_keys: tuple[Text, ...]
+    shared_resources: tuple[Text, ...]
+    shared_ends: tuple[Text, ...]
+    shared_keys: tuple[Text, ...]
+    unshared: tuple[Text, ...]
     visible_devices: tuple[Text, ...]
     device_request: Text
     gpu_runtime: Text

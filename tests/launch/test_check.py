@@ -486,7 +486,7 @@ def test_a_baseline_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     code, out = said(capsys, str(more), *CHAT, "--baseline", str(old), "--format", "markdown", "--no-verify")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines()]
     assert code == 0 and all(len(row) <= 6 for row in rows)
-    assert ["chat", "GPUs", "10", "12", "0.2"] in rows
+    assert ["chat", "GPUs", "10", "12", "+20.0%"] in rows
     assert [row[1] for row in rows[2:]] == ["GPUs", "$ an hour", "$ a million tokens", "most requests/s", "share used", "TTFT, ms", "ITL, ms", "E2E, ms"]  # fmt: skip
 
 

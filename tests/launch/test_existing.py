@@ -609,8 +609,11 @@ def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: s
     assert bool(found.assumed[0].startswith("vLLM 0.33.0")) == (version == "0.33.0")
 
 
+POD_OF_SLICE = f"kind: Pod\nspec:\n  {NODE}\n  containers:\n  - image: {IMAGE}\n    args: [--model, llama-3.1-8b]\n    resources: {{limits: {{nvidia.com/mig-3g.40gb: 1}}}}\n"
+
+
 def test_a_pod_may_ask_for_a_slice_of_a_card(tmp_path: Path) -> None:
-    pod = f"kind: Pod\nspec:\n  {NODE}\n  containers:\n  - image: {IMAGE}\n    args: [--model, llama-3.1-8b]\n    resources: {{limits: {{nvidia.com/mig-3g.40gb: 1}}}}\n"
+    pod = POD_OF_SLICE
     found = only(existing(written(tmp_path, pod), Filled())).launched
     assert (found.gpu, found.reserved_gpus) == ("h100-sxm:3g.40gb", 1)
     bare = written(tmp_path, pod.replace(f"  {NODE}\n", ""))
@@ -620,6 +623,48 @@ def test_a_pod_may_ask_for_a_slice_of_a_card(tmp_path: Path) -> None:
     assert "gpu: is h100-sxm:3g.40gb here, and --gpu says h100-sxm:1g.10gb" in told
     (told,) = faults(bare, Filled(gpu="l40s"))
     assert "no slice" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nvidia.com/mig-3g.40gb: 1", "nvidia.com/gpu.shared: 1"),
+        ("nvidia.com/mig-3g.40gb: 1", "nvidia.com/mig-3g.40gb.shared: 1"),
+        ("nvidia.com/mig-3g.40gb: 1", "nvidia.com/gpu: 1, nvidia.com/gpumem: 20000"),
+        ("nodeSelector: {", "nodeSelector: {cloud.google.com/gke-gpu-sharing-strategy: time-sharing, "),
+        ("nodeSelector: {", "nodeSelector: {nvidia.com/gpu.replicas: '4', "),
+        ("kind: Pod", "kind: Pod\nmetadata: {annotations: {gpu-fraction: '0.5'}}"),
+        ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3-SHARED"),
+    ],
+)
+def test_a_share_of_a_card_is_refused(old: str, new: str, tmp_path: Path) -> None:
+    pod = POD_OF_SLICE.replace(old, new)
+    assert pod != POD_OF_SLICE
+    told = faults(written(tmp_path, pod), Filled(gpu="h100-sxm:3g.40gb"))
+    assert any("gives a share of a card that others use too" in each for each in told)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"),
+        ("nodeSelector: {", "nodeSelector: {cloud.google.com/gke-gpu-partition-size: 3g.40gb, "),
+    ],
+)
+def test_gpus_of_nodes_may_all_be_slices(old: str, new: str, tmp_path: Path) -> None:
+    pod = POD_OF_SLICE.replace("nvidia.com/mig-3g.40gb", "nvidia.com/gpu").replace(old, new)
+    found = only(existing(written(tmp_path, pod), Filled())).launched
+    assert (found.gpu, found.reserved_gpus) == ("h100-sxm:3g.40gb", 1)
+
+
+def test_further_pods_of_a_group_may_reserve_fewer(tmp_path: Path) -> None:
+    """Two pods run a replica of 16 GPUs: one of 8, and one that reserves 4."""
+    pod = "{spec: {containers: [{image: '%s', command: [%s], resources: {limits: {nvidia.com/gpu: %d}}}]}}"
+    serves = f"vllm, serve, {MODEL}, -tp, '8', -pp, '2', --nnodes, '2', --node-rank, '%s', --master-addr, $(LWS_LEADER_ADDRESS)"
+    text = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nspec:\n  replicas: 1\n  leaderWorkerTemplate:\n    size: 2\n"
+    text += f"    leaderTemplate: {pod % (IMAGE, serves % 0, 8)}\n    workerTemplate: {pod % (IMAGE, serves % 1, 4)}\n"
+    found = only(existing(written(tmp_path, text), Filled(gpu="h100-sxm")))
+    assert (found.nodes, layout_of(found.launched).gpus, found.launched.reserved_gpus) == (2, 16, 12)
 
 
 def test_workers_of_kserve_are_stages_of_the_pipeline(tmp_path: Path) -> None:

@@ -173,6 +173,26 @@ def test_what_deploy_writes_checks_without_a_word_more(
             assert again.most_requests_per_s == pytest.approx(pool.most_requests_per_s)
 
 
+@pytest.mark.parametrize(("engine", "flag"), [("vllm", "--runner pooling"), ("sglang", "--is-embedding")])
+def test_what_generates_nothing_is_started_and_read_back(engine: str, flag: str, tmp_path: Path) -> None:
+    demand = tmp_path / "encoder.yaml"
+    demand.write_text(
+        "model: BAAI/bge-m3\ntask: embed\ntokens: {isl: 500}\ndemand: {requests_per_s: 200}\n", encoding="utf-8"
+    )
+    outcome = sizing.estimate(sizing.ask(str(demand), gpu="l4", engine=engine), simulated=False, relaxed=False)
+    assert outcome.best is not None
+    for target in OF_ENGINE[engine]:
+        path = tmp_path / f"{target}.yaml"
+        path.write_text(text := deploy(outcome, target).text, encoding="utf-8")
+        assert flag.split()[0] in text and "tokens in and" not in text and "prefix-caching" not in text
+        (found,) = sizing.check(str(path), demand=str(demand), simulated=False)
+        assert found.held is not None and found.held.answer is not None and found.passed
+        assert found.held.answer.pool.replica.settings == outcome.best.pool.replica.settings
+        assert found.held.answer.pool.most_requests_per_s == pytest.approx(outcome.best.pool.most_requests_per_s)
+    with pytest.raises(InputError, match=r"vLLM 0\.9\.2 has no flag for it; --runner is there since 0\.10\.2"):
+        deploy(sizing.estimate(sizing.ask(str(demand), gpu="l4", engine="vllm:0.9.2"), simulated=False, relaxed=False))
+
+
 def test_a_version_and_more_replicas_may_be_said(asked: dict[str, str], tmp_path: Path) -> None:
     """What the user says beside a script holds where it does not contradict its comments."""
     outcome = sizing.estimate(sizing.ask(asked["plain"]), simulated=False, relaxed=False)
