@@ -352,7 +352,7 @@ class MetricErrors(NamedTuple):
 
 class CalibratedProfile(NamedTuple):
     """The result of own runs: the factors as a profile states them, factors that the runs hardly determine, factors that suggest
-    another machine, errors by column, and rows not fitted.
+    another machine, errors by column, rows not fitted, and the number of layouts that were run.
     """
 
     own: OwnRuns
@@ -360,6 +360,7 @@ class CalibratedProfile(NamedTuple):
     far: tuple[Factor, ...]
     errors: dict[str, MetricErrors]
     aside: tuple[LeftOut, ...]
+    layouts: int
 
 
 def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> CalibratedProfile:
@@ -398,7 +399,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     )
     untold = tuple(name for number, name in enumerate(FACTORS) if number not in found.told)
     far = tuple(name for name, at in zip(FACTORS, found.at, strict=True) if abs(at) > runs.rules.far)
-    return CalibratedProfile(own, untold, far, _of_metrics(runs, found), aside)
+    layouts = len({case.replica.layout for case in cases})
+    return CalibratedProfile(own, untold, far, _of_metrics(runs, found), aside, layouts)
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[LeftOut, ...]]:

@@ -56,6 +56,7 @@ class CalibrationReport(NamedTuple):
     engine_version: str
     settings: str
     points: int
+    layouts: int
     factors: tuple[FittedFactor, ...]
     errors: dict[str, MetricErrors]
     bands: dict[str, BandEnds]
@@ -136,7 +137,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     yield Prose((Line(record.settings),), head)
     what = in_words("what", "factor", lambda one: MEANINGS[one.factor][0])
     yield Table((what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=("From, to: 8 in 10 values.",))
-    yield Facts(tuple(_held(record.factors)))
+    yield Facts(tuple(_held(record.factors, record.layouts)))
     yield Table(
         ERRORS,
         [{"metric": COLUMN_TITLES[name], **errors._asdict()} for name, errors in record.errors.items()],
@@ -151,14 +152,16 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     yield Facts(tuple(reasons("Left aside", record.aside)))
 
 
-def _held(factors: Sequence[FittedFactor]) -> Iterator[Line]:
+def _held(factors: Sequence[FittedFactor], layouts: int) -> Iterator[Line]:
     """Yield the factors that the runs hardly determine, and the factors far from the base profile."""
     if far := [MEANINGS[one.factor][0] for one in factors if one.far]:
         why = "further from the base profile than machines of one GPU are; look whether GPU, engine, layout, precision and lengths are those of the runs"
         yield Line(f"{', '.join(far)}: {why}", "Mind")
     names = [MEANINGS[one.factor][0] for one in factors if not one.told]
     if names:
-        yield Line(f"{', '.join(names)}: kept near the base profile, as other factors explain the same", "Hardly told")
+        apart = "; two runs of another TP tell them apart" if layouts == 1 else ""
+        kept = f"kept near the base profile, as other factors explain the same{apart}"
+        yield Line(f"{', '.join(names)}: {kept}", "Hardly told")
 
 
 def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:

@@ -3,7 +3,8 @@
 `python tests/benchmarks/own_runs.py [--cells 30] [--groups 20] [--seed 3]` calibrates to published closed loops and prints median errors
 before and after. A cell is one source, model, GPU, engine version, layout and shape with at least six loads: five are fitted,
 the others left out. A group is all layouts and shapes of one model: five runs of one layout, three at one length and two at
-another, predict the others. Skips without the published rows.
+another, predict the others; so do five runs of two layouts: three of the first, and the lightest and the heaviest load of that
+with the most other number of GPUs. Skips without the published rows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sizing.calibration.own_runs import MeasuredRuns, fit, metrics_of
 from sizing.catalog.measured import load_measured
 from sizing.catalog.shelf import only
 from sizing.evidence.rows import Case, resolve
+from sizing.model.architecture import Layout
 from sizing.specs.calibration import Calibration
 from sizing.specs.errors import InputError
 
@@ -90,11 +92,11 @@ def cells(most: int, seed: int) -> None:
 
 
 def others(most: int, seed: int) -> None:
-    """Other lengths, loads and layouts than those of five runs of one layout."""
+    """Other lengths, loads and layouts than those of five runs: of one layout, and of two, where there is a second one."""
     known = sorted(groups().items(), key=lambda item: -len(item[1]))[:most]
     halved: dict[str, list[bool]] = defaultdict(list)
     for key, cases in known:
-        layouts: dict[object, dict[tuple[float, float], list[Case]]] = defaultdict(lambda: defaultdict(list))
+        layouts: dict[Layout, dict[tuple[float, float], list[Case]]] = defaultdict(lambda: defaultdict(list))
         for case in cases:
             layouts[case.replica.layout][case.row.isl, case.row.osl].append(case)
         layout, shapes = max(
@@ -102,17 +104,29 @@ def others(most: int, seed: int) -> None:
         )
         lengths = sorted(shapes, key=lambda shape: shape[1] / shape[0])
         first, second = by_load(shapes[lengths[0]]), by_load(shapes[lengths[len(lengths) // 2]])
-        chosen = [*spread(first, 3), *(spread(second, 2) if len(lengths) > 1 else [])]
-        rest = [case for case in cases if case not in chosen and case not in first and case not in second]
-        if len(chosen) < FITTED - 1 or not rest:
+        of_one = [*spread(first, 3), *(spread(second, 2) if len(lengths) > 1 else [])]
+        rest = [case for case in cases if case not in of_one and case not in first and case not in second]
+        if len(of_one) < FITTED - 1 or not rest:
             continue
+        away = [case for case in rest if case.replica.layout.gpus != layout.gpus]
+        far = max(away, key=lambda case: abs(np.log(case.replica.layout.gpus / layout.gpus)), default=None)
+        of_far = [case for case in away if far is not None and case.replica.layout == far.replica.layout]
+        ends = spread(by_load(of_far), 2)
         sample = random.Random(seed).sample(rest, min(MOST_OTHERS, len(rest)))
-        print(f"{', '.join(key)}: {len(chosen)} runs as {layout}, {len(sample)} others")
-        for name, pairs in errors(chosen, sample).items():
-            old, new = np.median(np.array(pairs), axis=0) * 100
-            halved[name].append(bool(new <= old / 2))
-            print(f"  {name:15} {len(pairs):4}  {old:5.1f} -> {new:5.1f}{'  halved' if new <= old / 2 else ''}")
+        print(f"{', '.join(key)}: {len(of_one)} runs as {layout}, {len(sample)} others")
+        told(of_one, sample, halved, "one layout")
+        if len(ends) == 2:
+            left = [case for case in sample if case not in ends]
+            told([*spread(first, 2), second[0], *ends], left, halved, f"two layouts, {ends[0].replica.layout} too")
     print("groups whose error halves:", {name: f"{sum(of)} of {len(of)}" for name, of in halved.items()})
+
+
+def told(fitted: Sequence[Case], others: Sequence[Case], halved: dict[str, list[bool]], how: str) -> None:
+    """Print the errors of others before and after, and keep whether they halve, by metric and number of layouts."""
+    for name, pairs in errors(fitted, others).items():
+        old, new = np.median(np.array(pairs), axis=0) * 100
+        halved[f"{name}, {how.partition(',')[0]}"].append(bool(new <= old / 2))
+        print(f"  {name:10} {len(pairs):4}  {old:5.1f} -> {new:5.1f}{'  halved' if new <= old / 2 else ''}  ({how})")
 
 
 def main() -> None:

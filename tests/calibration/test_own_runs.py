@@ -39,16 +39,23 @@ POINTS = ((1, 1000, 500, 1), (1, 1000, 500, 16), (1, 1000, 500, 64), (1, 6000, 5
 OTHERS = ((1, 2000, 1000, 4), (1, 2000, 1000, 32), (2, 1000, 500, 32), (2, 6000, 500, 8))
 
 
+def asked(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
+    """Rows of (tp, ISL, OSL, in flight), nothing of which is measured yet."""
+    return tuple(
+        MeasuredRow(
+            id=f"p{number}", engine="vllm", engine_version="0.19.0", model="llama-3.1-8b", gpu="h100-sxm", isl=isl, osl=osl,
+            mode="closed_loop", tp=tp, n_gpus=tp, weight_precision="bf16", concurrency=in_flight, num_requests=10 * in_flight,
+            length_ratio_min=0.8, ttft_ms=1.0, itl_ms=1.0, req_per_s=1.0,
+        )
+        for number, (tp, isl, osl, in_flight) in enumerate(shapes)
+    )  # fmt: skip
+
+
 @cache
 def runs_of(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
     """Rows of (tp, ISL, OSL, in flight) as the machine serves them."""
     rows = []
-    for number, (tp, isl, osl, in_flight) in enumerate(shapes):
-        row = MeasuredRow(
-            id=f"p{number}", engine="vllm", engine_version="0.19.0", model="llama-3.1-8b", gpu="h100-sxm", isl=isl, osl=osl,
-            mode="closed_loop", tp=tp, n_gpus=tp, weight_precision="bf16", concurrency=in_flight, num_requests=10 * in_flight,
-            length_ratio_min=0.8, ttft_ms=1.0, itl_ms=1.0, req_per_s=1.0,
-        )  # fmt: skip
+    for row in asked(*shapes):
         case = resolve(row)
         gpu = case.replica.gpu_type.gpu.model_copy(update={"own_runs": MACHINE})
         deployed = replace(case.deployed, kernels=replace(case.deployed.kernels, gpu=gpu))
@@ -96,6 +103,15 @@ def test_a_factor_that_runs_hardly_tell_keeps_most_of_its_range(found: Calibrate
     assert "step_us" in found.untold and "compute" not in found.untold
     wide = ranges["step_us"].high - ranges["step_us"].low
     assert wide > rules.most_left * rules.spread["step_us"]  # of 2.6 spreads before any run
+
+
+def test_two_runs_of_another_tp_tell_the_host_from_the_bandwidth() -> None:
+    """At one TP a light step is the sum of both; the weights of a GPU shrink with TP, and the host's time does not."""
+    rules, gpu = only(Calibration).own_runs, load_gpu("h100-sxm").spec
+    of_four = ((4, 1000, 500, 1), (4, 1000, 500, 64))
+    for shapes, known in ((POINTS, {0, 1, 3}), ((POINTS[0], POINTS[2], POINTS[3], *of_four), {0, 1, 2, 3})):
+        runs = MeasuredRuns([resolve(row) for row in asked(*shapes)], gpu, rules)
+        assert set(told(runs.slopes(np.zeros(4)) * runs.weight[:, np.newaxis], rules)) == known
 
 
 @pytest.mark.parametrize("metric", ["ttft_ms", "itl_ms", "req_per_s"])
