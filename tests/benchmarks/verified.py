@@ -16,11 +16,12 @@ from dataclasses import replace
 from sizing import ask
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
-from sizing.answers.sizes import LATENCIES, RULES
+from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, steady
 from sizing.engine.deployment import deployment_of
 from sizing.engine.simulation import Traffic, simulate
 from sizing.question.question import Question, load_data
+from sizing.specs.workload import LATENCIES
 
 MODELS = (
     "llama-3.1-8b",

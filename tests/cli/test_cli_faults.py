@@ -449,3 +449,9 @@ def test_an_output_without_a_name_is_refused(command: list[str], capsys: pytest.
 def test_no_option_is_offered_that_the_command_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = faults(capsys, "memory", *LLAMA, "--request-rate", "1")
     assert "--rps" not in told
+
+
+def test_a_very_long_name_is_cut_and_its_sentence_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["models", "z" * 5000]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "zzz...'; allowed: a name" in line and len(line) < 250
