@@ -19,7 +19,7 @@ import pytest
 from sizing.answers import whatif
 from sizing.cli.curve import CURVE_OPTIONS
 from sizing.cli.main import run
-from sizing.cli.options import MEMORY_OPTIONS, STEP_OPTIONS, TICKS
+from sizing.cli.options import COST_OPTIONS, MEMORY_OPTIONS, PLAN_OPTIONS, STEP_OPTIONS, TICKS
 from sizing.cli.report import OPTIONS as REPORT_OPTIONS
 from sizing.cli.simulate import OPTIONS as SIMULATE_OPTIONS
 from sizing.cli.whatif import OPTIONS as WHATIF_OPTIONS
@@ -34,8 +34,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] 
     "step": (("-g", "h100-sxm", "--prefill", "700", "--decode", "8", "--context", "900"), STEP_OPTIONS, ()),
     "estimate": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), QUESTION_OPTIONS, ("--rps", "300")),
     "compare": (("-g", "h100-sxm", *LENGTHS, "--no-verify", "--jobs", "1"), QUESTION_OPTIONS, ("--rps", "300")),
-    "plan": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), WORKLOAD_OPTIONS, ("--rps", "300")),
-    "cost": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), WORKLOAD_OPTIONS, ("--rps", "300")),
+    "plan": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), (*WORKLOAD_OPTIONS, *PLAN_OPTIONS), ("--rps", "300")),
+    "cost": (("-g", "h100-sxm", *LENGTHS, "--no-verify"), (*WORKLOAD_OPTIONS, *COST_OPTIONS), ("--rps", "300")),
     "sweep": (
         ("-g", "h100-sxm", "--isl", "1000", "--vary", "osl=200", "--jobs", "1"),
         QUESTION_OPTIONS,
@@ -72,7 +72,7 @@ VALUES = {
     "limit_mm_per_prompt": "image=0,video=0", "mamba_full_memory_ratio": "0.3", "max_mamba_cache_size": "40",
     # plans, ways to pay
     "spare": "1", "availability": "99.9%", "node_availability": "99%", "mtbf": "90d", "mttr": "8h", "failures": "node",
-    "growth": "5%", "start": "2026-01", "until": "2027-12", "own": "hgx-h100", "cloud": "lambda", "api": "1,3", "split": "3",
+    "min_replicas": "2", "spot": "50%", "price_uncertainty": "20%", "growth": "5%", "start": "2026-01", "until": "2027-12", "own": "hgx-h100", "cloud": "lambda", "api": "1,3", "split": "3",
     # simulations
     "policy": "static", "replicas": "2", "slots": "3", "batch_size": "3", "batch_window": "900ms", "requests": "50",
     "arrivals": "even", "isl_std": "300", "osl_std": "90", "length_shape": "normal", "length_ratio": "50%",
@@ -108,6 +108,8 @@ WITH: dict[str, tuple[str, ...]] = {
     "start": ("--growth", "5%"),
     "until": ("--growth", "5%"),
     "split": ("--api", "1,3"),
+    **dict.fromkeys(("min_replicas", "spot"), ("--profile", "office", "--cloud", "lambda")),
+    "price_uncertainty": ("--uncertain",),
     "length_shape": ("--isl-std", "300"),
     "batch_size": ("--policy", "dynamic"),
     "batch_window": ("--policy", "dynamic"),
@@ -119,9 +121,11 @@ MODELS = {
 }
 OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance", "redundant_experts")
 # The model and its GPU are the question itself, and every command here goes without simulation. Pools and traces need more than an
-# option (tests/cli/test_pools_*.py, test_simulate_cli.py). --conservative is --confidence 90%. A choice of an objective or of
+# option (tests/cli/test_pools_*.py, test_simulate_cli.py), as do pictures and moves of a fleet. --conservative is --confidence 90%. A choice of an objective or of
 # layouts may fall on the same answer (test_a_choice_can_change_the_answer).
-ELSEWHERE = frozenset({"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify"})
+ELSEWHERE = frozenset(
+    {"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify", "plot", "move"}
+)
 SAME_BYTES = ("memory", "ep")  # whole experts or parts of each: what a GPU holds of them is the same
 STATES = ("--rps", "--users", "--dau", "--concurrency")
 
