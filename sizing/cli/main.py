@@ -56,7 +56,9 @@ OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_COMMANDS = 6  # that have an option which another command lacks
 MOST_LINES, FIRST_LINES = 40, 10  # lines of faults: of very many, only the first are shown, and the others are counted
-ENDLESS = re.compile(r"(\S{60})\S{340,}?(['\");:,.]*)(?!\S)")  # strings longer than any path are cut, not what ends them
+ENDLESS = re.compile(
+    r"(\S{60})\S{340,}?(['\");:,.]*)(?!\S)"
+)  # strings longer than any path are cut, not what ends them
 HELP_COLUMNS = 100  # the most columns for help on a wide terminal
 INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
 

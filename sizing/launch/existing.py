@@ -256,6 +256,10 @@ def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, s
     try:
         version = settings.check_version(spec, stated)
     except InputError as error:
+        if tag is None:  # the option's version, of which no line of the file says anything
+            raise InputError(
+                Fault(each.message, None, None, "--engine", each.allowed) for each in error.faults
+            ) from None
         allowed = f"--engine {name}:VERSION"
         faults = [Fault(each.message, asked.file, line, "image", f"{allowed}, {each.allowed}") for each in error.faults]
         raise InputError(faults) from None

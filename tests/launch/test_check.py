@@ -602,3 +602,9 @@ def test_what_is_read_back_predicts_the_same(engine: str, model: str, layout: di
     assert again.replica.memory == best.pool.replica.memory
     assert (again.count, again.replica.layout) == (best.pool.count, best.pool.replica.layout)
     assert again.closed_s("itl") == best.pool.closed_s("itl")
+
+
+def test_an_unknown_version_is_of_the_option_that_states_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["vllm serve llama-3.1-8b", "-g", "h100-sxm", "--replicas", "1", "--engine", "vllm:99"]
+    assert run(["check", *asked, *CHAT, "--no-verify"]) == 2
+    assert capsys.readouterr().err.startswith("llmsize: --engine: vllm 99 is not known; allowed: 0.4.0 to")
