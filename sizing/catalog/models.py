@@ -77,6 +77,7 @@ class NameRules(OneFile, Sourced):
     file_forms: tuple[Text, ...]
     release_date: Text
     renamed: dict[Text, Text]
+    respelled: dict[Text, Text]
     quantisations: tuple[NamedQuantisation, ...]
 
 
@@ -352,7 +353,8 @@ def _from_profile(text: str, entry: CatalogEntry) -> FoundModel:
 def _from_checkpoint(text: str, checkpoint: Checkpoint) -> FoundModel:
     """The model of a published checkpoint. If `text` is another name, it is a sibling in another format."""
     path = SHELF.path / f"{checkpoint.profile}.yaml"
-    own = hyphenated(without_organisation(text)) == hyphenated(without_organisation(checkpoint.name))
+    name, known = (hyphenated(without_organisation(each)) for each in (text, checkpoint.name))
+    own = known in (name, *_respelled(name))
     asked = None if hyphenated(text) == hyphenated(checkpoint.name) else text
     found = _from_model_file(path, path.stem, asked, checkpoint)
     return found if own else _as_sibling(text, found)
@@ -434,12 +436,19 @@ def published(name: str, *, like: bool = False) -> Checkpoint | None:
     """
     asked = hyphenated(name)
     organisation, _, last = asked.rpartition("/")
-    row = _by_name().get(asked)
+    row = _by_name().get(asked) or next((_by_name()[other] for other in _respelled(asked) if other in _by_name()), None)
     if row is None and organisation in (renamed := only(NameRules).renamed):
         row = _by_name().get(hyphenated(f"{renamed[organisation]}/{last}"))
     if row is None and (like or "/" not in name):
         row = _by_last_part().get(last)
     return None if row is None else _checkpoint(row)
+
+
+def _respelled(name: str) -> Iterator[str]:
+    """Yield the name with its format's other spelling: publishers have renamed checkpoints from -FP4 to -NVFP4."""
+    for ending, other in only(NameRules).respelled.items():
+        if name.endswith(f"-{ending}"):
+            yield f"{name.removesuffix(ending)}{other}"
 
 
 def _checkpoint(row: Mapping[str, str]) -> Checkpoint:

@@ -184,3 +184,17 @@ def test_checkpoints_agree_with_their_published_positions_and_sizes() -> None:
                 assert weights_gib(model) == pytest.approx(float(row["safetensors_gib"]), rel=tolerance), row["id"]
                 sized += 1
     assert sized > 10
+
+
+@pytest.mark.parametrize(
+    ("asked", "known"),
+    [
+        ("nvidia/DeepSeek-R1-0528-NVFP4", "nvidia/DeepSeek-R1-0528-FP4"),
+        ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "nvidia/DeepSeek-R1-0528-FP4-v2"),
+        ("nvidia/Qwen3-32B-FP4", "nvidia/Qwen3-32B-NVFP4"),
+    ],
+)
+def test_a_format_in_its_other_spelling_names_the_same_checkpoint(asked: str, known: str) -> None:
+    other, own = load_model(asked), load_model(known)
+    assert other.spec == own.spec and other.precision is None and "as " not in other.spec.name
+    assert load_model("org/" + asked.partition("/")[2]).spec.name.startswith("org/")
