@@ -11,24 +11,28 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 
 @takes(FORMAT_OPTIONS)
 def command(
-    files: Annotated[list[str], typer.Argument(help="CSV files of measured rows, of this GPU and engine.")],
+    files: Annotated[
+        list[str], typer.Argument(help="CSV files of measured rows of one GPU and engine (llmsize import).")
+    ],
     gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", help="GPU type to begin from (llmsize gpus), or a profile's path.")
+        str | None, typer.Option("--gpu", "-g", help="GPU type to start from (llmsize gpus), or the path of a profile.")
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", help="Engine whose rows count, as vllm or vllm:0.19.0. Default: the rows'."),
+        typer.Option(
+            "--engine", help="Use only rows of this engine: vllm or vllm:0.19.0. Default: the engine of the rows."
+        ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", help="Write the profile to this .yaml, to use as --gpu.")
+        str | None, typer.Option("--out", "-o", help="Write the profile to this .yaml file, for use with --gpu.")
     ] = None,
     **values: Any,
 ) -> None:
     """Fit a GPU's profile to your own runs.
 
-    At most four factors: compute and bandwidth that kernels reach, time of a step and of a sequence in it.
+    It fits at most four factors: the compute and the bandwidth that kernels reach, the host's time for a step and for a sequence.
 
-    Exit codes: 0 done, 2 bad input, or rows that do not tell the factors.
+    Exit codes: 0 done, 2 bad input, or the rows do not determine the factors.
     """
     from dataclasses import replace
 

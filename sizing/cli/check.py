@@ -18,30 +18,32 @@ if TYPE_CHECKING:
 
 UNSAID, POLICY = "What the files do not say", "Policy"
 FILLED_OPTIONS = (
-    Field("model", TEXT, ("--model", "-m"), "Model that is served.", UNSAID),
+    Field("model", TEXT, ("--model", "-m"), "Model that is served (llmsize models).", UNSAID),
     Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus).", UNSAID),
-    Field("engine", TEXT, ("--engine",), "Engine version, as vllm:0.19.0.", UNSAID),
-    Field("replicas", WHOLE, ("--replicas",), "Replicas that run.", UNSAID),
-    Field("ignore_flags", TEXT, ("--ignore-flags",), "Flags that change nothing, with commas: --my-flag,--other.", UNSAID),
+    Field("engine", TEXT, ("--engine",), "Engine and version: vllm:0.19.0.", UNSAID),
+    Field("replicas", WHOLE, ("--replicas",), "Number of replicas.", UNSAID),
+    Field("ignore_flags", TEXT, ("--ignore-flags",), "Flags of the command lines to ignore, as they change nothing here: --my-flag,--other.", UNSAID),
 )  # fmt: skip
 POLICY_OPTIONS = (
-    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Most of what it serves within the limits that the demand may take: 80%.", POLICY),
-    Field("min_headroom", TEXT, ("--min-headroom",), "Growth of the demand that it must take: 20%.", POLICY),
-    Field("max_usd_per_million_tokens", TEXT, ("--max-usd-per-million-tokens",), "Most dollars a million output tokens may cost at the demand.", POLICY),
-    Field("max_gpus", WHOLE, ("--max-gpus",), "Most GPUs.", POLICY),
-    Field("confidence", TEXT, ("--confidence",), "Share of published runs like it that must keep the limits: 80%.", POLICY),
+    Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Fails if the demand uses more than this share of what the deployment can serve within the limits: 80%.", POLICY),
+    Field("min_headroom", TEXT, ("--min-headroom",), "Fails if the demand cannot grow by this much: 20%.", POLICY),
+    Field("max_usd_per_million_tokens", TEXT, ("--max-usd-per-million-tokens",), "Fails if a million output tokens cost more than this, in $, at the demand.", POLICY),
+    Field("max_gpus", WHOLE, ("--max-gpus",), "Fails if the deployment has more GPUs.", POLICY),
+    Field("confidence", TEXT, ("--confidence",), "Fails if fewer similar published runs keep the limits: 80%, from 50% to 95%.", POLICY),
 )  # fmt: skip
 CHECK_OPTIONS = (
-    Field("demand", TEXT, ("--demand",), "Workload that it is to serve: a file, or a ready one's name (llmsize workloads).", UNSAID),
+    Field("demand", TEXT, ("--demand",), "Workload to serve: a file, or the name of a ready workload (llmsize workloads).", UNSAID),
     *FILLED_OPTIONS,
     *POLICY_OPTIONS,
     *SET_OPTIONS,
     *(option for option in PLANNING_OPTIONS if option.name in ("price", "provider")),
-    Field("baseline", TEXT, ("--baseline",), "JSON of an earlier check: show what changed.", OUTPUT),
+    Field("baseline", TEXT, ("--baseline",), "JSON file of an earlier check. Shows what has changed since.", OUTPUT),
 )  # fmt: skip
 CI_FORMATS = ("github", "junit", "sarif")
 OUTPUTS = tuple(
-    option._replace(help="table, json, csv, markdown, github, junit or sarif.") if option.name == "format" else option
+    option._replace(help="Format of the output: table (default), json, csv, markdown, github, junit or sarif.")
+    if option.name == "format"
+    else option
     for option in FORMAT_OPTIONS
 )
 
@@ -49,13 +51,16 @@ OUTPUTS = tuple(
 @takes((*CHECK_OPTIONS, *OUTPUTS, *VERIFY_OPTIONS))
 def command(
     files: Annotated[
-        list[str], typer.Argument(help="Manifests, Helm values, scripts, own deploy.yaml; or a command line in quotes.")
+        list[str],
+        typer.Argument(
+            help="Files of the deployment: manifests, Helm values, scripts or a deploy.yaml; or a command line in quotes."
+        ),
     ],
     **values: Any,
 ) -> None:
-    """Hold a deployment that exists against demand, limits and policy.
+    """Check a deployment against a demand, limits and a policy.
 
-    It is read from what it is written in: commands of vLLM, SGLang and TensorRT-LLM, alone or in manifests.
+    The deployment is read from its own files: commands of vLLM, SGLang or TensorRT-LLM, alone or in manifests.
 
     Exit codes: 0 passes, 1 fails, 2 bad input.
     """

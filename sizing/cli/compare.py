@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sizing.specs.workload import Objective, Workload
 
 OWN_OPTIONS = (
-    Field("sort", TEXT, ("--sort",), "Order: gpus, cost or energy. Default: the objective, gpus without one.", OWN),
-    Field("replace", TEXT, ("--replace",), "What takes the place of these GPUs: 8xh100-sxm. The most that they serve within the limits is the demand.", OWN),
+    Field("sort", TEXT, ("--sort",), "Order of the candidates: gpus, cost or energy. Default: the --objective.", OWN),
+    Field("replace", TEXT, ("--replace",), "Compare replacements for these GPUs: 8xh100-sxm. The demand is the most that they serve within the limits.", OWN),
     JOBS,
 )  # fmt: skip
 SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
@@ -41,9 +41,10 @@ NO_DEMAND = Fault(
 def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
     """Compare GPU types and weight precisions for one demand.
 
-    Each is in its best layout. Those that can't serve the demand stay, with why.
+    Each candidate has its best layout. Candidates that cannot serve the demand are listed with the reason.
 
-    With --disaggregate separate pools for prefill and decode stand beside them: both of one GPU type, or of those that it names.
+    With --disaggregate, separate pools for prefill and decode are compared too: both of one GPU type, or of the types that it
+    names.
 
     Exit codes: 0 at least one candidate is feasible, 1 none is, 2 bad input.
     """

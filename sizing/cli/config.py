@@ -8,15 +8,17 @@ import typer
 
 
 def command(
-    all_: Annotated[bool, typer.Option("--all", help="List every option that can be set, with its variable.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON in place of a table.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="List all options that can be set, with their environment variables.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the settings in force and what each comes from.
+    """Show the current settings, and where each comes from.
 
-    A setting is an option by its long name: in llmsize.yaml or [tool.llmsize] of pyproject.toml (the nearest upwards), in
-    llmsize.yaml of the user's folder, or as a variable LLMSIZE_NAME. The user's file gives way to the project's file, that to the
-    environment, that to a workload, that to options. An empty variable takes back what files say. LLMSIZE_CONFIG=FILE is read in
-    place of both files, none reads neither.
+    A setting has the long name of an option. It stands in llmsize.yaml or in [tool.llmsize] of pyproject.toml (the nearest such
+    file, from the current folder upwards), in llmsize.yaml of the user's folder, or in an environment variable LLMSIZE_NAME. The
+    order, strongest first: options, workload, environment, project's file, user's file. An empty variable removes the setting of a
+    file. LLMSIZE_CONFIG=FILE is read in place of both files; LLMSIZE_CONFIG=none reads no file.
     """
     from sizing.cli.options import SETTINGS, settings
     from sizing.cli.output import write

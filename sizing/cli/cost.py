@@ -41,7 +41,7 @@ NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
     """Compare the cost of own servers, rented GPUs and an API.
 
-    Each has $ a year, per 1,000 requests and per million tokens, and the load from which it pays.
+    For each it shows $ a year, per 1,000 requests and per million tokens, and the load from which it is cheaper.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

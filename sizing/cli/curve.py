@@ -43,15 +43,15 @@ LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
 OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # other demand has no effect: the load is a concurrency
 GPU_HELP = "GPU type, several with commas, a profile's path, or all. Default: the workload's, or as measured."
 OWN_OPTIONS = (
-    Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line each: 1,2,4,8 (default), or doublings 1..8x2.", OWN),
-    Field("pp", TEXT, ("--pp",), "Pipeline parallelism, a line each; 1 by default.", OWN),
-    Field("concurrency", TEXT, ("--concurrency",), "Requests in flight on one replica: 1,8,64, doublings 1..512x2 (default), steps 10..100:10; on average, under arrivals at random times. On separate pools over both, by default up to the most that they hold.", OWN),
-    Field("closed_loop", bool, ("--closed-loop",), "Hold exactly so many in flight at any time, as a benchmark's synchronised clients do; always so beside --measured.", OWN),
-    Field("x", TEXT, ("--x",), "Latency to draw against: ttft, itl or e2e. Default: TTFT of streams (ITL or E2E where that alone is limited), else E2E.", OWN),
-    Field("measured", TEXT, ("--measured",), "CSV file of measured rows (mode closed_loop); predictions join with a workload or -m.", OWN),
-    Field("measured_only", bool, ("--measured-only",), "Take -m and the workload as filters of the rows; predict nothing.", OWN),
-    Field("plot", TEXT, ("--plot",), "Draw it into FILE.svg, .png or .pdf (llmsize[plot]).", OWN),
-    Field("seed", WHOLE, ("--seed",), "Seed of drawn lengths; equal seeds give equal output.", OWN),
+    Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line for each: 1,2,4,8 (default); or doublings: 1..8x2.", OWN),
+    Field("pp", TEXT, ("--pp",), "Pipeline parallelism, a line for each: 1 by default.", OWN),
+    Field("concurrency", TEXT, ("--concurrency",), "Mean requests in flight on one replica, which arrive at random times: 1,8,64; doublings 1..512x2 (default); steps 10..100:10. With separate pools: on both together, by default up to the most that they hold.", OWN),
+    Field("closed_loop", bool, ("--closed-loop",), "Always exactly this number in flight, as the clients of a benchmark hold it. With --measured this is always so.", OWN),
+    Field("x", TEXT, ("--x",), "Latency of the x axis: ttft, itl or e2e. Default: TTFT for streaming (ITL or E2E if only that is limited), else E2E.", OWN),
+    Field("measured", TEXT, ("--measured",), "Draw the measured rows of this CSV file (mode closed_loop). With a workload or -m predictions are drawn too.", OWN),
+    Field("measured_only", bool, ("--measured-only",), "Predict nothing: use -m and the workload only to select rows.", OWN),
+    Field("plot", TEXT, ("--plot",), "Draw the curve into this file: .svg, .png or .pdf (needs llmsize[plot]).", OWN),
+    Field("seed", WHOLE, ("--seed",), "Seed of the random draws. The same seed gives the same output.", OWN),
     JOBS,
 )  # fmt: skip
 CURVE_OPTIONS = (
@@ -63,7 +63,7 @@ CURVE_OPTIONS = (
     *DISAGGREGATION_OPTIONS,
     *SET_OPTIONS,
 )
-CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take every point from the closed form, none from simulation."),)
+CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take all points from the closed form: faster, no simulation."),)
 TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
 LISTS = "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10"

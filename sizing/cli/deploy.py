@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 STARTED = "What is started"
 DEPLOY_OPTIONS = (
-    Field("target", TEXT, ("--for",), "vllm, sglang, trtllm (a shell script), kubernetes (default), kserve or compose.", STARTED),
-    Field("checkpoint", TEXT, ("--checkpoint",), "Checkpoint to load, as nvidia/Llama-3.1-70B-Instruct-FP8, where the question does not name one in its precision.", STARTED),
-    Field("draft_model", TEXT, ("--draft-model",), "Checkpoint of the head that drafts (EAGLE, Medusa).", STARTED),
-    Field("benchmark", TEXT, ("--benchmark",), "Write the benchmark that confirms the estimate instead: aiperf, vllm or guidellm.", STARTED),
-    Field("output", TEXT, ("--output", "-o"), "File to write; standard output without it, or with -.", OUTPUT),
-    Field("json", bool, ("--json",), "Write a JSON record with the text in it.", OUTPUT),
+    Field("target", TEXT, ("--for",), "What to write: vllm, sglang or trtllm (a shell script), kubernetes (default), kserve or compose.", STARTED),
+    Field("checkpoint", TEXT, ("--checkpoint",), "Checkpoint to load: nvidia/Llama-3.1-70B-Instruct-FP8. Default: the model, if its checkpoint has the precision asked for.", STARTED),
+    Field("draft_model", TEXT, ("--draft-model",), "Checkpoint of the draft head (EAGLE, Medusa).", STARTED),
+    Field("benchmark", TEXT, ("--benchmark",), "Write the benchmark command that confirms the estimate instead: aiperf, vllm or guidellm.", STARTED),
+    Field("output", TEXT, ("--output", "-o"), "File to write. Default, or with -: standard output.", OUTPUT),
+    Field("json", bool, ("--json",), "Write JSON that contains the text.", OUTPUT),
 )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ DEPLOY_OPTIONS = (
 def command(workload: WorkloadName = None, **values: Any) -> None:
     """Write the launch command or manifests of what `estimate` answers.
 
-    Its flags are those of the engine version; `llmsize check` reads them back.
+    The flags are those of the engine version. `llmsize check` reads the result back.
 
     Exit codes: 0 written, 1 infeasible, 2 bad input.
     """

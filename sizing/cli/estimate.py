@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from sizing.question.question import Question
 
 TRACE_OPTIONS = (
-    Field("trace", TEXT, ("--trace",), "Size for the busiest minute of a trace, a CSV or JSON-lines file, .gz too, and replay it.", DEMAND),
+    Field("trace", TEXT, ("--trace",), "Size for the busiest minute of a trace, and replay it: a file in CSV or JSON lines, also as .gz.", DEMAND),
 )  # fmt: skip
 
 
 LINES = "jsonl"
 LINE_FORMATS = (
     FORMAT_OPTIONS[0]._replace(
-        help="table, json, csv or markdown; jsonl is one line, and one for each of several workloads."
+        help="Format of the output: table (default), json, csv, markdown or jsonl (a line for each workload)."
     ),
     *FORMAT_OPTIONS[1:],
 )
@@ -46,7 +46,7 @@ def command(
     workload: WorkloadName = None,
     others: Annotated[
         list[str] | None,
-        typer.Argument(help="More workloads, with --format jsonl: a line of JSON each, in their order."),
+        typer.Argument(help="More workloads, with --format jsonl: a line of JSON for each, in this order."),
     ] = None,
     measured: MeasuredRows = None,
     **values: Any,

@@ -11,11 +11,12 @@ from sizing.cli.options import FORMAT_OPTIONS, takes
 
 @takes(FORMAT_OPTIONS)
 def command(
-    topic: Annotated[str | None, typer.Argument(help="A topic; all are listed without it.")] = None, **values: Any
+    topic: Annotated[str | None, typer.Argument(help="Topic. Without one, all topics are listed.")] = None,
+    **values: Any,
 ) -> None:
     """Explain a term of the answers, or an optimisation.
 
-    A page has its meaning, its formula, its sources, and of an optimisation when it helps and when it does not."""
+    A page has the meaning, the formula and the sources; for an optimisation also when it helps and when it does not."""
     from sizing.catalog.shelf import named
     from sizing.catalog.topics import TOPICS
     from sizing.cli.output import chosen_format, write

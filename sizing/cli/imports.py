@@ -17,19 +17,25 @@ RAN = "What the files do not record"
 IMPORT_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Model that was served.", RAN),
     Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus).", RAN),
-    Field("engine", TEXT, ("--engine",), "Serving engine, as vllm or vllm:0.19.0.", RAN),
-    Field("precision", TEXT, ("--precision",), "Precision of the weights, as bf16 or fp8.", RAN),
+    Field("engine", TEXT, ("--engine",), "Serving engine: vllm or vllm:0.19.0.", RAN),
+    Field("precision", TEXT, ("--precision",), "Precision of the weights: bf16, fp8 ...", RAN),
     Field("kv_precision", TEXT, ("--kv-precision",), "Precision of the KV cache.", RAN),
-    Field("gpus", WHOLE, ("--gpus",), "GPUs that served the load. Default: TP x PP x DP.", RAN),
+    Field("gpus", WHOLE, ("--gpus",), "Number of GPUs that served the load. Default: TP x PP x DP.", RAN),
     Field("tp", WHOLE, ("--tp",), "Tensor parallelism.", RAN),
     Field("pp", WHOLE, ("--pp",), "Pipeline parallelism.", RAN),
     Field("ep", WHOLE, ("--ep",), "Expert parallelism.", RAN),
     Field("dp", WHOLE, ("--dp",), "Attention data parallelism.", RAN),
     Field("isl", NUMBER, ("--isl",), "Mean prompt tokens of a request.", RAN),
     Field("osl", NUMBER, ("--osl",), "Mean output tokens of a request.", RAN),
-    Field("concurrency", WHOLE, ("--concurrency",), "Requests in flight of a closed loop.", RAN),
-    Field("rps", NUMBER, ("--rps",), "Arrivals a second.", RAN),
-    Field("speculative", TEXT, ("--speculative",), "Drafts: METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75.", RAN),
+    Field("concurrency", WHOLE, ("--concurrency",), "Requests in flight, for a closed loop.", RAN),
+    Field("rps", NUMBER, ("--rps",), "Requests/s, for arrivals at a rate.", RAN),
+    Field(
+        "speculative",
+        TEXT,
+        ("--speculative",),
+        "Speculative decoding: METHOD[:TOKENS][@ACCEPTANCE], as eagle3:3@0.75.",
+        RAN,
+    ),
     Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of prompt tokens found in the prefix cache: 0.3, 30%.", RAN),
 )
 
@@ -41,19 +47,23 @@ SECONDS = Field(
 
 @takes((*IMPORT_OPTIONS, SECONDS, *FORMAT_OPTIONS))
 def command(
-    files: Annotated[list[str], typer.Argument(help="Result files; the tool is recognised by content.")],
-    out: Annotated[str | None, typer.Option("--out", "-o", help="Write the rows to this CSV.")] = None,
+    files: Annotated[
+        list[str], typer.Argument(help="Result files of benchmark tools. The content shows which tool wrote them.")
+    ],
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Write the rows to this CSV file. Default: only show them.")
+    ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Exit with 0 although a run could not be taken.")
+        bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and still exit with 0.")
     ] = False,
     **values: Any,
 ) -> None:
     """Read result files of benchmark tools into measured rows.
 
-    Prometheus scrapes of a running engine are taken too; of a start-up log the memory is shown beside its prediction. The rows
-    are those that `llmsize validate` takes.
+    Prometheus scrapes of a running engine are read too. For a start-up log, the measured memory is shown beside the predicted
+    memory. `llmsize validate` takes these rows.
 
-    Exit codes: 0 all runs taken, 2 bad input: good rows are written all the same.
+    Exit codes: 0 all runs were read, 2 bad input (the good rows are still written).
     """
     from sizing.answers.logged import logged
     from sizing.catalog.imports.rows import csv_text, import_files

@@ -20,18 +20,21 @@ STDIN = STDOUT = "-"
 def command(
     answers: Annotated[
         str | None,
-        typer.Option("--answers", help="File of answers, one a line, in place of questions; - for standard input."),
+        typer.Option(
+            "--answers",
+            help="Read the answers from this file, one on each line, and ask nothing; - for standard input.",
+        ),
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="Workload file to write; - for standard output, without an estimate.")
+        str, typer.Option("--output", "-o", help="Workload file to write; - prints it and makes no estimate.")
     ] = "workload.yaml",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Ask what a sizing needs, write a workload and estimate it.
 
-    Each question says why it is asked and suggests an answer, which an empty line takes; ... takes all that follow. They are: use
-    case, streaming, model, tokens in and out (or words, pages, a sample), demand, peak (of users a day), TTFT and ITL (of a
-    stream), E2E, place, GPUs. It asks on a terminal alone.
+    Each question says why it is asked, and suggests an answer. An empty line takes the suggestion; ... takes it for all questions
+    that follow. The questions are: use case, streaming, model, tokens in and out (or words, pages, a sample), demand, peak (for
+    daily users), TTFT and ITL (for streaming), E2E, place, GPUs. Without a terminal, use --answers.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from sizing.report.listings import Listing
     from sizing.specs.gpu import Price
 
-Name = Annotated[str | None, typer.Argument(help="Show one entry with its sources; all are listed without it.")]
-AsYaml = Annotated[bool, typer.Option("--yaml", help="The file of one entry, to be pasted and edited.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of a table.")]
+Name = Annotated[str | None, typer.Argument(help="Entry to show with its sources. Without one, all are listed.")]
+AsYaml = Annotated[bool, typer.Option("--yaml", help="Print the file of the entry, to copy and edit.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class KnownEntry(NamedTuple):
@@ -66,7 +66,7 @@ WORKLOAD_COLUMNS = ("name", "model", "isl", "osl", "mode", "description")
 
 
 def gpus(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
-    """List the GPU types known, or show one with its sources."""
+    """List the known GPU types, or show one with its sources."""
     from sizing.catalog import profiles
     from sizing.report.listings import Listing
 
@@ -83,7 +83,7 @@ def gpus(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
 
 
 def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
-    """List the models known, or show one with its sources."""
+    """List the known models, or show one with its sources."""
     from sizing.catalog import models
     from sizing.report.listings import Listing
 
@@ -101,7 +101,7 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
 
 
 def engines(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
-    """List the serving engines known, or show one with its settings."""
+    """List the known serving engines, or show one with its settings."""
     from sizing.catalog import profiles
     from sizing.model.settings import check_version
     from sizing.report.listings import Listing
@@ -164,14 +164,16 @@ TAKEN = "taken in answers"
 
 def prices(
     name: Annotated[
-        str | None, typer.Argument(help="A GPU type, a provider, or part of a model's name; all are listed without it.")
+        str | None,
+        typer.Argument(help="GPU type, provider, or part of a model's name. Without one, all prices are listed."),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """List the prices known, of GPU-hours and of APIs.
+    """List the known prices of GPU-hours and of APIs.
 
-    Each has its date and how sure it is; an API's prices are of a million tokens. What answers take for a GPU type, unless
-    told otherwise, is the median of its providers on demand, each by its own median (the lower of two in the middle).
+    Each price has its date and how sure it is. Prices of APIs are for a million tokens. Answers use the median of the providers'
+    on-demand prices, unless --price or --provider states another. For a provider with several products, its own median counts (the
+    lower of two in the middle).
     """
     from sizing.catalog import profiles
     from sizing.catalog.prices import among, api_offers, offers, typical_offer

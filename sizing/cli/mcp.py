@@ -38,8 +38,8 @@ INSTRUCTIONS = (
 def command() -> None:
     """Serve the commands to agents as tools (MCP).
 
-    It talks the Model Context Protocol over standard input and output, as agents start it: command llmsize, arguments mcp. All tools only
-    read. It needs the extra llmsize[mcp].
+    Agents start it with the command llmsize and the argument mcp. It speaks the Model Context Protocol over standard input and
+    output. The tools only read. It needs llmsize[mcp].
     """
     try:
         import_module("mcp.server.lowlevel")

@@ -21,8 +21,8 @@ HAIR = 1e-9  # rounding tolerance for decimal shares
 
 OPTIONS = (
     *(option._replace(type=list[str] | None) if option.name == "model" else option for option in MEMORY_OPTIONS),
-    Field("sequences", WHOLE, ("--sequences",), "Longest sequences to hold at once, 1 by default.", SERVING),
-    Field("share", TEXT, ("--share",), "Several models (-m A -m B) on one card: the share of its memory that each takes, 0.5,0.3.", SERVING),
+    Field("sequences", WHOLE, ("--sequences",), "Number of sequences of the longest length to hold at once, 1 by default.", SERVING),
+    Field("share", TEXT, ("--share",), "Several models on one GPU (-m A -m B): the share of its memory for each, as 0.5,0.3.", SERVING),
 )  # fmt: skip
 
 
@@ -30,9 +30,10 @@ OPTIONS = (
 def command(**values: Any) -> None:
     """Show what the memory of one GPU holds, and what fits.
 
-    These are weights, activation, framework, CUDA graphs, KV cache, and the longest sequence that fits.
+    It shows weights, activation, framework, CUDA graphs and KV cache, and the longest sequence that fits. Without
+    --max-model-len, one sequence of the model's maximum length must fit.
 
-    Exit codes: 0 fits, 1 does not fit, 2 bad input. The length is the model's maximum without --max-model-len.
+    Exit codes: 0 fits, 1 does not fit, 2 bad input.
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write

@@ -44,23 +44,25 @@ Count = NewType("Count", int)
 COUNT = Count | None  # a whole number from 1 on
 
 # Arguments and options in the signatures of several commands.
-WorkloadName = Annotated[str | None, typer.Argument(help="Workload file, or a ready one's name (llmsize workloads).")]
+WorkloadName = Annotated[
+    str | None, typer.Argument(help="Workload file, or the name of a ready workload (llmsize workloads).")
+]
 MeasuredRows = Annotated[
     str | None,
-    typer.Option("--from", help="CSV of measured rows (llmsize import) to size from, in place of predictions."),
+    typer.Option("--from", help="Size from measured rows in this CSV (llmsize import), without predictions."),
 ]
-JOBS = Field("jobs", COUNT, ("--jobs",), "Processes; all cores without it.", OWN)
+JOBS = Field("jobs", COUNT, ("--jobs",), "Number of processes. Default: one for each core.", OWN)
 
 # Help of these options for a command on a single layout.
 ONE_LAYOUT_HELP = {
-    "gpu": "GPU type (llmsize gpus) or a profile's path; one.",
-    "precision": "Weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4 or mxfp4. Default: the checkpoint's own.",
-    "tp": "Tensor parallelism, 1 by default.",
-    "pp": "Pipeline parallelism, 1 by default.",
-    "ep": "Expert parallelism (MoE), 1 by default.",
-    "dp": "Attention data parallelism inside a replica, 1 by default.",
-    "max_model_len": "Longest sequence to hold; the model's maximum by default.",
-    "disaggregate": "Separate pools, prefill=POOL,decode=POOL with POOL [COUNTx][GPU][:LAYOUT], as prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4; what is left out is one replica as -g, --tp ... say.",
+    "gpu": "One GPU type (llmsize gpus), or the path of a profile.",
+    "precision": "Precision of the weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4 or mxfp4. Default: that of the checkpoint.",
+    "tp": "Tensor parallelism: GPUs that share each layer, 1 by default.",
+    "pp": "Pipeline parallelism: stages that hold some of the layers each, 1 by default.",
+    "ep": "Expert parallelism: GPUs among which the experts of a MoE model are divided, 1 by default.",
+    "dp": "Data parallelism of attention inside a replica, 1 by default.",
+    "max_model_len": "Longest sequence to hold, in tokens; the model's maximum by default.",
+    "disaggregate": "Separate pools: prefill=POOL,decode=POOL, where POOL is [COUNTx][GPU][:LAYOUT]: prefill=2xh100-sxm:tp2,decode=h200-sxm:tp4. Parts left out are taken from -g, --tp and so on; the count is then 1.",
 }
 # Options that affect only memory, not the time of a step.
 MEMORY_ALONE = (
@@ -85,69 +87,93 @@ def for_one_layout(options: Iterable[Field]) -> tuple[Field, ...]:
 MEMORY_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS))
 STEP_OPTIONS = tuple(option for option in MEMORY_OPTIONS if option.name not in MEMORY_ALONE)
 PLAN_OPTIONS = (
-    Field("spare", WHOLE, ("--spare",), "Spare replicas on top of those that the peak takes: N+K.", RESERVES),
-    Field("availability", TEXT, ("--availability",), "Share of time in which enough replicas are up: 99.9%; needs --node-availability, or --mtbf and --mttr.", RESERVES),
-    Field("node_availability", TEXT, ("--node-availability",), "Share of time in which a node is up: 99%.", RESERVES),
-    Field("mtbf", TEXT, ("--mtbf",), "Mean time between failures of a node: 5000h, 300d, 2y.", RESERVES),
-    Field("mttr", TEXT, ("--mttr",), "Mean time to repair a node: 8h, 2d.", RESERVES),
-    Field("failures", TEXT, ("--failures",), "What fails together: replica (each by itself, the default) or node (all replicas on it).", RESERVES),
-    Field("maintenance", bool, ("--maintenance",), "Keep the size with one node out of service, on top of spare replicas.", RESERVES),
-    Field("growth", TEXT, ("--growth",), "Growth of the demand a month: 5%.", GROWTH),
-    Field("start", TEXT, ("--from",), "Day of the plan, 2026-12 or 2026-12-31, today by default; or a CSV of measured rows to size from.", GROWTH),
-    Field("until", TEXT, ("--until",), "Month up to which the demand grows: 2027-12.", GROWTH),
-    Field("cloud", TEXT, ("--cloud",), "Provider whose on-demand price counts (aws, gcp, azure, lambda ...), in whole instances; with a profile they follow the load.", CLOUD),
-    Field("min_replicas", WHOLE, ("--min-replicas",), "Replicas of each workload that stay up at all hours, 1 by default.", CLOUD),
-    Field("spot", TEXT, ("--spot",), "Share of the GPU-hours above the reserved base that are spot: 50%.", CLOUD),
-    Field("move", TEXT, ("--move",), "What changes where a workload runs on another GPU type: NAME=GPU, several with commas.", CLOUD),
-    Field("uncertain", bool, ("--uncertain",), "GPUs and cost at P10, P50 and P90 from ranges (2..5) in the workload and the model's error band.", UNCERTAIN),
-    Field("price_uncertainty", TEXT, ("--price-uncertainty",), "How far prices may turn out higher or lower: 20%.", UNCERTAIN, "planning.price_uncertainty"),
-    Field("seed", WHOLE, ("--seed",), "Seed of the draws; equal seeds give equal output.", UNCERTAIN),
-    Field("plot", TEXT, ("--plot",), "Draw load and capacity over the hours into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
+    Field("spare", WHOLE, ("--spare",), "Spare replicas in addition to those that the peak needs (N+K). Default: 0.", RESERVES),
+    Field("availability", TEXT, ("--availability",), "Share of the time in which enough replicas must be up: 99.9%. It needs --node-availability, or --mtbf and --mttr.", RESERVES),
+    Field("node_availability", TEXT, ("--node-availability",), "Share of the time in which a node is up: 99%.", RESERVES),
+    Field("mtbf", TEXT, ("--mtbf",), "Mean time between two failures of a node: 5000h, 300d or 2y.", RESERVES),
+    Field("mttr", TEXT, ("--mttr",), "Mean time to repair a node: 8h or 2d.", RESERVES),
+    Field("failures", TEXT, ("--failures",), "What fails together: replica (each by itself, default) or node (all replicas on a node).", RESERVES),
+    Field("maintenance", bool, ("--maintenance",), "Have enough replicas while one node is out of service, in addition to spare replicas.", RESERVES),
+    Field("growth", TEXT, ("--growth",), "Growth of the demand per month: 5%.", GROWTH),
+    Field("start", TEXT, ("--from",), "First day of the plan: 2026-12 or 2026-12-31, today by default; or a CSV of measured rows to size from.", GROWTH),
+    Field("until", TEXT, ("--until",), "Month in which the growth ends: 2027-12.", GROWTH),
+    Field("cloud", TEXT, ("--cloud",), "Rent whole instances of this provider on demand: aws, gcp, azure, lambda ... With --profile their number follows the load.", CLOUD),
+    Field("min_replicas", WHOLE, ("--min-replicas",), "Least number of running replicas of each workload at any hour, 1 by default.", CLOUD),
+    Field("spot", TEXT, ("--spot",), "Share of spot instances in the GPU-hours above the reserved base: 50%. Default: 0.", CLOUD),
+    Field("move", TEXT, ("--move",), "Show the effect of moving a workload to another GPU type: NAME=GPU; several with commas.", CLOUD),
+    Field("uncertain", bool, ("--uncertain",), "Give GPUs and cost at P10, P50 and P90. Inputs are drawn from ranges (2..5) in the workload, errors from published runs.", UNCERTAIN),
+    Field("price_uncertainty", TEXT, ("--price-uncertainty",), "How much higher or lower prices may be: 20%.", UNCERTAIN, "planning.price_uncertainty"),
+    Field("seed", WHOLE, ("--seed",), "Seed of the random draws. The same seed gives the same output.", UNCERTAIN),
+    Field("plot", TEXT, ("--plot",), "Draw load and capacity over the hours into this file: .svg, .png or .pdf (needs llmsize[plot]).", OUTPUT),
 )  # fmt: skip
 COST_OPTIONS = (
-    Field("own", TEXT, ("--own",), "Own servers: hgx-h100, dgx-h100, hgx-h200, or a file with their price, power, hosting ...", WAYS_TO_PAY),
-    Field("cloud", TEXT, ("--cloud",), "Providers to rent from, with commas: aws,lambda; on demand, or a kind: nebius:spot.", WAYS_TO_PAY),
-    Field("api", TEXT, ("--api",), "An API's $ per million input and output tokens, 1.0,3.0; or of a provider's list, deepseek:deepseek-v3.2 (llmsize prices).", WAYS_TO_PAY),
-    Field("split", TEXT, ("--split",), "How input and output share a request's cost: the price of an output token over an input token (3), or time. Default: the API's ratio, else time.", WAYS_TO_PAY),
-    Field("plot", TEXT, ("--plot",), "Draw yearly cost against requests a day into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
+    Field("own", TEXT, ("--own",), "Buy servers: hgx-h100, dgx-h100, hgx-h200, or a file that states price, power, hosting and so on.", WAYS_TO_PAY),
+    Field("cloud", TEXT, ("--cloud",), "Rent from these providers: aws,lambda; on demand, or another kind: nebius:spot.", WAYS_TO_PAY),
+    Field("api", TEXT, ("--api",), "Use an API: its $ per million input and output tokens, as 1.0,3.0; or a listed price, as deepseek:deepseek-v3.2 (llmsize prices).", WAYS_TO_PAY),
+    Field("split", TEXT, ("--split",), "How to divide the cost of a request between input and output: price of an output token divided by that of an input token (3), or time. Default: the API's ratio, else time.", WAYS_TO_PAY),
+    Field("plot", TEXT, ("--plot",), "Draw the yearly cost against requests a day into this file: .svg, .png or .pdf (needs llmsize[plot]).", OUTPUT),
 )  # fmt: skip
 SIMULATION_OPTIONS = (
-    Field("policy", TEXT, ("--policy",), "engine, static, dynamic, inflight, one-prefill, chunked; several with commas run side by side. Default: the engine's own (inflight in ticks).", SIMULATION),
-    Field("replicas", WHOLE, ("--replicas",), "Engine instances, 1 by default.", SIMULATION),
-    Field("slots", WHOLE, ("--slots",), "Most requests running at once on a replica (on each attention group of it); caps --max-num-seqs.", SIMULATION),
-    Field("batch_size", WHOLE, ("--batch-size",), "Dynamic batching: requests that make a batch. Default: every slot.", SIMULATION),
-    Field("batch_window", TEXT, ("--batch-window",), "Dynamic batching: the longest wait for a batch, 100ms (ticks: a number).", SIMULATION),
-    Field("requests", WHOLE, ("--requests",), "Requests to send; with no rate and no concurrency, all at once.", SIMULATION),
-    Field("arrivals", TEXT, ("--arrivals",), "Of a rate: even, poisson, gamma:SHAPE (below 1 clumps); at-once.", SIMULATION),
-    Field("trace", TEXT, ("--trace",), "Arrivals and lengths from a CSV or JSON-lines file, .gz too.", SIMULATION),
-    Field("isl_std", NUMBER, ("--isl-std",), "Standard deviation of prompt lengths.", SIMULATION),
-    Field("osl_std", NUMBER, ("--osl-std",), "Standard deviation of output lengths.", SIMULATION),
-    Field("length_shape", TEXT, ("--length-shape",), "lognormal or normal lengths.", SIMULATION),
-    Field("length_ratio", SHARE, ("--length-ratio",), "Lengths uniform from this share of the given one to it: 80% or 0.8.", SIMULATION),
-    Field("routing", TEXT, ("--routing",), "random (default), round-robin, least-requests or power-of-two over replicas.", SIMULATION),
-    Field("seed", WHOLE, ("--seed",), "Seed of all chance; equal seeds give equal output.", SIMULATION),
-    Field("limit", TEXT, ("--limit",), "End of the run: 60s, 10min (ticks: a number); without --requests as many are sent as come until then.", SIMULATION),
+    Field("policy", TEXT, ("--policy",), "Scheduling: engine, static, dynamic, inflight, one-prefill or chunked; several with commas are compared. Default: engine, that is, as the engine schedules (inflight with --ticks).", SIMULATION),
+    Field("replicas", WHOLE, ("--replicas",), "Replicas, that is, engine instances; 1 by default.", SIMULATION),
+    Field("slots", WHOLE, ("--slots",), "Most requests that run at once on a replica (on each attention group of it). It limits --max-num-seqs.", SIMULATION),
+    Field("batch_size", WHOLE, ("--batch-size",), "Dynamic batching: number of requests of a batch. Default: all slots.", SIMULATION),
+    Field("batch_window", TEXT, ("--batch-window",), "Dynamic batching: longest wait until a batch starts: 100ms (a number with --ticks).", SIMULATION),
+    Field("requests", WHOLE, ("--requests",), "Number of requests. Without a rate and a concurrency they all arrive at once.", SIMULATION),
+    Field("arrivals", TEXT, ("--arrivals",), "Arrival times: poisson, even, or gamma:SHAPE (below 1: in bursts) at a rate; or at-once.", SIMULATION),
+    Field("trace", TEXT, ("--trace",), "Take arrival times and lengths from this file: CSV or JSON lines, also as .gz.", SIMULATION),
+    Field("isl_std", NUMBER, ("--isl-std",), "Standard deviation of prompt lengths in tokens. Default: all are equal.", SIMULATION),
+    Field("osl_std", NUMBER, ("--osl-std",), "Standard deviation of output lengths in tokens. Default: all are equal.", SIMULATION),
+    Field("length_shape", TEXT, ("--length-shape",), "Distribution of the lengths: lognormal (default) or normal.", SIMULATION),
+    Field("length_ratio", SHARE, ("--length-ratio",), "Draw lengths evenly from this share of the given length up to the given length: 80% or 0.8.", SIMULATION),
+    Field("routing", TEXT, ("--routing",), "How requests are sent to replicas: random (default), round-robin, least-requests or power-of-two.", SIMULATION),
+    Field("seed", WHOLE, ("--seed",), "Seed of the random draws. The same seed gives the same output.", SIMULATION),
+    Field("limit", TEXT, ("--limit",), "End of the run: 60s or 10min (a number with --ticks). Without --requests, the requests that arrive until then are sent.", SIMULATION),
 )  # fmt: skip
 TICK_OPTIONS = (
-    Field("ticks", bool, ("--ticks",), "Count artificial ticks, without model or GPU.", TICKS),
-    Field("prefill", NUMBER, ("--prefill",), "Ticks of a prefill, 2 by default.", TICKS),
-    Field("prefill_chunks", WHOLE, ("--prefill-chunks",), "Steps that a prefill is cut into, 1 by default.", TICKS),
-    Field("rate", NUMBER, ("--rate",), "Requests per tick, evenly spaced.", TICKS),
-    Field("osl_mean", NUMBER, ("--osl-mean",), "Mean output length, 4 by default; normal with --osl-std.", TICKS),
+    Field("ticks", bool, ("--ticks",), "Count ticks in place of time, without a model or GPU.", TICKS),
+    Field("prefill", NUMBER, ("--prefill",), "Duration of a prefill in ticks, 2 by default.", TICKS),
+    Field("prefill_chunks", WHOLE, ("--prefill-chunks",), "Number of steps of a prefill, 1 by default.", TICKS),
+    Field("rate", NUMBER, ("--rate",), "Requests per tick, at even distances.", TICKS),
+    Field(
+        "osl_mean",
+        NUMBER,
+        ("--osl-mean",),
+        "Mean output length in tokens, 4 by default; normally distributed with --osl-std.",
+        TICKS,
+    ),
 )
 FILE_OPTIONS = (
-    Field("plot", TEXT, ("--plot",), "Draw the run over time into FILE.svg, .png or .pdf (llmsize[plot]).", OUTPUT),
-    Field("requests_out", TEXT, ("--requests-out",), "Write one row a request into a CSV file.", OUTPUT),
+    Field(
+        "plot",
+        TEXT,
+        ("--plot",),
+        "Draw the run over time into this file: .svg, .png or .pdf (needs llmsize[plot]).",
+        OUTPUT,
+    ),
+    Field("requests_out", TEXT, ("--requests-out",), "Write a row for each request into this CSV file.", OUTPUT),
 )
 FORMAT_OPTIONS = (
-    Field("format", TEXT, ("--format",), "table, json, csv or markdown.", OUTPUT),
-    Field("json", bool, ("--json",), "Short for --format json.", OUTPUT),
-    Field("verbose", bool, ("--verbose",), "Show every figure, list and input behind the answer.", OUTPUT),
+    Field("format", TEXT, ("--format",), "Format of the output: table (default), json, csv or markdown.", OUTPUT),
+    Field("json", bool, ("--json",), "Short form of --format json.", OUTPUT),
+    Field("verbose", bool, ("--verbose",), "Show all figures, lists and inputs of the answer.", OUTPUT),
 )
-VERIFY_OPTIONS = (Field("no_verify", bool, ("--no-verify",), "Skip the check of the answer by simulation.", OUTPUT),)
-EXPLAIN_OPTIONS = (Field("explain", bool, ("--explain",), "Show formula, values and sources of each number.", OUTPUT),)
+VERIFY_OPTIONS = (
+    Field(
+        "no_verify", bool, ("--no-verify",), "Do not check the answer by simulation: faster, closed form only.", OUTPUT
+    ),
+)
+EXPLAIN_OPTIONS = (
+    Field("explain", bool, ("--explain",), "Show the formula, the values and the source of each number.", OUTPUT),
+)
 QUIET_OPTIONS = (
-    Field("quiet", bool, ("--quiet", "-q"), "Print the GPU count alone; excludes --json and --format.", OUTPUT),
+    Field(
+        "quiet",
+        bool,
+        ("--quiet", "-q"),
+        "Print the number of GPUs alone (with the GPU type if several are asked for).",
+        OUTPUT,
+    ),
 )
 
 

@@ -57,13 +57,14 @@ OnGpu = Callable[[str | None], "Question"]  # a workload's question on a GPU typ
 @takes((*WORKLOAD_OPTIONS, *RULE_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *QUIET_OPTIONS))
 def command(
     workload: Annotated[
-        str | None, typer.Argument(help="Workload or fleet file, or a ready one's name (llmsize workloads lists both).")
+        str | None,
+        typer.Argument(help="Workload or fleet file, or the name of a ready one (llmsize workloads lists both)."),
     ] = None,
     **values: Any,
 ) -> None:
     """Plan capacity: reserves, hours of the day, growth, a fleet.
 
-    GPUs and nodes are those of the peak with its reserves; with --uncertain they have P10, P50 and P90.
+    It gives GPUs and nodes for the peak, reserves included; with --uncertain, at P10, P50 and P90.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

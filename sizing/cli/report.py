@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Write the decision and what it rests on as one HTML page.
 
-    It has the answer, what would change it, other GPU types, curves, and assumptions. Options of reserves or growth add the
-    plan, ways to pay add the cost.
+    The page shows the answer, what would change it, other GPU types, curves and assumptions. With options of reserves or growth
+    it has the plan too; with ways to pay, the cost.
 
     Exit codes: 0 feasible, 1 infeasible, 2 bad input.
     """

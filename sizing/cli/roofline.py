@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from sizing.report.roofline import StepSizes
 
 OWN_OPTIONS = (
-    Field("batch", TEXT, ("--batch",), "Sequences that decode: 1,8,64, or doublings as 1..512x2 (default).", OWN),
-    Field("context", WHOLE, ("--context",), "Their mean context in tokens, 2,048 by default.", OWN),
-    Field("prefill", TEXT, ("--prefill",), "Prompt lengths in tokens: 512,2048, or doublings as 128..8192x2.", OWN),
-    Field("plot", TEXT, ("--plot",), "Draw it into FILE.svg, .png or .pdf (llmsize[plot]).", OWN),
+    Field(
+        "batch", TEXT, ("--batch",), "Numbers of sequences that decode: 1,8,64; or doublings: 1..512x2 (default).", OWN
+    ),
+    Field("context", WHOLE, ("--context",), "Mean context of these sequences in tokens, 2,048 by default.", OWN),
+    Field("prefill", TEXT, ("--prefill",), "Prompt lengths in tokens: 512,2048; or doublings: 128..8192x2.", OWN),
+    Field(
+        "plot", TEXT, ("--plot",), "Draw the roofline into this file: .svg, .png or .pdf (needs llmsize[plot]).", OWN
+    ),
 )
 LENGTH_OPTIONS = (
-    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens, with --osl in place of --context.", DEMAND),
-    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens; half of it is written at a mean context.", DEMAND),
+    Field("isl", WHOLE, ("--isl",), "Mean prompt length in tokens; with --osl it replaces --context.", DEMAND),
+    Field("osl", WHOLE, ("--osl",), "Mean output length in tokens. The mean context is --isl plus half of it.", DEMAND),
 )
 
 
@@ -28,7 +32,7 @@ LENGTH_OPTIONS = (
 def command(**values: Any) -> None:
     """Show how near operations come to the limits of the GPU.
 
-    It also finds the batch from which on decode is bound by compute, no longer by memory."""
+    It also finds the batch size from which compute limits decode, and no longer memory bandwidth."""
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write, write_picture
     from sizing.question.ask import layout_question

@@ -10,12 +10,14 @@ import typer
 def command(
     name: Annotated[
         str | None,
-        typer.Argument(help="workload, fleet, gpu, model, engine, server; result, or a command for its own result."),
+        typer.Argument(
+            help="A kind of file: workload, fleet, gpu, model, engine or server; or result, or a command for its own result."
+        ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of a file or a result.
 
-    Editors check a file as it is written by the schema that its first line names: # yaml-language-server: $schema=workload.json
+    Editors check a file against the schema that its first line names: # yaml-language-server: $schema=workload.json
     """
     import json
 

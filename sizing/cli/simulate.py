@@ -89,9 +89,9 @@ class SimulationFiles(NamedTuple):
 def command(workload: WorkloadName = None, **values: Any) -> None:
     """Simulate the engine under a load, request by request.
 
-    It measures throughput, percentiles of latency, queue and cache; policies stand side by side.
+    It measures throughput, percentiles of latency, queue and cache. Several policies are compared side by side.
 
-    Exit codes: 0 done, 1 unstable, requests refused, a limit missed or no room, 2 bad input.
+    Exit codes: 0 done; 1 the queue grows, requests are refused, a limit is missed or a request does not fit; 2 bad input.
     """
     from sizing.catalog.files import expanded
     from sizing.cli.output import chosen_format

@@ -14,15 +14,16 @@ OPTIONS = (*STEP_OPTIONS, *for_one_layout(DISAGGREGATION_OPTIONS))
 
 @takes((*OPTIONS, *FORMAT_OPTIONS))
 def command(
-    decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Sequences that decode.")] = 0,
+    decode: Annotated[int, typer.Option("--decode", min=0, max=1_000_000, help="Number of sequences that decode.")] = 0,
     context: Annotated[
-        int, typer.Option("--context", min=0, max=1_000_000_000, help="Their mean context in tokens.")
+        int, typer.Option("--context", min=0, max=1_000_000_000, help="Mean context of these sequences in tokens.")
     ] = 0,
     prefill: Annotated[
-        int, typer.Option("--prefill", min=0, max=10_000_000, help="New prompt tokens of one prompt.")
+        int, typer.Option("--prefill", min=0, max=10_000_000, help="Tokens of one prompt that the step computes.")
     ] = 0,
     prior: Annotated[
-        int, typer.Option("--prior", min=0, max=1_000_000_000, help="Tokens of that prompt cached before.")
+        int,
+        typer.Option("--prior", min=0, max=1_000_000_000, help="Tokens of that prompt that are already in the cache."),
     ] = 0,
     **values: Any,
 ) -> None:
@@ -30,7 +31,8 @@ def command(
 
     A step has decoding sequences, prompt tokens, or both.
 
-    With --disaggregate the prompt is timed on the prefill pool's layout, the sequences on the decode pool's, and its cache between.
+    With --disaggregate, the prompt is timed on the prefill pool, the sequences on the decode pool, and the transfer of the cache
+    between them.
     """
     from sizing.answers.deployment import deployment
     from sizing.cli.output import chosen_format, write

@@ -26,14 +26,16 @@ if TYPE_CHECKING:  # loaded only to run a sweep
     from sizing.specs.workload import Workload
 
 OWN_OPTIONS = (
-    Field("vary", LISTED, ("--vary",), "KEY=VALUES, for each input to vary: an option that takes a value (isl, rps, tp, precision, gpu, ttft ...), its values with commas, numbers as ranges 1..5, doublings 1..512x2 or steps 1..100:10 too.", OWN),
-    Field("verify", SWITCH, ("--verify/--no-verify",), "Check every answer by simulation, as estimate does.", OWN),
+    Field("vary", LISTED, ("--vary",), "Vary an input: KEY=VALUES. KEY is the name of an option (isl, rps, tp, precision, gpu, ttft ...); VALUES are separated by commas, or 1..5, doublings 1..512x2 or steps 1..100:10. May be repeated.", OWN),
+    Field("verify", SWITCH, ("--verify/--no-verify",), "Check every answer by simulation, as estimate does. Default: closed form only.", OWN),
     JOBS,
-    Field("shard", TEXT, ("--shard",), "K/N: the K-th of N equal parts of the rows, as 3/16 (job arrays); in order they are the whole.", OWN),
-    Field("dask", TEXT, ("--dask",), "ADDRESS of a Dask scheduler whose workers compute the rows (llmsize[dask]).", OWN),
+    Field("shard", TEXT, ("--shard",), "Compute only one of N equal parts of the rows: K/N, as 3/16 (for job arrays). All parts in order are the whole.", OWN),
+    Field("dask", TEXT, ("--dask",), "Address of a Dask scheduler whose workers compute the rows (needs llmsize[dask]).", OWN),
 )  # fmt: skip
 ROW_FORMATS = (
-    FORMAT_OPTIONS[0]._replace(help="table, csv, jsonl, json or markdown; csv and jsonl stream."),
+    FORMAT_OPTIONS[0]._replace(
+        help="Format of the output: table (default), csv, jsonl, json or markdown. csv and jsonl write rows as they come."
+    ),
     *FORMAT_OPTIONS[1:],
 )
 AT_ONCE = 64  # combinations in a task of a process; a slow combination is a task of its own
@@ -48,9 +50,9 @@ FEW = 64  # so few combinations take less time than starting another process
 def command(workload: WorkloadName = None, **values: Any) -> None:
     """Estimate every combination of the inputs that vary.
 
-    Rows come in order, the last input fastest. What can't be served is a row with its reason.
+    Rows are in order; the last input changes fastest. A combination that cannot be served has a row with the reason.
 
-    With --disaggregate a row is of the separate pools, not of serving as one.
+    With --disaggregate the rows show the separate pools.
 
     Exit codes: 0 at least one combination is feasible, 1 none is, 2 bad input.
     """

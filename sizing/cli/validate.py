@@ -24,18 +24,19 @@ def command(
     by: Annotated[
         str, typer.Option("--by", help="Columns to group by, with commas; also load, kind (dense, moe) and metric.")
     ] = "mode,engine,gpu",
-    per_row: Annotated[str | None, typer.Option("--per-row", help="Write each comparison to this CSV.")] = None,
+    per_row: Annotated[str | None, typer.Option("--per-row", help="Write each comparison to this CSV file.")] = None,
     plot: Annotated[
-        str | None, typer.Option("--plot", help="Draw measured against predicted (.svg, .png, .pdf).")
+        str | None,
+        typer.Option("--plot", help="Draw measured against predicted figures into this file: .svg, .png or .pdf."),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", help="Predict by this profile the rows of its GPU; others are skipped.")
+        str | None, typer.Option("--gpu", "-g", help="Predict with this GPU profile. Rows of other GPUs are skipped.")
     ] = None,
     **values: Any,
 ) -> None:
     """Predict rows of measured benchmarks and show the errors.
 
-    A row that can't be read or predicted is listed with its reason; the others are predicted.
+    A row that cannot be read or predicted is listed with the reason. The others are predicted.
 
     A thousand rows take about a minute of one core.
 

@@ -21,9 +21,9 @@ OPTIONS = tuple(option for option in QUESTION_OPTIONS if option.name not in NOT_
 def command(workload: WorkloadName = None, **values: Any) -> None:
     """Try each optimisation that applies, alone and together.
 
-    Each has GPUs, latency and cost before and after, what it needs and what it risks.
+    For each it shows GPUs, latency and cost before and after, what the optimisation needs and what it risks.
 
-    Exit codes: 0 feasible, with optimisations or without, 1 infeasible either way, 2 bad input.
+    Exit codes: 0 feasible with or without optimisations, 1 infeasible in both cases, 2 bad input.
     """
     from sizing.answers.whatif import whatif
     from sizing.cli.output import chosen_format, write

@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 OWN, GENERAL = "Options", "Output"
 OTHERS = "Others"  # the group of all other commands
+TYPES = {"<list[str]>": "TEXT", "<str>": "TEXT", "<int range>": "INTEGER", "<int>": "INTEGER"}  # typer's names of types
 DEFAULT = "default"  # a help text with this word already states its default
 
 
@@ -46,7 +47,7 @@ class CommandHelp(TyperCommand):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                flags, text = record
+                flags, text = _named_type(record[0]), record[1]
                 default = known.get((parameter.name or "", _heading(parameter)))
                 said = DEFAULT in text.lower() or default is None
                 panels.setdefault(_heading(parameter), []).append(
@@ -103,6 +104,13 @@ def write_examples(name: str, formatter: Any) -> None:
             for example in EXAMPLES[name]:
                 for line in example.split("\n"):
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def _named_type(flags: str) -> str:
+    """The spellings of a parameter with the name of its type in the words of all other options."""
+    for of_typer, name in TYPES.items():
+        flags = flags.replace(of_typer, name)
+    return flags
 
 
 def _heading(parameter: Any) -> str:
