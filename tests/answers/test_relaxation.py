@@ -33,7 +33,14 @@ def test_a_limit_that_is_said_to_take_fewer_gpus_does(case: str) -> None:
 
 
 def test_a_limit_that_a_simulation_confirms_takes_fewer_gpus_too() -> None:
-    given: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "l40s", "isl": 500, "osl": 40, "rps": 40, "itl": "p99:40ms"}
+    given: dict[str, Any] = {
+        "model": "llama-3.1-8b",
+        "gpu": "l40s",
+        "isl": 500,
+        "osl": 40,
+        "rps": 40,
+        "itl": "p99:40ms",
+    }
     found = estimate(ask(**given))
     assert found.best is not None
     assert found.relaxation is not None
