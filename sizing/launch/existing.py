@@ -431,9 +431,10 @@ def _said_gpu(asked: _Asked) -> str | None:
 
 def _tag(name: str, container: Container) -> str | None:
     """The engine version in an image's tag; None for an image that is not the engine's own, with other tags."""
-    own, image = (image_of(text) for text in (flags_of(name).image, container.image))
-    tag = _TAG.match(image.tag) if image.name in (own.name, name) else None
-    if tag is None or image.name == own.name:
+    engine, image = flags_of(name), image_of(container.image)
+    own = {image_of(text).name for text in (engine.image, *engine.vendor_images.values())}
+    tag = _TAG.match(image.tag) if image.name in (*own, name) else None
+    if tag is None or image.name in own:
         return None if tag is None else tag[1]
     try:  # a custom image, which may have other tags
         return settings.check_version(profiles.load_engine(name)[0].spec, tag[1])

@@ -301,14 +301,18 @@ def _variables(own: Mapping[str, object]) -> dict[str, str]:
     """The environment variables with plain values, in the forms of Kubernetes and Compose."""
     found: dict[str, str] = {}
     for name in ("env", "environment", "envs"):
-        value = own.get(name)
-        found |= {key: str(each) for key, each in as_mapping(value).items() if not isinstance(each, (dict, list))}
-        for each in as_list(value):
-            if isinstance(each, str) and "=" in each:
-                found[each.partition("=")[0]] = each.partition("=")[2]
-            elif isinstance(each, dict) and "value" in each:
+        found |= _pairs(own.get(name))
+        for each in map(as_mapping, as_list(own.get(name))):
+            if "value" in each:
                 found[str(each.get("name"))] = str(each["value"])
     return found
+
+
+def _pairs(value: object) -> dict[str, str]:
+    """Names with plain values, of a mapping or of a list of `NAME=VALUE`."""
+    found = {str(key): str(each) for key, each in as_mapping(value).items() if not isinstance(each, (dict, list))}
+    texts = (each.partition("=") for each in as_list(value) if isinstance(each, str) and "=" in each)
+    return found | {name: text for name, _, text in texts}
 
 
 def _image(own: Mapping[str, object]) -> str:
@@ -420,9 +424,9 @@ def _slices(node: Node, facts: LaunchFacts) -> list[str]:
 def _selected(found: Container, node: Node, facts: LaunchFacts) -> None:
     """Record the GPU types and instances in node selectors, nearest first, and the type and the acceptance of drafts in labels."""
     holders, metadata = node.holders, value_at(node.document.data, "metadata")
-    stated = [as_mapping(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
-    labels = [str(each[GPU_LABEL]) for each in stated if GPU_LABEL in each]
-    drafts = next((str(each[DRAFTS_LABEL]) for each in stated if DRAFTS_LABEL in each), None)
+    stated = [_pairs(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
+    labels = [each[GPU_LABEL] for each in stated if GPU_LABEL in each]
+    drafts = next((each[DRAFTS_LABEL] for each in stated if DRAFTS_LABEL in each), None)
     found.drafts = None if drafts is None else Word(drafts, found.lines.get("command"))
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]

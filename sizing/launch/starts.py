@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from sizing.catalog.shelf import only
 from sizing.launch import shell
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import Card, Container
 from sizing.specs.errors import nearest
+from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
-GPUS = "--gpus"  # a runner's flag
+GPUS, DEVICE = "--gpus", "--device"  # a runner's flags
 MOST_TRIED = 64  # words used to guess the intended engine command
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
@@ -128,6 +130,10 @@ def _given(found: Container, words: Sequence[str]) -> None:
         name, is_set, text = value.strip("\"'").partition("=")
         if flag in ("-e", "--env") and is_set:
             found.variables[name] = text
+        elif flag == DEVICE and value.startswith(only(LaunchFacts).device_names):
+            card = value.partition("=")[2]
+            found.whole, found.requested = found.whole or card == "all", True
+            found.cards += () if card == "all" else (Card(card),)
         elif flag == GPUS:
             found.requested, found.whole = True, name == "all"
             found.gpus = int(name) if name.isdecimal() else None

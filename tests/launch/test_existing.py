@@ -128,7 +128,7 @@ spec:
 x-engine: &engine
   image: {IMAGE}
   command: --model {MODEL} {ARGS}
-  labels: {{llmsize/gpu: h100-sxm}}
+  labels: [llmsize/gpu=h100-sxm]
 services:
   chat-1: &chat
     <<: *engine
@@ -412,6 +412,10 @@ spec:
         (f"export CUDA_VISIBLE_DEVICES=0,1,2,3 && vllm serve {MODEL} -tp 4", 4),
         (f"CUDA_VISIBLE_DEVICES=0 true; vllm serve {MODEL} -tp 4", None),
         (f"docker run --gpus '\"device=0,1\"' vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", 2),
+        (
+            f"podman run --device nvidia.com/gpu=0 --device nvidia.com/gpu=1 vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4",
+            2,
+        ),
         (f"docker run --gpus=2 vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", 2),
         (f"docker run --gpus all -e CUDA_VISIBLE_DEVICES=3 vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", 1),
         (f"docker run --gpus all vllm/vllm-openai:v0.19.0 --model {MODEL} -tp 4", None),
@@ -598,6 +602,7 @@ def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> No
         ("registry.example:5000/vllm:0.9", "0.9"),
         ("registry.example:5000/vllm/vllm-openai:v0.9.2@sha256:0a", "0.9.2"),
         ("registry.example:5000/vllm/vllm-openai", "0.33.0"),
+        ("vllm/vllm-openai-rocm:v0.20.1", "0.20.1"),  # of another vendor's GPUs
         ("mirror/own-vllm-openai-build:7.1", "0.33.0"),
         ("mirror/vllm:2024.05.1", "0.33.0"),  # of an image of somebody's own, whose tags are others
     ],
