@@ -360,18 +360,22 @@ def with_sequences(replica: Replica, most: int) -> Replica:
 
 
 def started(replica: Replica) -> Replica:
-    """The same replica; if `max_num_seqs` was not given, it is lowered to the number with which the engine is sure to start.
+    """The same replica; if `max_num_seqs` was not given, it is lowered to the number with which the engine is sure to start."""
+    sure = None if replica.service.serving.max_num_seqs is not None else sure_sequences(replica)
+    return replica if sure is None or replica.settings.max_num_seqs <= sure else with_sequences(replica, sure)
 
-    An engine that checks its blocks for recurrent states refuses one sequence too many. So the number is for the small end of
-    the pools that engines log where this one is predicted.
+
+def sure_sequences(replica: Replica) -> int | None:
+    """The most sequences with which an engine is sure to start that checks its blocks for recurrent states; None for others.
+
+    It refuses one sequence too many. So the number is for the small end of the pools that engines log where this is predicted.
     """
-    most, service = replica.memory.most_num_seqs, replica.service
-    if not most or replica.settings.states.rule != "pages" or service.serving.max_num_seqs is not None:
-        return replica
-    here = service.situation(replica.gpu_type.gpu)._replace(memory=replica.memory_kind)
+    most = replica.memory.most_num_seqs
+    if not most or replica.settings.states.rule != "pages":
+        return None
+    here = replica.service.situation(replica.gpu_type.gpu)._replace(memory=replica.memory_kind)
     band = find(only(Bands).bands, "kv_cache", here)
-    sure = max(1, int(most * (band.low if band is not None else 1.0)))
-    return replica if replica.settings.max_num_seqs <= sure else with_sequences(replica, sure)
+    return max(1, int(most * (band.low if band is not None else 1.0)))
 
 
 def lowered_from(replica: Replica) -> int | None:

@@ -11,7 +11,7 @@ from sizing.answers.deployment import Resolved, resolve
 from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
 from sizing.model.architecture import SIZES, Layout
-from sizing.replica.replica import Replica, candidates, unstarted
+from sizing.replica.replica import Replica, candidates, sure_sequences, unstarted
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
@@ -77,7 +77,7 @@ def _reason(resolved: Resolved, sequences: int) -> str | None:
 def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
     """Yield the changes that make a sequence fit, each checked: a shorter length, more GPUs, FP8 or INT4 weights, an FP8 cache."""
     if resolved.memory.fits and not resolved.memory.starts:
-        yield f"--max-num-seqs {resolved.memory.most_num_seqs}"
+        yield f"--max-num-seqs {sure_sequences(resolved.replica)}"
         return
     if resolved.memory.fits and resolved.refused is None:  # too many sequences for the cache
         least = resolved.replica.least_fraction(sequences)
