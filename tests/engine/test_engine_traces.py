@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from engine_builders import replica_of, served
@@ -41,3 +43,14 @@ def test_nothing_is_kept_of_requests_that_have_ended(monkeypatch: pytest.MonkeyP
     replica = driven(Requests.of_plan(Planned.of_rows(rows(2000, 100.0))))
     assert len(replica.order) <= 51 + 2 * replica.watch.batch_max
     assert not replica.held and not replica.prefilling
+
+
+def test_a_trace_is_held_once_however_many_policies_run_it() -> None:
+    """Arrivals and lengths of millions of requests are not copied: where all are kept, runs share their columns."""
+    planned = Planned.of_rows(rows(100, 50.0))
+    assert planned.only(np.ones(100, dtype=bool)) is planned
+    one, other = Requests.of_plan(planned), Requests.of_plan(planned)
+    assert one.arrival is other.arrival is planned.arrival and one.isl is other.isl and one.osl is other.osl
+    kept = planned.only(np.arange(100) % 2 == 0)
+    assert list(kept.arrival) == list(planned.arrival)[::2] and list(kept.osl) == list(planned.osl)[::2]
+    assert pickle.loads(pickle.dumps(one)).arrival == planned.arrival
