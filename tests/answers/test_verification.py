@@ -72,6 +72,20 @@ def test_long_waits_that_come_in_clusters_are_not_ruled_out_by_one_calm_run() ->
     assert is_sure(waiting(calm), limits) and not is_sure(waiting(near), limits)
 
 
+def test_a_percentile_in_a_gap_between_two_values_holds_where_the_share_beyond_is_surely_less() -> None:
+    """Requests of few tokens: ITL is 40 or 60 ms, by one prompt more or less, so that no tolerance on 50 ms helps."""
+    run, limits = runs()[0], Limits(itl=Limit(statistic="p95", seconds=0.05))
+    draws = np.random.default_rng(0).permutation(40_000)
+
+    def mixed(share: float) -> Run:
+        values_s = np.where(draws < share * draws.size, 0.06, 0.04)
+        found = {**run.latencies_s, "itl": {"mean": float(values_s.mean()), "p95": float(np.quantile(values_s, 0.95))}}
+        return replace(run, latencies_s=found, measured_s={**run.measured_s, "itl": values_s})
+
+    assert meets(mixed(0.045), limits) and is_sure(mixed(0.045), limits)
+    assert not meets(mixed(0.048), limits) and meets(mixed(0.048), limits, RULES.sure_enough)
+
+
 def test_more_requests_are_added_to_what_was_measured() -> None:
     """With a limit at the mean chance decides, so that they are driven to the end; means are of all of them."""
     mean_s = runs()[0].latencies_s["itl"]["mean"]
