@@ -32,7 +32,7 @@ from sizing.replica.curves import (
 from sizing.replica.kernels import Kernels, corners
 from sizing.replica.step import MOST_TAKEN, corrected_s, gpu_seconds, launch_s
 from sizing.specs.bands import UNCORRECTED, Correction
-from sizing.specs.engine import FrontEnd
+from sizing.specs.engine_time import FrontEnd
 from sizing.specs.model import Model
 from sizing.specs.units import MICRO, MILLI
 

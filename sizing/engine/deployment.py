@@ -15,7 +15,7 @@ from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse, block_tokens, growing_bytes, lost_bytes, sequence_bytes
 from sizing.replica.kernels import Kernels
 from sizing.replica.timing import Timed
-from sizing.specs.engine import FrontEnd
+from sizing.specs.engine_time import FrontEnd
 from sizing.specs.units import GIB
 
 if TYPE_CHECKING:  # imported at run time only if pools are used

@@ -30,7 +30,7 @@ from sizing.replica.step import (
     with_host_s,
 )
 from sizing.specs.bands import UNCORRECTED, Correction
-from sizing.specs.engine import FrontEnd, HostTime
+from sizing.specs.engine_time import FrontEnd, HostTime
 from sizing.specs.units import GIGA, MICRO, MILLI
 
 GRID_POINTS_PER_OCTAVE = 8

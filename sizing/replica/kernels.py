@@ -23,7 +23,8 @@ from sizing.replica.replica import Replica
 from sizing.replica.rows import Choice, KernelRows
 from sizing.specs.bands import UNCORRECTED, Correction
 from sizing.specs.data import Data
-from sizing.specs.engine import EngineSettings, HostTime, VectorAttention
+from sizing.specs.engine import EngineSettings
+from sizing.specs.engine_time import HostTime, VectorAttention
 from sizing.specs.gpu import AssumedEfficiency, Assumptions, Gpu, stand_ins
 from sizing.specs.kernels import ExpertKernel, MeasuredKernels, Surface
 from sizing.specs.units import GIGA, MICRO, TERA

@@ -14,7 +14,7 @@ import numpy as np
 from sizing.model.attention.terms import Numeric
 from sizing.model.operations import Operation
 from sizing.replica.rows import KernelRows
-from sizing.specs.engine import FusedAllReduce
+from sizing.specs.engine_time import FusedAllReduce
 from sizing.specs.errors import Fault, UntimedError
 from sizing.specs.gpu import Assumptions, DispatchWay, Gpu
 from sizing.specs.units import BITS_PER_BYTE, GIGA, KIB, MIB, MICRO

@@ -19,7 +19,7 @@ from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import Operation, unevenly
 from sizing.replica.kernels import Kernels
 from sizing.specs.bands import UNCORRECTED, Correction
-from sizing.specs.engine import FrontEnd, HostTime
+from sizing.specs.engine_time import FrontEnd, HostTime
 from sizing.specs.units import MICRO, MILLI
 
 MOST_TAKEN = 0.5  # largest share of a step that own runs remove; a larger one was fitted to other kinds of steps

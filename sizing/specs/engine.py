@@ -4,7 +4,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from sizing.specs.own_runs import Added, OwnRuns
+from sizing.specs.engine_time import (
+    LAYER_LAUNCHES,
+    FrontEnd,
+    FusedAllReduce,
+    HostTime,
+    NormKernels,
+    SpeculationHost,
+    VectorAttention,
+)
 from sizing.specs.units import MICRO
 from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
 
@@ -241,110 +249,8 @@ class GraphSizes(Spec):
         return max(1, sum(size <= most for size in self.head) + fine + wide)
 
 
-LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedding, attention, activation, two sums
-
-
-class HostTime(Spec):
-    """Host time of one step: t = per_step + per_sequence * running sequences. `overlapped` hides it behind GPU time.
-
-    `per_kernel_us` is the gap before each kernel of an engine without CUDA graphs. `eager_launch_us` is the time to launch a
-    kernel in steps beyond `captured_prefill_tokens`; the GPU waits for it if the GPU is faster. `per_streamed_token_us` is the
-    time of each sequence in a server whose loop sends the tokens itself. `own_step_us` and `own_sequence_us` are what own runs
-    add to every step and for each sequence; nothing hides them.
-    """
-
-    per_step_us: NonNegative
-    per_sequence_us: NonNegative
-    per_kernel_us: NonNegative = 0.0
-    eager_launch_us: NonNegative = 0.0
-    per_streamed_token_us: NonNegative = 0.0
-    own_step_us: Added = 0.0
-    own_sequence_us: Added = 0.0
-    overlapped: Annotated[bool, Field(strict=True)]
-    points: PositiveInt | None = None
-    spread: NonNegative | None = None
-
-    @property
-    def sequence_us(self) -> float:
-        """Host time that a running sequence adds to a step."""
-        return self.per_sequence_us + self.per_streamed_token_us
-
-    def with_own(self, own: OwnRuns | None) -> Self:
-        """The same with what own runs of a GPU add."""
-        if own is None:
-            return self
-        return self.model_copy(update={"own_step_us": own.step_us, "own_sequence_us": own.sequence_us})
-
-
-class SpeculationHost(Spec):
-    """Host time that speculative decoding adds to a step: a constant and a time for each sequence. Nothing hides it."""
-
-    per_step_us: NonNegative
-    per_sequence_us: NonNegative
-    points: PositiveInt | None = None
-    spread: NonNegative | None = None
-
-
-class FrontEnd(Spec):
-    """The time of a request outside the steps, between client and scheduler: HTTP, tokenising, returning tokens.
-
-    t = per_request + per_prompt_token * prompt tokens. It delays this request but no step of others. `serial_ms` is added: one
-    thread spends it on each incoming request in turn, so requests that arrive together wait for each other.
-    """
-
-    per_request_ms: NonNegative
-    per_prompt_token_us: NonNegative
-    serial_ms: NonNegative = 0.0
-    points: PositiveInt | None = None
-    spread: NonNegative | None = None
-
-
-class VectorAttention(Spec):
-    """Decode attention with one thread block per sequence and query head, without tensor cores and without split contexts.
-
-    Its time is the longer of two: reading the cache at the share `memory` of the bandwidth, and multiplying at `tflops` for every
-    query head. The last block adds its own time, at `block_gflop_per_s`. Groups of `tensor_core_groups` query heads per KV head
-    run another kernel, which has a measured row. Groups of `tensor_core_groups_8bit` do so only with an 8-bit cache.
-    """
-
-    memory: Fraction
-    tflops: Positive
-    block_gflop_per_s: Positive
-    tensor_core_groups: tuple[PositiveInt, ...] = ()
-    tensor_core_groups_8bit: tuple[PositiveInt, ...] = ()
-
-    def holds(self, group: int, kv_format: str) -> bool:
-        """Whether this kernel runs for `group` query heads per KV head and a cache in `kv_format`."""
-        return group not in self.tensor_core_groups + (() if "16" in kv_format else self.tensor_core_groups_8bit)
-
-
-# How tokens reach the ranks of their experts if several attention ranks share experts: all tokens to all ranks, or each token
-# only to its experts, directly or through one GPU per node.
 All2All = Literal["allgather", "low_latency", "high_throughput"]
-# Tokens of the busiest expert rank over the mean.
 Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
-
-
-class NormKernels(Spec):
-    """The number of kernels in a layer that normalise queries and keys: per head, and over all heads at once."""
-
-    by_head: NonNegativeInt
-    over_heads: NonNegativeInt
-
-
-class FusedAllReduce(Spec):
-    """An all-reduce that also adds the residual and normalises it. `most_mib` is the largest message, by `gpus` of the group.
-
-    Its time comes from the measured rows of the engine `rows_of`, whose library has the kernel.
-    """
-
-    gpus: tuple[PositiveInt, ...]
-    most_mib: tuple[Positive, ...]
-    rows_of: Text
-
-    def holds(self, gpus: int) -> float:
-        """The largest message in MiB for a group of `gpus` GPUs; 0 if the kernel is not used."""
-        return dict(zip(self.gpus, self.most_mib, strict=True)).get(gpus, 0.0)
 
 
 class EngineSettings(Spec):

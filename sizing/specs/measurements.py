@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.engine import FusedAllReduce
+from sizing.specs.engine_time import FusedAllReduce
 from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 

@@ -19,7 +19,7 @@ from sizing.engine.requests import Requests
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.scheduler import Scheduler
 from sizing.engine.ticks import TickClock
-from sizing.specs.engine import FrontEnd
+from sizing.specs.engine_time import FrontEnd
 
 # Dense, windowed, latent and hybrid models; every scheduler family; a pipeline.
 DEPLOYMENTS = (

@@ -22,7 +22,7 @@ from sizing.replica import batching, links, surfaces
 from sizing.replica.curves import Curves, token_grid
 from sizing.replica.points import Batching
 from sizing.specs import demand as capacity
-from sizing.specs.engine import HostTime
+from sizing.specs.engine_time import HostTime
 from sizing.specs.units import GIB, KIB, parse_limit
 from sizing.specs.workload import Defaults
 

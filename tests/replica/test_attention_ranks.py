@@ -28,7 +28,7 @@ from sizing.replica import replica as candidates
 from sizing.replica import step as exact
 from sizing.replica.step import gpu_seconds, of_rank
 from sizing.replica.timing import Timed, timed
-from sizing.specs.engine import FrontEnd
+from sizing.specs.engine_time import FrontEnd
 
 OSS = real_model("gpt-oss-120b")
 H100 = real_gpu("h100-sxm")

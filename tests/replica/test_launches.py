@@ -17,7 +17,8 @@ from sizing.model.architecture import Layout, Shard
 from sizing.model.operations import Operation, busiest
 from sizing.replica import step
 from sizing.replica.step import Batch as StepBatch
-from sizing.specs.engine import EngineSettings, HostTime
+from sizing.specs.engine import EngineSettings
+from sizing.specs.engine_time import HostTime
 
 
 def with_host(settings: EngineSettings, **changes: float) -> EngineSettings:
