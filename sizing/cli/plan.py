@@ -258,7 +258,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
         return asked
     parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]
     offered = tuple(
-        replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1])
+        replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1], price_providers=None)
         for option, part in parts
         if not part.faults
     )

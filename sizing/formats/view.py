@@ -288,13 +288,14 @@ class Document(NamedTuple, Generic[R]):
 
 
 class Assumption(NamedTuple):
-    """A value that a result depends on, and how it is known."""
+    """A value that a result depends on, and how it is known. `note` says in few words which of several values it is."""
 
     what: str
     value: float | bool | str
     unit: str
     kind: Kind
     source: str
+    note: str = ""
 
 
 class Explanation(NamedTuple):
@@ -313,12 +314,12 @@ class Explanation(NamedTuple):
 def plain(value: Any) -> Any:
     """Turn a record into JSON types. A record becomes an object with schema and version first. NaN and infinity become null.
 
-    Empty explanations are left out. The figures of a single run are put into the record itself.
+    Empty explanations and notes are left out. The figures of a single run are put into the record itself.
     """
     if hasattr(value, "_fields"):
         body = {name: plain(entry) for name, entry in fields(value)}
-        if not body.get("explanations", True):
-            del body["explanations"]
+        for name in [name for name in ("explanations", "note") if not body.get(name, True)]:
+            del body[name]
         if len(body.get("runs", ())) == 1:
             body |= body.pop("runs")[0]
         if "schema" in body:

@@ -374,21 +374,23 @@ class PriceRule(NamedTuple):
 
     def priced(self, found: Found[Gpu]) -> GpuType:
         """A GPU type with its planning price; the source of a price older than six months says so."""
-        price, source = self._of(found)
+        price, source, providers = self._of(found)
         age = (
             None
             if source is None
             else age_words(source.partition("(")[0].partition(";")[0].rpartition(",")[2], today())
         )
-        return GpuType(found.id, found.spec, price, source if age is None else f"{source}; {age}")
+        aged = source if age is None else f"{source}; {age}"
+        return GpuType(found.id, found.spec, price, aged, price_providers=providers)
 
-    def _of(self, found: Found[Gpu]) -> tuple[float | None, str | None]:
+    def _of(self, found: Found[Gpu]) -> tuple[float | None, str | None, int | None]:
+        """The price, its source, and of a median the number of providers."""
         stated = self.by_id.get(found.id, self.of_all)
         if stated is not None:
-            return stated, "as asked"
+            return stated, "as asked", None
         if self.provider is not None and self.offers(found):
-            return prices.price_of(found.spec, self.provider, self.kind, field="--provider")
-        return prices.typical_price(found.spec)
+            return (*prices.price_of(found.spec, self.provider, self.kind, field="--provider"), None)
+        return (*prices.typical_price(found.spec), len(prices.providers_offers(found.spec)) or None)
 
 
 def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Found[Gpu]]) -> PriceRule:

@@ -54,7 +54,6 @@ from sizing.report.parts.screen import (
     few,
     following,
     kept,
-    of_providers,
     rests_on,
     verdict,
 )
@@ -126,6 +125,7 @@ class CompareCandidate(NamedTuple):
     usd_per_month: float | None = None
     evidence: Evidence | None = None
     fewer: FewerGpus | None = None
+    price_providers: int | None = None
 
 
 class FewerGpus(NamedTuple):
@@ -229,6 +229,7 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         headroom=headroom,
         bands={} if best.separate else dict(_bands(best, outcome)),
         price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
+        price_providers=None if best.separate else best.pool.replica.gpu_type.price_providers,
         verified=outcome.tries > 0,
         borrowed_kernels=any(pool.load.borrows for pool in best.pools),
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
@@ -501,20 +502,14 @@ def _with_fewer(c: CompareCandidate) -> str:
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:
     """Yield the price of each GPU type, where several differ; a price that all share is among the assumptions."""
     each = {
-        c.gpu_id: (money(c.usd_per_hour / c.gpus), _of_providers(c.price_source or ""))
+        c.gpu_id: (money(c.usd_per_hour / c.gpus), f" ({c.price_providers})" if c.price_providers else "")
         for c in served
         if c.usd_per_hour is not None and c.gpus and c.gpu_id is not None
     }
     if len(set(each.values())) > 1:
         prices = ", ".join(f"{gpu} {usd}{of}" for gpu, (usd, of) in each.items())
-        said = "; medians (of so many providers)" if any(of for _, of in each.values()) else ""
+        said = "; medians (number of providers)" if any(of for _, of in each.values()) else ""
         yield Line(f"{prices}{said}", "$/GPU-hour", DIM, spare=7)
-
-
-def _of_providers(source: str) -> str:
-    """Write how many providers a price is the median of."""
-    said = of_providers(source)
-    return f" ({''.join(filter(str.isdigit, said)) or 1})" if said else ""
 
 
 def _failure(c: CompareCandidate) -> str:

@@ -346,7 +346,10 @@ def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
         what = f"as over {best.pool.count:,} replicas, spare and later ones left out"
         yield assumptions.taken("what prefix caches find", what, "the size that the peak takes")
     gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
-    priced = replace(gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source)
+    count = gpu_type.price_providers if price.source == gpu_type.price_source else None
+    priced = replace(
+        gpu_type, usd_per_gpu_hour=price.usd_per_gpu_hour, price_source=price.source, price_providers=count
+    )
     yield from assumptions.of_planning(question, replace(best.pool.replica, gpu_type=priced))
 
 

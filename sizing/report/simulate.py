@@ -45,12 +45,14 @@ from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES
 
 OWN = "engine"  # the engine's own policy
-EACH = "requests/s within limits counts requests that each keep all of them; a percentile lets some miss it"
+EACH = "requests/s within limits counts requests that keep every limit themselves; a limit on a percentile allows some to miss it"
 STRICT = "each keeps all"
-EACH_MEAN = "requests/s within limits counts requests that each keep all of them; many may be above a mean that is kept"
+EACH_MEAN = "requests/s within limits counts requests that keep every limit themselves; a mean can keep its limit while many requests do not"
 AS_ESTIMATED = "estimate checks an answer by a shorter run of one replica, so its percentiles may be lower"
-SPREAD_OUT = "--replicas N spreads the load, which one replica is driven with here, over N; llmsize estimate finds N for a demand"
-NOT_CONVERGED = "Unstable is a queue that kept growing: latencies depend on how long the run was"
+SPREAD_OUT = (
+    "one replica gets the whole load here; --replicas N spreads it over N; llmsize estimate finds N for a demand"
+)
+NOT_CONVERGED = "Unstable: the queue kept growing, so latencies depend on the length of the run"
 TOO_LONG = "too long for the cache or the model"
 
 

@@ -135,8 +135,8 @@ SPARE = ("its bias", "inside", "p90", "corrected")  # columns that a narrow term
 def sections(record: ValidationReport) -> Iterator[Section]:
     """Yield the number of predicted rows, a table for each metric, and the rows left out with reasons."""
     meaning = (
-        "Relative error of the prediction in %: median of |error|, its 90th percentile, bias (median); median and bias of "
-        "the prediction as corrected by published runs; share of measurements inside its error band in %; rows."
+        "Errors of the prediction in %: median and 90th percentile of |error|; bias: median of the error; corrected: the median "
+        "after the correction by published runs; inside: share of measurements within the error band; n: number of rows."
     )
     headline = (
         f"{plural(record.rows, 'row')}: {record.predicted:,} predicted, {len(record.missed):,} of them missed, "

@@ -421,7 +421,8 @@ def stand_ins(precision: str) -> tuple[str, ...]:
 class GpuType:
     """A GPU type under consideration, with the id of its profile and its price for planning.
 
-    `shares_name` is set if another type has the same name, for example a profile and a user's copy of it.
+    `shares_name` is set if another type has the same name, for example a profile and a user's copy of it. Where the price is the
+    median of known prices, `price_providers` is the number of providers.
     """
 
     id: str
@@ -429,6 +430,7 @@ class GpuType:
     usd_per_gpu_hour: float | None
     price_source: str | None
     shares_name: bool = False
+    price_providers: int | None = None
 
     @property
     def name(self) -> str:

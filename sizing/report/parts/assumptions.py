@@ -329,7 +329,13 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     if chosen.gpu_type.usd_per_gpu_hour is not None:
         price = chosen.gpu_type.usd_per_gpu_hour
         # A list price on a date, or a stated one: the price paid depends on contract, region and term.
-        yield Assumption("price", price, "$ per GPU-hour", "assumed", chosen.gpu_type.price_source or "")
+        source, among = chosen.gpu_type.price_source or "", of_providers(chosen.gpu_type.price_providers)
+        yield Assumption("price", price, "$ per GPU-hour", "assumed", source, among)
+
+
+def of_providers(count: int | None) -> str:
+    """Write how many providers a price is the median of; empty for another price."""
+    return "" if count is None else f"median of {count}" if count > 1 else "the only provider known"
 
 
 def _habits_assumed(workload: Workload) -> tuple[str, ...]:

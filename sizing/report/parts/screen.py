@@ -6,7 +6,6 @@ A screen has at most 24 lines of 80 columns. --verbose adds everything else in t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -45,7 +44,6 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
 }
 MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
 SHARES = ("server, interest rate", "server, staff share", "server, uptime")
-AMONG = re.compile("median of [0-9]+|the only provider known")
 BORROWED, STATED = "borrowed", "as stated in"
 LIKELY = 0.8  # the chance that the expected count suffices is shown if it is below this
 NEXT = "--verbose shows the rest"
@@ -265,7 +263,7 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iter
     The assumptions are `counted` if the list has all assumptions of an answer.
     """
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
-    said = {a.what: ASKABLE[a.what].format(_value(a)) + of_providers(a.source * (a.what == PRICE)) for a in askable}
+    said = {a.what: ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable}
     kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
     texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
@@ -274,12 +272,6 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iter
     words = ", ".join(f"{count} {kind}" for count, kind in counts if count)
     if words and counted:
         yield Line(f"{plural(len(assumptions), 'input')}: {words}", "Rests on", DIM, spare=5)
-
-
-def of_providers(source: str) -> str:
-    """Write which of several known prices was taken, as the price's source says."""
-    found = AMONG.search(source)
-    return f" ({found[0]})" if found else ""
 
 
 def _value(a: Assumption) -> str:
