@@ -103,17 +103,6 @@ def parsed(name: str, rules: NameRules) -> Parsed:
     return Parsed(full, unquantised, _bare(unquantised, rules), quantisation)
 
 
-def same_weights(one: str, other: str, rules: NameRules) -> bool:
-    """Whether two Hub ids may name the same weights, also in other precisions; other names say too little to differ."""
-
-    def trained(name: str) -> list[str]:
-        first, *rest = parsed(name, rules).unquantised.split("-")
-        words = rest if first in rules.prefixes and rest else (first, *rest)
-        return [word for word in words if word not in rules.file_forms]
-
-    return not (_HUB_ID.match(one) and _HUB_ID.match(other)) or trained(one) == trained(other)
-
-
 def candidates(
     name: str, known: Sequence[CatalogEntry], shelf: Shelf[ModelFile], rules: NameRules
 ) -> Sequence[CatalogEntry]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from sizing.answers.answer import Answer
 from sizing.answers.check import Held, bearing, held
 from sizing.answers.confidence import confident_sizes
-from sizing.catalog.models import NameRules, load_model, same_weights
+from sizing.catalog.models import NameRules, load_model, parsed
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
@@ -255,7 +255,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
     words = served.spec.name if same else f"serves {served.spec.name}, and {asked.spec.name} is asked for"
-    alike = not same or same_weights(launched.model, demanded.model, only(NameRules))
+    alike = not same or _may_be_alike(launched.model, demanded.model)
     if not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
     yield _finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
@@ -281,6 +281,19 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     for stated in part.idle:
         words = f"{stated.flag} has no effect: {served.spec.name} has no experts to spread"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
+
+
+def _may_be_alike(one: str, other: str) -> bool:
+    """Whether two names may mean the same weights, also in other precisions. A name that is no Hub id says too little to differ."""
+    rules = only(NameRules)
+
+    def trained(name: str) -> list[str]:
+        first, *rest = parsed(name, rules).unquantised.split("-")
+        words = rest if first in rules.prefixes and rest else (first, *rest)
+        return [word for word in words if word not in rules.file_forms]
+
+    ids = all(name.count("/") == 1 and not name.startswith((".", "/", "~")) for name in (one, other))
+    return not ids or trained(one) == trained(other)
 
 
 def _of_gpus(part: Existing, gpus: int) -> Iterator[CheckFinding]:

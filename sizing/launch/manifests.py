@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sizing.catalog.yaml import Path, YamlDocument, documents
 from sizing.launch.flags import Word
-from sizing.launch.nodes import MERGE, Node, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
+from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, InputError, unknown
 from sizing.specs.launch import LaunchFacts
@@ -146,7 +146,7 @@ def _is_service(document: YamlDocument) -> bool:
     return value_at(document.data, "kind") == LLM_SERVICE
 
 
-def _services(document: YamlDocument, file: str) -> Iterator[Node]:
+def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
     """Yield the serving container of each pool of an LLMInferenceService, which may not state it."""
     spec = as_mapping(value_at(document.data, "spec"))
     around: tuple[object, ...] = (document.data, {"model": value_at(spec, "model")})
@@ -159,9 +159,9 @@ def _services(document: YamlDocument, file: str) -> Iterator[Node]:
         at = next((at for at, each in enumerate(listed) if value_at(each, "name") == MAIN), None)
         if at is not None:
             inside = (*path, "template", "containers", at)
-            yield Node((*above, pool, value_at(pool, "template"), listed, listed[at]), inside, document, file)
+            yield ManifestNode((*above, pool, value_at(pool, "template"), listed, listed[at]), inside, document, file)
         elif pool:
-            yield Node((*above, pool, {}), (*path, "template"), document, file)
+            yield ManifestNode((*above, pool, {}), (*path, "template"), document, file)
 
 
 def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
@@ -194,7 +194,7 @@ def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, in
 
 
 def _container(
-    node: Node,
+    node: ManifestNode,
     facts: LaunchFacts,
     files: Mapping[str, tuple[str, int]],
     scaled: Mapping[str, tuple[object, object, int | None]],
@@ -235,7 +235,7 @@ def _container(
     return found
 
 
-def _words(node: Node) -> Iterator[Word]:
+def _words(node: ManifestNode) -> Iterator[Word]:
     """Yield the words of a container's command: the items of lists, and text split as in a shell."""
     for name in COMMANDS:
         value = node.own.get(name)
@@ -276,7 +276,7 @@ def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], l
             yield from (Word(flag, line), Word(str(sizes[name]), line))
 
 
-def _unknown_sizes(node: Node) -> Iterator[Fault]:
+def _unknown_sizes(node: ManifestNode) -> Iterator[Fault]:
     """Yield the fault of each key of `parallelism` that an LLMInferenceService does not have."""
     for depth in range(len(node.above), 0, -1):
         sizes = value_at(node.above[depth - 1], "parallelism")
@@ -289,7 +289,7 @@ def _unknown_sizes(node: Node) -> Iterator[Fault]:
             return
 
 
-def _name(node: Node, steps: tuple[str, ...]) -> str:
+def _name(node: ManifestNode, steps: tuple[str, ...]) -> str:
     """The name of the owner of a container: the manifest, the service, or the key above it."""
     if SERVICES in steps[:-1]:
         return steps[steps.index(SERVICES) + 1]
@@ -304,7 +304,7 @@ def _variables(own: Mapping[str, object]) -> dict[str, str]:
         found |= _pairs(own.get(name))
         for each in map(as_mapping, as_list(own.get(name))):
             if "value" in each:
-                found[str(each.get("name"))] = str(each["value"])
+                found[str(value_at(each, "name"))] = str(value_at(each, "value"))
     return found
 
 
@@ -339,7 +339,7 @@ def _count(found: Container, what: str, value: object, place: tuple[str, int | N
     return None
 
 
-def _replicas(found: Container, node: Node, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
+def _replicas(found: Container, node: ManifestNode, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
     """Record the replicas from an autoscaler, or from the nearest mapping around a container; else one if the kind runs one."""
     kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
     named = value_at(node.document.data, "metadata", "name")
@@ -357,7 +357,7 @@ def _replicas(found: Container, node: Node, scaled: Mapping[str, tuple[object, o
         found.notes.append(ONE_REPLICA)
 
 
-def _gpus(found: Container, node: Node, facts: LaunchFacts) -> None:
+def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     """Record the GPUs that a container requests: a resource, or Compose devices."""
     keys = (*facts.resources.values(), "gpu")
     paths = [("resources", name, key) for name in ("limits", "requests") for key in (*keys, *_slices(node, facts))]
@@ -377,15 +377,16 @@ def _limit(container: object, keys: Sequence[str]) -> int:
     return next((int(text) for value in stated if (text := str(value)).isdecimal()), 0)
 
 
-def _devices(found: Container, node: Node, facts: LaunchFacts) -> None:
+def _devices(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     """Record the GPUs that a Compose service asks of its server: by name, by number, or all of them."""
-    found.profiles = frozenset(map(str, as_list(node.own.get("profiles"))))
-    plain = [str(each) for each in as_list(node.own.get("devices"))]
+    found.profiles = frozenset(map(str, as_list(value_at(node.own, "profiles"))))
+    plain = [str(each) for each in as_list(value_at(node.own, "devices"))]
     named = [each for each in plain if each.startswith(tuple(facts.device_names))]
     found.cards = tuple(Card(each.partition("=")[2], node.line("devices")) for each in named)
-    found.whole = node.own.get("runtime") == facts.gpu_runtime or node.own.get("gpus") == "all"
+    every = value_at(node.own, "gpus") == "all"
+    found.whole = every or value_at(node.own, "runtime") == facts.gpu_runtime
     found.whole |= any(each.partition(":")[0] in files for files in facts.device_files.values() for each in plain)
-    found.requested = bool(named) or node.own.get("gpus") == "all"
+    found.requested = every or bool(named)
     for steps in (DEVICES, ("gpus",)):
         for number, device in enumerate(as_list(value_at(node.own, *steps))):
             if "gpu" in as_list(value_at(device, "capabilities")) or steps != DEVICES:
@@ -398,7 +399,7 @@ def _devices(found: Container, node: Node, facts: LaunchFacts) -> None:
         found.doubt = "its service asks for none"
 
 
-def _requested(found: Container, device: object, steps: Path, node: Node) -> None:
+def _requested(found: Container, device: object, steps: Path, node: ManifestNode) -> None:
     """Record the GPUs of one request of a Compose service."""
     found.requested = True
     ids, count = as_list(value_at(device, "device_ids")), value_at(device, "count")
@@ -415,13 +416,13 @@ def is_variable(text: str) -> bool:
     return _VARIABLE in text
 
 
-def _slices(node: Node, facts: LaunchFacts) -> list[str]:
+def _slices(node: ManifestNode, facts: LaunchFacts) -> list[str]:
     """The resources of a container that are GPU slices."""
     asked = (key for name in ("limits", "requests") for key in as_mapping(value_at(node.own, "resources", name)))
     return [key for key in asked if str(key).startswith(facts.slice_resource)]
 
 
-def _selected(found: Container, node: Node, facts: LaunchFacts) -> None:
+def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     """Record the GPU types and instances in node selectors, nearest first, and the type and the acceptance of drafts in labels."""
     holders, metadata = node.holders, value_at(node.document.data, "metadata")
     stated = [_pairs(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
@@ -448,7 +449,7 @@ def _selected(found: Container, node: Node, facts: LaunchFacts) -> None:
     found.lines["gpu"] = next((spot.line for spot in spots if spot is not None), None)
 
 
-def _shared(given: Sequence[tuple[str, str]], node: Node, facts: LaunchFacts) -> Iterator[Fault]:
+def _shared(given: Sequence[tuple[str, str]], node: ManifestNode, facts: LaunchFacts) -> Iterator[Fault]:
     """Yield the fault of each resource, label or annotation that gives a pod a share of a card."""
     for key, value in dict.fromkeys(given):
         shares = key in facts.shared_keys and value.lower() not in facts.unshared

@@ -12,7 +12,7 @@ MERGE = "<<"  # in YAML
 MOST_NODES = 200_000  # nodes in a file, with aliases followed
 
 
-class Node(NamedTuple):
+class ManifestNode(NamedTuple):
     """A mapping in a manifest, with the values around it: the outermost first, the mapping itself last."""
 
     above: tuple[object, ...]
@@ -82,7 +82,7 @@ def _merged(value: object, done: dict[int, object]) -> object:
     return found
 
 
-def nodes(document: YamlDocument, file: str) -> Iterator[Node]:
+def nodes(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
     """Yield each mapping in a document. Raises InputError for far too many."""
     left: list[tuple[tuple[object, ...], Path]] = [((document.data,), ())]
     seen = 0
@@ -92,7 +92,7 @@ def nodes(document: YamlDocument, file: str) -> Iterator[Node]:
         if seen > MOST_NODES:
             raise InputError(f"has more than {MOST_NODES:,} entries", file=file)
         if isinstance(above[-1], dict):
-            yield Node(above, path, document, file)
+            yield ManifestNode(above, path, document, file)
         left += reversed([
             ((*above, value), (*path, key)) for key, value in _items(above[-1]) if isinstance(value, (dict, list))
         ])  # fmt: skip
