@@ -141,12 +141,19 @@ def _similar_runs(load: Timed, question: Question, runs: PublishedRuns | None) -
     return found or (OWN_RUNS if situation.own else NONE_SIMILAR)
 
 
-def margin_of(load: Timed, question: Question) -> float | str:
-    """The margin for the confidence asked for, 1 without one; or why it is unknown, or why none is large enough."""
-    asked = question.target.confidence
-    if asked is None:
-        return 1.0
-    (found,) = margins([(load, question)], asked.runs)
+def margin_of(layouts: Sequence[tuple[Timed, Question]]) -> list[float | str]:
+    """For each layout the margin for the confidence asked for, 1 without one; or why it is unknown or none is large enough."""
+    asked = [question.target.confidence for _, question in layouts]
+    cautious = [layout for layout, of in zip(layouts, asked, strict=True) if of is not None]
+    runs = next((of.runs for of in asked if of is not None), None)
+    found = iter(margins(cautious, runs))
+    return [
+        1.0 if of is None else _margin(of, question, next(found))
+        for of, (_, question) in zip(asked, layouts, strict=True)
+    ]
+
+
+def _margin(asked: Confidence, question: Question, found: Margins | str) -> float | str:
     if isinstance(found, str):
         return f"not known: {found}"
     margin = found.of(asked.share)

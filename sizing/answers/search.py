@@ -75,7 +75,8 @@ def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
 
     The demands may differ in their amounts, not in their kind.
     """
-    entries = [_counted(*each) for each in layouts]
+    found = iter(margin_of([(of.load, asked) for of, asked in layouts if of.most is not None]))
+    entries = [_counted(of, asked, 1.0 if of.most is None else next(found)) for of, asked in layouts]
     good = [(entry, asked) for entry, (_, asked) in zip(entries, layouts, strict=True) if isinstance(entry, _Counted)]
     points: Iterator[Point] = iter(
         points_of(
@@ -108,11 +109,10 @@ class _Counted(NamedTuple):
     margin: float
 
 
-def _counted(bounded: Bounded, question: Question) -> _Counted | Refusal:
+def _counted(bounded: Bounded, question: Question, margin: float | str) -> _Counted | Refusal:
     replica, most = bounded.load.replica, bounded.most
     if most is None:
         return replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
-    margin = margin_of(bounded.load, question)
     if isinstance(margin, str):
         return replica.rejected("confidence", margin)
     count = replicas(question, replica, most, margin)
@@ -180,7 +180,7 @@ def at_even_odds(pool: Pool, question: Question, evenly: Question, data: Data) -
         return pool
     margin = found.of(asked.share)
     if math.isinf(margin):
-        return pool.replica.rejected("confidence", str(margin_of(pool.load, evenly)))
+        return pool.replica.rejected("confidence", str(margin_of([(pool.load, evenly)])[0]))
     if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
         return pool
     return resized(replace(pool, margin=margin), pool.capacity, question, data)

@@ -142,11 +142,17 @@ def of_document(shelf: Shelf[SpecT], document: DataFile, path: Path) -> Found[Sp
 def named(shelf: Shelf[SpecT], name: str) -> Found[SpecT]:
     """Read an entry by its name. Raises InputError for an unknown or ambiguous name."""
     entry = find(name, shelf)
-    document = read_yaml(entry.path)
-    spec = validate(shelf.spec, document)
-    if shelf.check is not None and entry.path.parent == shelf.own_path:
-        shelf.check(spec, document)
+    if entry.path.parent == shelf.own_path:
+        spec = of_document(shelf, read_yaml(entry.path), entry.path).spec
+    else:
+        spec = _of_catalogue(shelf.spec, entry.path)
     return Found(spec, entry.id, entry.path, matched_from(name, entry))
+
+
+@cache
+def _of_catalogue(spec_type: type[SpecT], path: Path) -> SpecT:
+    """A file of the catalogue, read once per process. A user's own file is read anew, as it may have changed."""
+    return validate(spec_type, read_yaml(path))
 
 
 def hyphenated(name: str) -> str:
