@@ -82,7 +82,8 @@ def _at_even_odds(outcome: Outcome, data: Data) -> Outcome:
     if question.target.confidence is not None or outcome.even or question.target.amount is None or data.runs is None:
         return outcome
     kept = 0 if outcome.passed and not outcome.within_budget else 1
-    sizes = [at_even_odds(each.pool, question, evenly(question, data), data) for each in outcome.answers[kept:]]
+    pools = [each.pool for each in outcome.answers[kept:]]
+    sizes = at_even_odds(pools, question, evenly(question, data), data)
     others = [
         each if size is each.pool else Answer((size,))
         for each, size in zip(outcome.answers[kept:], sizes, strict=True)

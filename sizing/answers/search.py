@@ -17,7 +17,7 @@ from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, Exceeded, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
-from sizing.replica.timing import Tables, Timed, Timing
+from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
@@ -168,22 +168,25 @@ def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
     return _at(replace(pool, capacity=most), count, question)
 
 
-def at_even_odds(pool: Pool, question: Question, evenly: Question, data: Data) -> Pool | Refusal:
-    """The pool with the replicas that half of the published runs like it need; unchanged where none are known.
+def at_even_odds(pools: Sequence[Pool], question: Question, evenly: Question, data: Data) -> list[Pool | Refusal]:
+    """Each pool with the replicas that half of the published runs like it need; unchanged where none are known.
 
     `evenly` is the question with a confidence of 50 %.
     """
     asked = evenly.target.confidence
     assert asked is not None
-    (found,) = margins([(pool.load, question)], asked.runs)
-    if isinstance(found, str):
-        return pool
-    margin = found.of(asked.share)
-    if math.isinf(margin):
-        return pool.replica.rejected("confidence", str(margin_of([(pool.load, evenly)])[0]))
-    if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
-        return pool
-    return resized(replace(pool, margin=margin), pool.capacity, question, data)
+    found = margins([(pool.load, question) for pool in pools], asked.runs)
+    sizes: list[Pool | Refusal] = []
+    for pool, of in zip(pools, found, strict=True):
+        margin = 1.0 if isinstance(of, str) else of.of(asked.share)
+        if math.isinf(margin):
+            why = str(margin_of([(pool.load, evenly)])[0])
+            sizes.append(pool.replica.rejected("confidence", why))
+        elif isinstance(of, str) or replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
+            sizes.append(pool)
+        else:
+            sizes.append(resized(replace(pool, margin=margin), pool.capacity, question, data))
+    return sizes
 
 
 def at_share(pool: Pool, share: float) -> Pool:
@@ -333,13 +336,12 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
     return Reply(result.count, 1.0 if alive is None else alive.kept)
 
 
-def tabulated(questions: Sequence[Question], data: Data, tables: Tables | None = None) -> list[list[Timed | Refusal]]:
+def tabulated(questions: Sequence[Question], data: Data) -> list[list[Timed | Refusal]]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits.
 
-    The questions differ in lengths alone. `tables` come from earlier questions with the same model, engine and GPU types; new
-    entries are added to them.
+    Equal splits of questions that differ in lengths are evaluated in one batch.
     """
-    timing = Timing(data) if tables is None else Timing(data, tables)
+    timing = Timing(data)
     layouts = [list(_candidates(question, data)) for question in questions]
     timing.prepare([entry for entries in layouts for entry in entries if isinstance(entry, Replica)])
     return [[timed(entry, timing) if isinstance(entry, Replica) else entry for entry in entries] for entries in layouts]

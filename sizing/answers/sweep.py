@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
 from sizing.answers.confidence import with_odds
@@ -15,14 +15,12 @@ from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, w
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
-from sizing.replica.timing import Tables, Timed
+from sizing.replica.timing import Timed
 from sizing.specs.data import Data
 from sizing.specs.workload import Target
 
 MOST_KEPT = 256  # sets of layouts kept, some hundred kB each
 LOOKED_UP = ("engine",)  # large objects that are compared by identity
-OF_LENGTHS = ("isl", "osl", "max_model_len", "extras")  # fields that tables account for themselves
-Kept = TypeVar("Kept")
 _PLAIN = tuple(field.name for field in fields(Service) if field.name not in LOOKED_UP)
 
 
@@ -68,7 +66,6 @@ class Searches:
 
     data: Data
     _layouts: OrderedDict[Hashable, _Layouts] = field(default_factory=OrderedDict)
-    _tables: OrderedDict[Hashable, tuple[Question, Tables]] = field(default_factory=OrderedDict)
 
     def answers(self, questions: Sequence[Question], *, simulated: bool) -> list[Outcome]:
         """The outcomes of `estimate.answer`; questions that differ in demand or lengths are evaluated in one batch."""
@@ -84,9 +81,7 @@ class Searches:
     def searched(self, questions: Sequence[Question]) -> list[Outcome]:
         """The outcomes of questions, reusing results of earlier searches."""
         if any(question.service.extras.cached.varies for question in questions):
-            return [
-                search(question, self.data) for question in questions
-            ]  # each layout is timed at its own number of replicas
+            return [search(each, self.data) for each in questions]  # each layout is timed at its own number of replicas
         return widened(questions, self._once)
 
     def _once(self, questions: Sequence[Question]) -> list[Outcome]:
@@ -106,17 +101,11 @@ class Searches:
         keys = [_of_layouts(question) for question in questions]
         found = {key: of for key in keys if (of := self._layouts.pop(key, None)) is not None}
         new = {key: question for key, question in zip(keys, questions, strict=True) if key not in found}
-        groups: dict[Hashable, dict[Hashable, Question]] = {}
-        for key, question in new.items():
-            groups.setdefault(_of_layouts(question, without=OF_LENGTHS), {})[key] = question
-        for alike, group in groups.items():
-            asked = list(group.values())
-            first, tables = self._tables.pop(alike, (asked[0], {}))
-            _keep(self._tables, alike, (first, tables))
-            for key, question, timed in zip(group, asked, tabulated(asked, self.data, tables), strict=True):
-                found[key] = _Layouts(question, timed)
-        for key in dict.fromkeys(keys):
-            _keep(self._layouts, key, found[key])
+        for (key, question), timed in zip(new.items(), tabulated(list(new.values()), self.data), strict=True):
+            found[key] = _Layouts(question, timed)
+        self._layouts.update((key, found[key]) for key in keys)
+        while len(self._layouts) > MOST_KEPT:
+            self._layouts.popitem(last=False)
         return [found[key] for key in keys]
 
 
@@ -129,18 +118,11 @@ def _bound(layouts: Sequence[_Layouts], target: Target) -> None:
         of.bounded[target] = found
 
 
-def _keep(store: OrderedDict[Hashable, Kept], key: Hashable, value: Kept) -> None:
-    """Keep a value as the newest one; the oldest one goes where there are too many."""
-    store[key] = value
-    if len(store) > MOST_KEPT:
-        store.popitem(last=False)
-
-
-def _of_layouts(question: Question, without: Container[str] = ()) -> Hashable:
+def _of_layouts(question: Question) -> Hashable:
     """All inputs of a layout's memory and step times: the question without demand, limits and rules."""
     service, target, space = question.service, question.target, question.space
     return (
-        tuple(getattr(service, name) for name in _PLAIN if name not in without),
+        tuple(getattr(service, name) for name in _PLAIN),
         tuple(id(getattr(service, name)) for name in LOOKED_UP),
         target.offline,
         tuple((id(option.gpu), option.id, option.usd_per_gpu_hour, option.shares_name) for option in space.gpu_types),

@@ -297,29 +297,44 @@ def prefill_step_s(curves: Curves, flow: Batching, decoding: Numeric, together: 
     `together` prompts share the step, spread over the attention-data ranks; the fullest rank sets the time. If a prompt
     takes several chunks, the step has one chunk of each. If prompts arrive already prefilled, this is a decode step.
     """
+    return prefill_steps(curves, flow, decoding)(together)
+
+
+def prefill_steps(curves: Curves, flow: Batching, decoding: Numeric) -> Callable[[Numeric], Numeric]:
+    """`prefill_step_s` as a function of `together`. What only the decoding sequences take is looked up once."""
     if flow.prefilled:
-        return decode_step_s(curves, flow, decoding)
+        alone_s = decode_step_s(curves, flow, decoding)
+        return lambda together: alone_s
     micro = np.asarray(decoding, dtype=float) / flow.pp
     # Decode attention runs only in steps with a decoding sequence; below one sequence on average, not in every step.
-    own, prompts = of_rank(micro, flow.dp), of_rank(together, flow.dp)
-    attention_s = lookup(curves.grid, curves.decode_s, own) * np.minimum(micro, 1.0)
-    verified = own * curves.verified
-    tokens = verified + flow.chunk_tokens * prompts
-    gpu_s = (
-        lookup(curves.grid, curves.body_s, tokens)
-        + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / flow.chunks, 1.0))
-        + attention_s
-        + (curves.prompt_attention_s / flow.chunks - curves.prompt_floor_s) * prompts
-        + curves.prompt_floor_s * np.minimum(prompts, 1.0)
-        + _table_s(curves, curves.shared_s, micro * curves.verified + flow.chunk_tokens * together)
-    )
-    for table in (curves.again_s, curves.joined_s):
-        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0)) * np.minimum(micro, 1.0)
-    busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
-    step_s = with_host_s(busy_s, curves.host, own + prompts)
-    if curves.correction.decode == curves.correction.prefill:
-        return step_s * curves.correction.decode
-    return corrected_s(curves.correction, step_s, np.minimum(step_s, _decoding_s(curves, flow, micro)))
+    own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
+    attention_s = lookup(curves.grid, curves.decode_s, own) * least
+    further_s = [
+        _table_s(curves, table, np.maximum(own, 1.0)) * least
+        for table in (curves.again_s, curves.joined_s)
+        if table is not None
+    ]
+    verified, alike = own * curves.verified, curves.correction.decode == curves.correction.prefill
+    decoding_s = 0.0 if alike else _decoding_s(curves, flow, micro)
+
+    def seconds(together: Numeric) -> Numeric:
+        prompts = of_rank(together, flow.dp)
+        tokens = verified + flow.chunk_tokens * prompts
+        gpu_s = (
+            lookup(curves.grid, curves.body_s, tokens)
+            + lookup(curves.grid, curves.head_s, np.maximum(verified + prompts / flow.chunks, 1.0))
+            + attention_s
+            + (curves.prompt_attention_s / flow.chunks - curves.prompt_floor_s) * prompts
+            + curves.prompt_floor_s * np.minimum(prompts, 1.0)
+            + _table_s(curves, curves.shared_s, micro * curves.verified + flow.chunk_tokens * together)
+        )
+        for more_s in further_s:
+            gpu_s = gpu_s + more_s
+        busy_s = launched_s(gpu_s, curves.launch_s, curves.captured_tokens, tokens)
+        step_s = with_host_s(busy_s, curves.host, own + prompts)
+        return corrected_s(curves.correction, step_s, np.minimum(step_s, decoding_s))
+
+    return seconds
 
 
 def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,17 @@ def distance(row: Surface, head_size: int) -> float:
     return float(np.min(np.abs(np.log2(np.asarray(row.head_sizes) / head_size))))
 
 
+class KernelFacts(NamedTuple):
+    """The arguments of `Kernels`."""
+
+    gpu: Gpu
+    assumptions: Assumptions
+    borrowed: Callable[[str], AssumedEfficiency | None]
+    engine: str
+    shard: Shard
+    correction: Correction
+
+
 @dataclass
 class Kernels:
     """Constants of one GPU for what a replica runs on it under one engine. `seconds` times any operation.
@@ -70,9 +81,14 @@ class Kernels:
     @classmethod
     def of(cls, replica: Replica, data: Data) -> Kernels:
         """The kernels of a replica."""
+        return cls(*cls.facts(replica, data))
+
+    @staticmethod
+    def facts(replica: Replica, data: Data) -> KernelFacts:
+        """All that the kernels of a replica depend on."""
         gpu, service = replica.gpu_type.gpu, replica.service
         correction = UNCORRECTED if service.model.pooled else data.correction(service.situation(gpu))
-        return cls(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
+        return KernelFacts(gpu, data.assumptions, data.borrowed, service.engine.name, replica.shard, correction)
 
     def __post_init__(self) -> None:
         """Assign a timer to each rule."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.replica.curves import Curves, decode_step_s, prefill_step_s
+from sizing.replica.curves import Curves, decode_step_s, prefill_steps
 from sizing.replica.points import Array, Batching
 
 TINY = 1e-12  # avoids 0/0 where nothing arrives
@@ -64,16 +64,16 @@ def pace_of(curves: Curves, flow: Batching, decoding: Array, queued: bool = Fals
     # several ranks, the prompts in prefill at once are those that came during all the steps of one prompt.
     within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
-    pace = _paced(curves, flow, decoding, decode_s, together)
+    steps = prefill_steps(curves, flow, _beside(flow, decoding))
+    pace = _paced(flow, decoding, decode_s, together, np.asarray(steps(together)))
     if flow.flat and not queued:
         for _ in range(PACKING_ROUNDS):
             together = _packed(flow, pace)
-            pace = _paced(curves, flow, decoding, decode_s, together)
+            pace = _paced(flow, decoding, decode_s, together, np.asarray(steps(together)))
     return pace
 
 
-def _paced(curves: Curves, flow: Batching, decoding: Array, decode_s: Array, together: Array) -> Pace:
-    chunk_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), together))
+def _paced(flow: Batching, decoding: Array, decode_s: Array, together: Array, chunk_s: Array) -> Pace:
     hit_s = chunk_s if flow.prefill_only else np.maximum(chunk_s - decode_s, 0.0)
     delay_s = flow.chunks * hit_s / together / flow.stages
     step_s = decode_s + decoding * delay_s / flow.decode_steps
@@ -97,10 +97,11 @@ def _packed(flow: Batching, pace: Pace) -> Array:
 def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
     """The quantities of Poisson arrivals that keep `decoding` sequences decoding."""
     step_s, decode_s, chunk_s, together, hit_s, requests_per_s = pace_of(curves, flow, decoding)
-    full_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), flow.most_together))
+    steps = prefill_steps(curves, flow, _beside(flow, decoding))
+    full_s = np.asarray(steps(flow.most_together))
     # The launch time outside CUDA graphs hides the first prompts of a step, so one more adds less to few than to many.
     more = np.minimum(together + 1.0, flow.most_together)
-    more_s = np.asarray(prefill_step_s(curves, flow, _beside(flow, decoding), more))
+    more_s = np.asarray(steps(more))
     steps_per_s = requests_per_s * flow.chunks / flow.stages
     return Rates(
         step_s=step_s,
@@ -122,13 +123,14 @@ def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
     `utilisation` is the share of the prefill capacity with full budgets.
     """
     nothing = np.zeros_like(utilisation)
-    full_s = np.asarray(prefill_step_s(curves, flow, nothing, flow.most_together))
+    steps = prefill_steps(curves, flow, nothing)
+    full_s = np.asarray(steps(flow.most_together))
     requests_per_s = utilisation * flow.most_together * flow.stages / (flow.chunks * full_s)
     per_stage = requests_per_s * flow.chunks / flow.stages
     together = np.ones_like(utilisation)
     chunk_s = full_s
     for _ in range(PACKING_ROUNDS):  # prompts that arrive within a step share the next one
-        chunk_s = np.asarray(prefill_step_s(curves, flow, nothing, together))
+        chunk_s = np.asarray(steps(together))
         together = np.clip(per_stage * chunk_s, 1.0, flow.most_together)
     return Rates(
         step_s=nothing,

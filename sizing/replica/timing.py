@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +15,13 @@ from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
 from sizing.replica import throughput
 from sizing.replica.curves import Curves, Lengths
-from sizing.replica.kernels import Kernels
+from sizing.replica.kernels import KernelFacts, Kernels
 from sizing.replica.points import Batching
 from sizing.replica.replica import Replica
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
+
+MOST_KEPT = 1024  # splits whose tables are kept, some ten kB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +74,29 @@ class Timed:
         return float(throughput.highest_per_s(self.curves, self.batching, np.array([self.most_decoding]))[0])
 
 
-Tables = dict[Hashable, tuple[Kernels, Curves]]
-
-
 class _Key(NamedTuple):
     """What the step times of a split at one stage depend on."""
 
-    alike: Hashable
+    split: KernelFacts
     isl: int
     osl: int
 
 
+@lru_cache(maxsize=MOST_KEPT)
+def _without_lengths(split: KernelFacts) -> tuple[Kernels, Curves]:
+    kernels = Kernels(*split)
+    return kernels, curves_of.without_lengths(kernels)
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Step tables of one search over one model and engine, by GPU type, settings, formats, split, extras and lengths.
+    """Step tables of one search, by all that a split and its kernels depend on, and by lengths.
 
-    `tables` hold what does not depend on lengths; searches for other lengths share them.
+    What does not depend on lengths is tabulated once per process.
     """
 
     data: Data
-    tables: Tables = field(default_factory=dict)
-    _splits: Tables = field(default_factory=dict)
+    _splits: dict[_Key, tuple[Kernels, Curves]] = field(default_factory=dict)
 
     def of(self, replica: Replica) -> Timed:
         """A replica with its step times for its service's lengths. Raises UntimedError if an operation has no timing data."""
@@ -106,28 +111,22 @@ class Timing:
 
         What cannot be timed is left to `of`.
         """
-        groups: dict[Hashable, dict[_Key, Replica]] = {}
+        groups: dict[KernelFacts, dict[_Key, Replica]] = {}
         for replica in replicas:
             key = self._key(replica)
-            groups.setdefault(key.alike, {})[key] = replica
+            groups.setdefault(key.split, {})[key] = replica
         for group in groups.values():
             with suppress(UntimedError):
                 self._tabulate(group)
 
-    @staticmethod
-    def _key(replica: Replica) -> _Key:
-        service, split = replica.service, replace(replica.layout, pp=1)
-        alike = (replica.gpu_type.id, replica.settings, replica.plan, split, service.extras, service.mode)
-        return _Key(alike, service.isl, service.osl)
+    def _key(self, replica: Replica) -> _Key:
+        facts, service = Kernels.facts(replica, self.data), replica.service
+        shard = replace(facts.shard, layout=replace(replica.layout, pp=1))
+        return _Key(facts._replace(shard=shard), service.isl, service.osl)
 
     def _tabulate(self, group: Mapping[_Key, Replica]) -> None:
         """Tabulate equal splits of different lengths at one stage."""
-        (alike, *_), replica = next(iter(group.items()))
-        known = self.tables.get(alike)
-        if known is None:
-            kernels = Kernels.of(replica, self.data).at(replace(replica.layout, pp=1))
-            known = self.tables[alike] = kernels, curves_of.without_lengths(kernels)
-        kernels, tables = known
+        kernels, tables = _without_lengths(next(iter(group)).split)
         found = curves_of.with_lengths(tables, kernels, [_lengths(each) for each in group.values()])
         self._splits.update((key, (kernels, curves)) for key, curves in zip(group, found, strict=True))
 

@@ -125,7 +125,14 @@ class Corrections(OneFile, Sourced):
         """The correction of a situation. `UNCORRECTED` if nothing of its kind was measured, or if own runs are given."""
         if situation.own:
             return UNCORRECTED
-        return next((one for one in self.corrections if applies(one, situation)), UNCORRECTED)
+        if situation not in self._found:
+            self._found[situation] = next((one for one in self.corrections if applies(one, situation)), UNCORRECTED)
+        return self._found[situation]
+
+    @cached_property
+    def _found(self) -> dict[Situation, Correction]:
+        """Results of earlier calls. Many replicas fall into a few classes."""
+        return {}
 
 
 SOLO, FEW, MANY = 1, 8, 64  # bounds of the load regions, in requests in flight on one replica
@@ -167,7 +174,9 @@ def find(bands: Iterable[Band], metric: BandMetric, situation: Situation) -> Ban
 
 def applies(entry: Band | Correction, situation: Situation) -> bool:
     """Whether a situation meets every condition that an entry states."""
-    return all(getattr(entry, name, None) in (None, value) for name, value in situation._asdict().items())
+    return all(
+        getattr(entry, name, None) in (None, value) for name, value in zip(Situation._fields, situation, strict=True)
+    )
 
 
 def uncorrected(situation: Situation) -> Correction:

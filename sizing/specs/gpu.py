@@ -303,6 +303,10 @@ class Gpu(Spec):
     extends: Text | None = None
     own_runs: OwnRuns | None = None
 
+    def __hash__(self) -> int:
+        """Hash the name alone, because step times are looked up by GPU and a profile is long."""
+        return hash(self.name)
+
 
 class Slicing(Spec):
     """Multiprocessors of a card and, in `of`, of its slices by sevenths of the card. `name` limits it to cards with that name."""

@@ -73,6 +73,10 @@ class OneFile(Spec):
 
     FILE: ClassVar[str]
 
+    def __hash__(self) -> int:
+        """Hash the path, because a file is long and has few versions in a process: those that calibration makes."""
+        return hash(self.FILE)
+
 
 # Wide bounds for any current GPU. A value outside is probably in another unit.
 Gigabytes = Annotated[
