@@ -313,7 +313,8 @@ def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOpti
     if prices.own is not None:
         yield own(usage, prices.own, gpu)
     for rental in prices.rentals:
-        for option in rented(usage, rental.offers, gpu, rental.name, rental.contract):
+        by_gpu = rental.source is not None
+        for option in rented(usage, rental.offers, gpu, rental.name, rental.contract, by_gpu=by_gpu):
             if rental.source is None:
                 yield option
             else:

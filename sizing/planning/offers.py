@@ -143,17 +143,19 @@ def _too_small(server: CompleteServer, gpus: int, joined: int, gpu: str) -> Faul
     return Fault(message, stated.file, stated.line, "gpus" if stated.file else "--own", allowed)
 
 
-def rented(usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract: str) -> tuple[CostOption, ...]:
+def rented(
+    usage: Usage, offers: Iterable[Price], gpu: Gpu, name: str, contract: str, *, by_gpu: bool = False
+) -> tuple[CostOption, ...]:
     """The cost of rented GPUs around the clock and, where the mean load is known, following the load.
 
     The cheapest offer whose instance holds a replica is used. Where no instance does, GPUs count as if several instances
-    were joined, and the note says so.
+    were joined, and the note says so, unless the price is counted `by_gpu`.
     """
     needed = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
     found = list(offers)
     holding = [offer for offer in found if offer.gpus >= needed]
     note = None
-    if not holding:
+    if not holding and not by_gpu:
         note = (
             f"{name} rents instances of at most {max(offer.gpus for offer in found)}; whether the {usage.gpus_per_replica} "
             "GPUs of a replica are joined there is not known"

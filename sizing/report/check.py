@@ -242,7 +242,7 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     yield Line(f"{gpus}{price}", "Runs")
     yield Line(each.model, "Model")
     if each.chance is not None:
-        yield Line(f"in {percent(each.chance)} of published runs like it demand and limits are kept", "Sure")
+        yield Line(f"demand and limits are kept in {percent(each.chance)} of published runs like this", "Sure")
 
 
 def _notes(each: CheckedRecord) -> Iterator[str]:

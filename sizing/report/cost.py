@@ -301,8 +301,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-        how = f" ({least.note})" if least.follows_load and least.note else ""
-        yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year{how}")
+        yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"

@@ -317,7 +317,10 @@ def test_requests_that_each_keep_a_mean_are_explained(capsys: Capture) -> None:
     mean = json.loads(capsys.readouterr().out)["itl_ms"]["mean"]
     assert run([*ran, "--requests", "300", "--itl", f"{mean * 1.01:.4g}ms"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "counts requests that keep every limit themselves" in out and "estimate checks an answer by a shorter run" in out
+    assert (
+        "counts requests that keep every limit themselves" in out
+        and "estimate checks an answer by a shorter run" in out
+    )
 
 
 def test_a_budget_says_why_it_serves_no_more_and_no_limit_is_not_confirmed(capsys: Capture) -> None:

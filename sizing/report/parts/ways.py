@@ -29,8 +29,7 @@ def table(options: Sequence[CostOption], path: str) -> Table:
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
         _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
     )
-    cheapest = min(options, key=lambda option: option.usd_per_1k_requests.at_load)
-    notes = dict.fromkeys(o.note for o in options if o.follows_load and o is not cheapest and o.note)
+    notes = dict.fromkeys(o.note for o in options if o.follows_load and o.note)
     texts = tuple(f"Following the load: {note}" for note in notes)
     return Table(columns, options, path, spare=("$/h", "$/month"), notes=texts)
 
