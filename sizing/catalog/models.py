@@ -7,29 +7,32 @@ stage, release date and quantisation, with the vocabulary in workloads/models/_s
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sizing.catalog.config.fields import WRAPPERS, spelled
+from sizing.catalog.checkpoints import (
+    NamedQuantisation,
+    NameRules,
+    config_of,
+    published,
+    respelled,
+    unquantised,
+    without_organisation,
+)
+from sizing.catalog.config.fields import spelled
 from sizing.catalog.config.model import WIDE, read_model
-from sizing.catalog.config.quantisation import SECTIONS
 from sizing.catalog.files import (
     DataFile,
-    data_folder,
     exists,
     expanded,
     is_file,
     is_folder,
     read_json,
-    read_text,
     read_yaml,
     resolved,
     validate,
@@ -52,33 +55,7 @@ from sizing.catalog.shelf import (
 )
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.model import Checkpoint, CheckpointRules, Model, ModelFile
-from sizing.specs.values import OneFile, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
-
-
-class NamedQuantisation(Spec):
-    """A suffix of checkpoint names with its weight and cache precision. It may be limited to certain `organisations`."""
-
-    suffix: Text
-    precision: Precision
-    kv_precision: KvPrecision = "auto"
-    organisations: tuple[Text, ...] = ()
-    says: Text
-
-
-class NameRules(OneFile, Sourced):
-    """The vocabulary of checkpoint names."""
-
-    FILE = "workloads/models/_suffixes.yaml"
-
-    name: Text
-    prefixes: tuple[Text, ...]
-    stages: tuple[Text, ...]
-    file_forms: tuple[Text, ...]
-    release_date: Text
-    renamed: dict[Text, Text]
-    respelled: dict[Text, Text]
-    quantisations: tuple[NamedQuantisation, ...]
 
 
 class Parsed(NamedTuple):
@@ -88,11 +65,6 @@ class Parsed(NamedTuple):
     unquantised: str
     bare: str
     quantisation: NamedQuantisation | None
-
-
-def without_organisation(name: str) -> str:
-    """Drop the organisation of a Hub id: `meta-llama/Llama-3.1-8B` becomes `Llama-3.1-8B`."""
-    return name.rstrip("/").rpartition("/")[2]
 
 
 def parsed(name: str, rules: NameRules) -> Parsed:
@@ -343,7 +315,7 @@ def _from_checkpoint(text: str, checkpoint: Checkpoint) -> FoundModel:
     """The model of a published checkpoint. If `text` is another name, it is a sibling in another format."""
     path = SHELF.path / f"{checkpoint.profile}.yaml"
     name, known = (hyphenated(without_organisation(each)) for each in (text, checkpoint.name))
-    own = known in (name, *_respelled(name))
+    own = known in (name, *respelled(name))
     asked = None if hyphenated(text) == hyphenated(checkpoint.name) else text
     found = _from_model_file(path, path.stem, asked, checkpoint)
     return found if own else _as_sibling(text, found)
@@ -413,100 +385,11 @@ def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
     return FoundModel(model, hub_id, path)
 
 
-FILE = "_checkpoints.csv"
-TIED = ("tie_word_embeddings",)
-OF_STORAGE = (*SECTIONS, "expert_dtype")
-
-
-def published(name: str, *, like: bool = False) -> Checkpoint | None:
-    """The checkpoint with a name; None if it is unknown.
-
-    A name without organisation matches any organisation. `like` also accepts a copy by another organisation.
-    """
-    asked = hyphenated(name)
-    organisation, _, last = asked.rpartition("/")
-    row = _by_name().get(asked) or next((_by_name()[other] for other in _respelled(asked) if other in _by_name()), None)
-    if row is None and organisation in (renamed := only(NameRules).renamed):
-        row = _by_name().get(hyphenated(f"{renamed[organisation]}/{last}"))
-    if row is None and (like or "/" not in name):
-        row = _by_last_part().get(last)
-    return None if row is None else _checkpoint(row)
-
-
-def _respelled(name: str) -> Iterator[str]:
-    """Yield the name with its format's other spelling: publishers have renamed checkpoints from -FP4 to -NVFP4."""
-    for ending, other in only(NameRules).respelled.items():
-        if name.endswith(f"-{ending}"):
-            yield f"{name.removesuffix(ending)}{other}"
-
-
-def _checkpoint(row: Mapping[str, str]) -> Checkpoint:
-    return Checkpoint.model_validate(
-        {key: value.split() if key == "kept" else value for key, value in row.items() if value}
-    )
-
-
 def _begun(name: str, profile: CatalogEntry) -> Checkpoint | None:
     """The unquantised checkpoint that begins with `name` and no profile's name does; None if different checkpoints do."""
     key = SHELF.key(without_organisation(name))
     if any(SHELF.key(without_organisation(own)).startswith(key) for own in (profile.id, profile.name)):
         return None
-    rows = [row for last, row in _by_last_part().items() if SHELF.key(last).startswith(key)]
-    plain = [checkpoint for checkpoint in map(_checkpoint, rows) if not checkpoint.stored]
+    plain = unquantised(lambda last: SHELF.key(last).startswith(key))
     alike = {(checkpoint.profile, checkpoint.positions) for checkpoint in plain}
     return plain[0] if len(alike) == 1 and plain[0].profile == profile.id else None
-
-
-def names() -> tuple[str, ...]:
-    """The names of all published checkpoints."""
-    return tuple(row["name"] for row in _by_name().values())
-
-
-@cache
-def _by_name() -> dict[str, dict[str, str]]:
-    text = read_text(data_folder("workloads") / "models" / FILE)
-    return {hyphenated(row["name"]): row for row in csv.DictReader(io.StringIO(text, newline=""))}
-
-
-@cache
-def _by_last_part() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for name, row in _by_name().items():
-        found.setdefault(name.rpartition("/")[2], row)
-    return found
-
-
-def config_of(checkpoint: Checkpoint, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """The profile's config with the checkpoint's own values."""
-    rules, config = only(CheckpointRules), dict(profile)
-    if checkpoint.positions is not None:
-        config = _stated(config, spelled("MAX_POSITION"), checkpoint.positions)
-    if checkpoint.vocabulary is not None:
-        config = _stated(config, spelled("VOCABULARY"), checkpoint.vocabulary)
-    if checkpoint.head is not None:
-        config = _stated(config, TIED, False)
-    if checkpoint.stored is None and checkpoint.cache is None:
-        return config
-    kept = [pattern for word in checkpoint.kept for pattern in rules.kept.get(word, (word,))]
-    section = {**rules.storages[checkpoint.stored or "none"], "ignore": kept}
-    if checkpoint.cache is not None:
-        section["kv_cache_quant_algo"] = checkpoint.cache.upper()
-    config = {key: _without_sections(value) if key in WRAPPERS else value for key, value in config.items()}
-    return {**_without_sections(config), **({SECTIONS[0]: section} if len(section) > 1 else {})}
-
-
-def _stated(config: dict[str, Any], keys: tuple[str, ...], value: int | bool) -> dict[str, Any]:
-    """A config with the values of `keys` replaced by `value`, also inside wrappers."""
-    changed = {key: value if key in keys else inner for key, inner in config.items()}
-    for wrapper in WRAPPERS:
-        if isinstance(config.get(wrapper), Mapping):
-            changed[wrapper] = _stated(dict(config[wrapper]), keys, value)
-    return changed
-
-
-def _without_sections(config: Any) -> Any:
-    return (
-        {key: value for key, value in config.items() if key not in OF_STORAGE}
-        if isinstance(config, Mapping)
-        else config
-    )

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 from sizing.answers.answer import Answer
 from sizing.answers.check import Held, bearing, held
 from sizing.answers.confidence import confident_sizes
-from sizing.catalog.models import NameRules, load_model, parsed
+from sizing.catalog.checkpoints import NameRules
+from sizing.catalog.models import load_model, parsed
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override

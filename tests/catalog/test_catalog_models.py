@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sizing.catalog.models import SHELF, NameRules, by_part, candidates, load_model, parsed
+from sizing.catalog.checkpoints import NameRules
+from sizing.catalog.models import SHELF, by_part, candidates, load_model, parsed
 from sizing.catalog.shelf import CatalogEntry, entries, matched_from, only
 from sizing.specs.errors import InputError
 

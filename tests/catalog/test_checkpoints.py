@@ -9,7 +9,8 @@ import pytest
 from builders import memory_of, plan_for, real_gpu, settings_for
 from places import SHARED
 
-from sizing.catalog.models import SHELF, load_model, names, published
+from sizing.catalog.checkpoints import names, published
+from sizing.catalog.models import SHELF, load_model
 from sizing.catalog.shelf import only
 from sizing.model import architecture
 from sizing.specs.errors import InputError

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, get_args
 
-from sizing.catalog import models, profiles
+from sizing.catalog import checkpoints, models, profiles
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
 from sizing.catalog.imports.run import BenchmarkRun, RunSettings
@@ -209,7 +209,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     notes = [*run.notes, *_unlike_plain(run, stated), *([f"settings of {log.file}"] if log is not None else [])]
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
-    known = by_stem(models.without_organisation(run.model), models.SHELF) if run.model else None
+    known = by_stem(checkpoints.without_organisation(run.model), models.SHELF) if run.model else None
     if stated.model and run.model and stated.model not in (run.model, known and known.id):
         notes.append(f"the file names another model: {run.model}")
     values |= {
