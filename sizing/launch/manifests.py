@@ -55,6 +55,7 @@ DEVICES = ("deploy", "resources", "reservations", "devices")
 EVERY = (None, "all", -1)  # counts of devices, and names, that stand for all of a server
 WORKERS = "workerSpec"  # in KServe, which starts a node for each stage of the pipeline
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
+CONTAINERS = "containers"  # of a pod
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
@@ -367,7 +368,7 @@ def _gpus(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
         found.gpus = _count(found, "gpus", value, (node.file, line, path), text=True)
         _, part, sliced = path.partition(facts.slice_resource)
         found.slice_ = sliced if part else None
-    found.at, beside = node.path, as_list(node.above[-2] if len(node.above) > 1 else None)
+    found.at, beside = node.path, as_list(node.above[-2] if node.path[-2:-1] == (CONTAINERS,) else None)
     found.gpus_beside = {(*node.path[:-1], at): gpus for at, each in enumerate(beside) if (gpus := _limit(each, keys))}
 
 
