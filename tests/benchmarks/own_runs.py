@@ -111,7 +111,7 @@ def others(most: int, seed: int) -> None:
         away = [case for case in rest if case.replica.layout.gpus != layout.gpus]
         far = max(away, key=lambda case: abs(np.log(case.replica.layout.gpus / layout.gpus)), default=None)
         of_far = [case for case in away if far is not None and case.replica.layout == far.replica.layout]
-        ends = spread(by_load(of_far), 2)
+        ends = spread(by_load(of_far), 2) if of_far else []
         sample = random.Random(seed).sample(rest, min(MOST_OTHERS, len(rest)))
         print(f"{', '.join(key)}: {len(of_one)} runs as {layout}, {len(sample)} others")
         told(of_one, sample, halved, "one layout")
