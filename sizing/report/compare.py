@@ -491,12 +491,9 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
 
 
 def _with_fewer(c: CompareCandidate) -> str:
-    """Write the layout that needs fewer GPUs than the candidate's own, and its sure number if that is known."""
-    other, surer = c.fewer, None if c.evidence is None else c.evidence.surer
-    assert other is not None
-    price = "" if other.usd_per_hour is None else f", {money(other.usd_per_hour)}/h"
-    known = "" if surer is None else f", {surer.gpus_sure:,} = {surer.layout} to be sure"
-    return f"{called(c)}: about {plural(other.gpus, 'GPU')} = {other.layout}{price}{known}; --layouts {other.asks}"
+    """Write the layout that needs fewer GPUs than the candidate's own."""
+    assert c.fewer is not None
+    return f"{called(c)}: about {plural(c.fewer.gpus, 'GPU')} = {c.fewer.layout}; --layouts {c.fewer.asks}"
 
 
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:

@@ -271,7 +271,7 @@ def sections(record: CostReport) -> Iterator[Section]:
     replica = (line._replace(spare=2) for line in replica_lines(record.inputs))
     # What finance asks first stays on the screen.
     known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
-    facts = [*few("Pays", tuple(_paying(record)), "way"), Line(_load(record), "Load")]
+    facts = [*few("Pays", tuple(_paying(record)), "way", 1), Line(_load(record), "Load")]
     facts += few("Left out", record.problems, "GPU type")
     yield Facts((*facts, *replica, *known, following(DERIVED)))
 

@@ -248,7 +248,7 @@ def test_a_broken_matplotlib_is_told_after_the_numbers(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", ModuleType("matplotlib.figure"))  # without its Figure
     assert run(["cost", *CALLS, "--plot", str(tmp_path / "x.svg")]) == 2
     captured = capsys.readouterr()
-    assert "per 1,000 requests" in captured.out
+    assert "per 1,000 requests" in " ".join(captured.out.split())
     assert "matplotlib, which cannot be loaded" in captured.err
 
 
