@@ -101,7 +101,8 @@ class Searches:
         keys = [_of_layouts(question) for question in questions]
         found = {key: of for key in keys if (of := self._layouts.pop(key, None)) is not None}
         new = {key: question for key, question in zip(keys, questions, strict=True) if key not in found}
-        for (key, question), timed in zip(new.items(), tabulated(list(new.values()), self.data), strict=True):
+        tables = tabulated(list(new.values()), self.data) if new else []
+        for (key, question), timed in zip(new.items(), tables, strict=True):
             found[key] = _Layouts(question, timed)
         self._layouts.update((key, found[key]) for key in keys)
         while len(self._layouts) > MOST_KEPT:
