@@ -81,7 +81,7 @@ def token_grid() -> NDArray[np.float64]:
     return np.exp2(np.arange(GRID_OCTAVES * GRID_POINTS_PER_OCTAVE + 1) / GRID_POINTS_PER_OCTAVE)
 
 
-class Lengths(NamedTuple):
+class StepLengths(NamedTuple):
     """Sequences at a mean context, and prompts prefilled `chunk_tokens` at a time; their `cached_tokens` need no prefill."""
 
     context_tokens: float
@@ -90,7 +90,7 @@ class Lengths(NamedTuple):
     cached_tokens: float = 0.0
 
 
-def with_lengths(tables: Curves, kernels: Kernels, lengths: Sequence[Lengths]) -> list[Curves]:
+def with_lengths(tables: Curves, kernels: Kernels, lengths: Sequence[StepLengths]) -> list[Curves]:
     """The step time at each of several lengths, from the result of `without_lengths`.
 
     The curves are those of one stage; `at_depth` adds what the stages of a pipeline send each other.
@@ -237,7 +237,7 @@ def prefill_floor_s(kernels: Kernels) -> float:
     return float(np.asarray(prefill_attention_s(kernels, ranks, np.array([NEXT_TO_NONE]), np.array([0.0]))).flat[0])
 
 
-def _prompts_s(kernels: Kernels, lengths: Sequence[Lengths]) -> list[float]:
+def _prompts_s(kernels: Kernels, lengths: Sequence[StepLengths]) -> list[float]:
     """Attention seconds of one prompt of each length without its cached tokens, summed over its chunks, on its rank."""
     starts = [np.arange(each.cached_tokens, each.prompt_tokens, each.chunk_tokens) for each in lengths]
     sizes = [np.minimum(each.chunk_tokens, each.prompt_tokens - at) for each, at in zip(lengths, starts, strict=True)]

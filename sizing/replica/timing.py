@@ -14,7 +14,7 @@ from sizing.model.extras import cached_tokens
 from sizing.replica import curves as curves_of
 from sizing.replica import step as step_model
 from sizing.replica import throughput
-from sizing.replica.curves import Curves, Lengths
+from sizing.replica.curves import Curves, StepLengths
 from sizing.replica.kernels import KernelFacts, Kernels
 from sizing.replica.points import Batching
 from sizing.replica.replica import Replica
@@ -138,10 +138,10 @@ def timed_by(replica: Replica, kernels: Kernels) -> Timed:
     return _timed(replica, kernels, curves)
 
 
-def _lengths(replica: Replica) -> Lengths:
+def _lengths(replica: Replica) -> StepLengths:
     service, settings = replica.service, replica.settings
     cached = cached_tokens(service.isl, service.extras.cached.share)
-    return Lengths(
+    return StepLengths(
         context_tokens=service.isl + service.osl / 2,
         prompt_tokens=service.isl,
         chunk_tokens=min(service.isl - cached, settings.max_num_batched_tokens),

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
-from sizing.answers.search import REACHES
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -30,7 +29,7 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
-from sizing.report.parts.layouts import figures_by_name
+from sizing.report.parts.layouts import FewerGpus, fewer, figures_by_name
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, Sizes, flat_names
@@ -126,17 +125,6 @@ class CompareCandidate(NamedTuple):
     evidence: Evidence | None = None
     fewer: FewerGpus | None = None
     price_providers: int | None = None
-
-
-class FewerGpus(NamedTuple):
-    """Another layout on the candidate's GPU type that costs less, by the closed form; `--layouts` of `asks` searches for it."""
-
-    layout: str
-    gpus: int
-    usd_per_hour: float | None
-    ttft_ms: float
-    itl_ms: float | None
-    asks: str
 
 
 class Replaced(NamedTuple):
@@ -235,17 +223,8 @@ def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> Comp
         notes=tuple(dict.fromkeys(note for pool in best.pools for note in pool.replica.plan.notes)),
         gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
         evidence=evidence(outcome),
-        fewer=_fewer(outcome, best),
+        fewer=fewer(outcome, best),
     )
-
-
-def _fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
-    """The cheaper layout after the answer of `outcome`."""
-    if best.separate or len(outcome.answers) < 2:
-        return None
-    other = outcome.answers[1]
-    asks = REACHES[1] if best.pool.replica.layout.pp == 1 else REACHES[2]
-    return filled(FewerGpus, **figures_by_name(other, outcome.question), asks=asks)
 
 
 def _gpu_types(outcome: Outcome) -> tuple[GpuType, ...]:

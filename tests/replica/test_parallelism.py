@@ -18,7 +18,7 @@ from sizing.model import architecture, operations
 from sizing.model.architecture import Layout
 from sizing.replica import curves as curves_of
 from sizing.replica import links
-from sizing.replica.curves import Lengths, decode_step_s
+from sizing.replica.curves import StepLengths, decode_step_s
 from sizing.replica.replica import Replica, candidates
 from sizing.replica.step import Batch, pipelined_s, step
 from sizing.replica.timing import Timed, timed
@@ -95,7 +95,7 @@ def test_the_simulator_fills_a_pipeline_as_the_closed_form_does() -> None:
     model, layout = real_model("deepseek-v3"), Layout(tp=1, pp=11)
     kernels = kernels_for(model, real_gpu("h100-sxm"), layout)
     clock = step_clock(kernels, most_tokens=9000, most_rows=1025)
-    one, lengths = kernels.at(Layout()), Lengths(1000.0, 1000.0, 1000.0)
+    one, lengths = kernels.at(Layout()), StepLengths(1000.0, 1000.0, 1000.0)
     (split,) = curves_of.with_lengths(curves_of.without_lengths(one), one, [lengths])
     curves = curves_of.at_depth(split, kernels)
     batch = DecodeBatch(windows_of(model))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.answers.search import REACHES
 from sizing.formats.view import Line, filled, labelled
 from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES, Layout
@@ -42,6 +43,17 @@ class SizedLayout(NamedTuple):
     sizes: Sizes
     nodes_per_replica: int
     gpus_sure: int | None = None
+
+
+class FewerGpus(NamedTuple):
+    """Another layout on the candidate's GPU type that costs less, by the closed form; `--layouts` of `asks` searches for it."""
+
+    layout: str
+    gpus: int
+    usd_per_hour: float | None
+    ttft_ms: float
+    itl_ms: float | None
+    asks: str
 
 
 class Alternative(NamedTuple):
@@ -221,3 +233,12 @@ def _each(names: Iterable[str]) -> str:
 def headline(gpus: int, gpu: str | None, shape: str, usd_per_hour: float | None) -> str:
     """Write an answer: `10 x H100 = 5 replicas x TP2, $61.55/h, $44,900 a month`; `gpu` is None for pools of two types."""
     return f"{plural(gpus, 'GPU') if gpu is None else f'{gpus} x {gpu}'} = {shape}, {dollars(usd_per_hour)}"
+
+
+def fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
+    """The cheaper layout after the answer of `outcome`."""
+    if best.separate or len(outcome.answers) < 2:
+        return None
+    other = outcome.answers[1]
+    asks = REACHES[1] if best.pool.replica.layout.pp == 1 else REACHES[2]
+    return filled(FewerGpus, **figures_by_name(other, outcome.question), asks=asks)
