@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple, get_args
 
 from sizing.answers.lines import Arrivals, CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
 from sizing.catalog import models, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
-from sizing.catalog.profiles import named_gpu
+from sizing.catalog.profiles import GPUS, named_gpu
 from sizing.evidence.notes import NoteFacts, check_weights, facts_of
 from sizing.evidence.rows import layout_of
 from sizing.specs.errors import Fault, InputError, nearest
@@ -23,11 +24,15 @@ from sizing.specs.workload import Precision
 CLOSED: Mapping[str, Arrivals] = {"closed_loop": "closed"}
 EVERY_LOAD: Mapping[str, Arrivals] = {**CLOSED, "open_loop": "poisson"}
 MOST_LISTED = 12  # the most values of a file that a fault lists
+NOT_STATED: Mapping[str, str] = MappingProxyType({})
 SAME_DIGITS = 3  # significant digits in which lengths agree: sources state 4,997.6 where 5,000 was asked for
 
 
 class Filter(NamedTuple):
-    """The rows to take; None or empty takes all. Names of models and GPUs are resolved with the catalogue."""
+    """The rows to take; None or empty takes all. Names of models and GPUs are resolved with the catalogue.
+
+    `stated` has the name of the workload for each value that a workload states in place of an option.
+    """
 
     model: str | None = None
     gpus: tuple[str, ...] = ()
@@ -36,6 +41,7 @@ class Filter(NamedTuple):
     pp: tuple[int, ...] = ()
     isl: float | None = None
     osl: float | None = None
+    stated: Mapping[str, str] = NOT_STATED
 
 
 class Measured(NamedTuple):
@@ -82,7 +88,7 @@ def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mappi
     for name, asked, accepts in _conditions(wanted):
         kept = [row for row in taken if accepts(row)]
         if not kept:
-            raise InputError(_none_left(name, asked, taken))
+            raise InputError(_none_left(name, asked, taken, wanted.stated))
         taken = kept
     shapes = dict.fromkeys(_shape(row) for row in taken)
     if len(shapes) > 1:
@@ -119,21 +125,27 @@ def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRo
     if wanted.pp:
         yield "pp", "", lambda row: (row.pp or 1) in wanted.pp
     if (isl := wanted.isl) is not None:
-        yield "isl", "", lambda row: _rounded(row.isl) == _rounded(isl)
+        yield "isl", f"{isl:g}", lambda row: _rounded(row.isl) == _rounded(isl)
     if (osl := wanted.osl) is not None:
-        yield "osl", "", lambda row: _rounded(row.osl) == _rounded(osl)
+        yield "osl", f"{osl:g}", lambda row: _rounded(row.osl) == _rounded(osl)
 
 
-def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow]) -> Fault:
+def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow], stated: Mapping[str, str]) -> Fault:
     values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
     held = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values})
     more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
+    option = "--precision" if name == "weight_precision" else f"--{name}"
     return Fault(
-        "leaves no measured row",
-        field="--precision" if name == "weight_precision" else f"--{name}",
+        f"{asked} leaves no measured row" if name in stated else "leaves no measured row",
+        field=f"workload {stated[name]}, {name}" if name in stated else option,
         allowed=", ".join(held[:MOST_LISTED]) + more if held else "no value at all",
-        nearest=nearest(asked, held),
+        nearest=None if name in stated or _is_known(asked) else nearest(asked, held),
     )
+
+
+def _is_known(name: str) -> bool:
+    """Whether a name of the catalogue was asked for: then no other can have been meant."""
+    return model_key(name) in models.SHELF.ids or named_gpu(name)[0] in GPUS.ids
 
 
 def _rounded(tokens: float) -> float:

@@ -86,6 +86,7 @@ def measured_sizes(
         allowed = "one of --rps, --users, --dau, --concurrency (or demand: in the workload)"
         raise InputError("nothing says how much to serve", field="demand", allowed=allowed)
     closed = closed or target.concurrency is not None
+    asked = {way: _as_read(target, closed=way) for way in (True, False)}
     found: list[MeasuredSize] = []
     short: list[Short] = []
     for line in _of_arrivals(lines, "closed" if closed else "poisson"):
@@ -99,18 +100,25 @@ def measured_sizes(
             continue
         readings = (closed,) if curve.random else (closed, not closed)
         ways = {way: _most(curve, index, within, target.max_utilisation, closed=way) for way in readings}
-        counts = {way: _replicas(curve, target, headroom, most, closed=way) for way, most in ways.items()}
+        counts = {way: _replicas(curve, asked[way], headroom, most, closed=way) for way, most in ways.items()}
         count = counts[closed]
         if count is None:
             continue
         most = ways[closed]
-        rate = _rate(curve, target, headroom, count, most, closed=closed)
+        rate = _rate(curve, asked[closed], headroom, count, most, closed=closed)
         load = _load(curve, rate, closed=closed)
         assert load is not None
-        by_flight = target.concurrency is not None
+        by_flight = asked[closed].concurrency is not None
         bound = most.in_flight if by_flight else most.requests_per_s
         found.append(MeasuredSize(line, curve, count, load, bound, by_flight, most.binds, counts.get(not closed)))
     return tuple(sorted(found, key=lambda each: (each.gpus, -each.most))), tuple(short)
+
+
+def _as_read(target: Target, *, closed: bool) -> Target:
+    """The target as arrivals read it: in a closed loop, a mean number of requests in flight is the exact number."""
+    if not closed or target.population is None or target.think_time_s > 0:
+        return target
+    return replace(target, concurrency=round(target.population), population=None)
 
 
 def _of_arrivals(lines: Sequence[CurveLine], wanted: Arrivals) -> list[CurveLine]:

@@ -151,7 +151,7 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
-    measured = Part(lambda: _measured(values, own.value, _spec(found)))
+    measured = Part(lambda: _measured(values, own.value, found.value))
     parts = (output, own, found, measured)
     question = grid = None
     if not values["measured_only"] and (workload or values["model"] is not None or values["measured"] is None):
@@ -207,7 +207,7 @@ def _limits(values: Mapping[str, Any]) -> Limits:
     return workloads.override(None, {**PLAIN, **stated}, flags).limits
 
 
-def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Measured | None:
+def _measured(values: Mapping[str, Any], own: _Own, found: Found[Workload] | None) -> Measured | None:
     """The measured rows that the options select, or the workload without options. None without a file.
 
     Raises InputError for a file that can't be read, and for rows that make no curve.
@@ -217,8 +217,11 @@ def _measured(values: Mapping[str, Any], own: _Own, spec: Workload | None) -> Me
     from sizing.answers.measured import measured
     from sizing.cli.measured import rows_wanted
 
-    gpus = values["gpu"] if values["gpu"] is not None else ",".join(spec.gpu if spec else ())
-    return measured(values["measured"], rows_wanted({**values, "gpu": gpus}, spec, {"tp": own.tp, "pp": own.pp}))
+    gpus = values["gpu"] if values["gpu"] is not None else ",".join(found.spec.gpu if found else ())
+    wanted = rows_wanted({**values, "gpu": gpus}, found, {"tp": own.tp, "pp": own.pp})
+    if values["gpu"] is None and found is not None:
+        wanted = wanted._replace(stated={**wanted.stated, "gpu": found.id})
+    return measured(values["measured"], wanted)
 
 
 def _as_measured(found: Measured, values: Mapping[str, Any], spec: Workload | None) -> dict[str, Any]:

@@ -134,9 +134,8 @@ def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -
     if counted:
         message = f"{counted[0]!r} states a number of GPUs, which --from finds"
         raise InputError(message, field="--gpu", allowed="a GPU type")
-    spec = None if found is None else found.spec
     sizes = {name: whole_numbers(str(values[name]), 4096) if values[name] else () for name in ("tp", "pp")}
-    return measured(file, rows_wanted(values, spec, sizes), "--from", EVERY_LOAD)
+    return measured(file, rows_wanted(values, found, sizes), "--from", EVERY_LOAD)
 
 
 def _refuse_results(file: str) -> None:
@@ -158,7 +157,7 @@ def _refuse_results(file: str) -> None:
 
 
 def rows_wanted(
-    values: Mapping[str, Any], spec: Workload | None, sizes: Mapping[str, tuple[int, ...] | None]
+    values: Mapping[str, Any], found: Found[Workload] | None, sizes: Mapping[str, tuple[int, ...] | None]
 ) -> Filter:
     """The filter for the rows that the options ask for, or else the workload. `all` GPU types or precisions means no filter."""
     from sizing.answers.measured import Filter
@@ -166,6 +165,7 @@ def rows_wanted(
     from sizing.question.values import comma_separated
 
     gpus, precisions = (comma_separated((values[name] or "").lower()) for name in ("gpu", "precision"))
+    spec = None if found is None else found.spec
     tokens = None if spec is None else spec.tokens
     return Filter(
         model=values["model"] or (spec.model if spec else None),
@@ -175,6 +175,7 @@ def rows_wanted(
         pp=sizes["pp"] or (),
         isl=values["isl"] or (tokens.isl if tokens else None),
         osl=values["osl"] or (tokens.osl if tokens else None),
+        stated={} if found is None else {name: found.id for name in ("model", "isl", "osl") if not values[name]},
     )
 
 

@@ -20,6 +20,7 @@ LABEL_WIDTH = 10
 SCREEN = 24  # rows of the smallest terminal
 BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts that exceed the whole
 GAP = "  "
+HEADING_LINES = 3  # the most lines of a heading, where the table has room
 NARROWEST_COLUMN = 6
 
 Row = tuple[tuple[str, str], ...]  # a row of text as pieces with their styles
@@ -221,10 +222,15 @@ def _without_spare(block: Block, width: int) -> Block:
 
 
 def _full_widths(block: Block) -> list[int]:
-    return [
-        max(max(map(len, name.split()), default=0), *(len(row[i]) for row in block.rows))
-        for i, name in enumerate(block.columns)
-    ]
+    return [max(_heading_width(name), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)]
+
+
+def _heading_width(name: str) -> int:
+    """The least width at which a heading takes no more lines than `HEADING_LINES`."""
+    width = max(map(len, name.split()), default=0)
+    while width and len(wrap(name, width)) > HEADING_LINES:
+        width += 1
+    return width
 
 
 def _widths(block: Block, width: int) -> list[int]:

@@ -53,8 +53,9 @@ def type_of(size: MeasuredSize, question: MeasuredQuestion) -> GpuType:
 def need_of(size: MeasuredSize, question: MeasuredQuestion, gpu_type: GpuType) -> Need:
     """The need of a measured layout: its demand, and the measured capacity of one replica."""
     target, fit = question.target, Fit(size.line.gpus or 1, gpu_type.gpu.datasheet.node.gpus)
-    demand = size.requests_per_s if target.population is not None or target.amount is None else target.amount
-    headroom = 0.0 if target.population is not None else question.headroom  # for users, the demand already includes it
+    by_users = target.population is not None and not size.by_flight
+    demand = size.requests_per_s if by_users or target.amount is None else target.amount
+    headroom = 0.0 if by_users else question.headroom  # for users, the demand already includes it
     return Need(demand, size.most, headroom, fit, size.replicas, size.by_flight).confirmed(size.replicas)
 
 

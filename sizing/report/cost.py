@@ -34,6 +34,7 @@ from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
+from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
@@ -216,7 +217,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     yield from assumptions.of_replica(question, chosen, deployed.best.pool.load.kernels)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
-    yield from assumptions.of_planning(question, unpriced)
+    yield from (each for each in assumptions.of_planning(question, unpriced) if _enters(each, question))
     demanded = question.origin.demanded
     if load == "mean_load" and demanded is not None and demanded.shape is None:
         yield Assumption(
@@ -224,6 +225,13 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         )
     if deployed.priced.prices.own is not None:
         yield from _of_server(deployed.priced.prices.own)
+
+
+def _enters(assumed: Assumption, question: Question) -> bool:
+    """Whether an assumption has a part in a cost: the requests of a user have one only where users are counted by day."""
+    stated = question.origin.workload.demand
+    by_day = stated is not None and stated.kind == "daily_active_users"
+    return by_day or assumed.what != assumptions.REQUESTS_OF_USER
 
 
 def _of_server(server: CompleteServer) -> Iterator[Assumption]:

@@ -360,3 +360,13 @@ def test_a_likely_range_says_whose_it_is(capsys: pytest.CaptureFixture[str], mod
     assert ("in 8 of 10 published runs like this" in text) == alike
     assert ("no published runs like this; ranges: runs of other engines or GPUs" in text) != alike
     assert ("in 8 of 10 of those other runs" in text) != alike
+
+
+def test_requests_of_a_user_are_assumed_only_where_users_are_counted_by_day(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def assumed(*demand: str) -> set[str]:
+        return {each["what"] for each in asked(capsys, *SMALL, *demand)["assumptions"]}
+
+    assert "requests per user per day" not in assumed("--rps", "4", "--profile", "office")
+    assert "requests per user per day" in assumed("--dau", "20000")

@@ -329,3 +329,25 @@ def test_random_arrivals_that_end_below_the_measured_rate_say_why(
     assert "random arrivals vary; at more, loads above the heaviest that was measured" in screen
     assert run(["estimate", "--from", course, "--rps", "9", "--closed-loop", "--max-utilisation", "100%"]) == 0
     assert "requests/s: the heaviest load that was measured" in " ".join(capsys.readouterr().out.split())
+
+
+def test_gpus_with_other_arrivals_are_those_of_a_question_with_them(
+    course: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--from", course, "--ttft", "500ms", "--concurrency", "300")
+    random, closed = answer(capsys, *words), answer(capsys, *words, "--closed-loop")
+    assert random["deployment"]["other_gpus"] == closed["deployment"]["gpus"]
+
+
+def test_a_workload_that_leaves_no_row_is_named(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--from", course, "chat"]) == 2
+    fault = capsys.readouterr().err
+    assert fault.startswith("llmsize: workload chat, model: ") and "--model" not in fault
+    assert run(["estimate", "--from", course, "--gpu", "l4", "--rps", "1"]) == 2
+    fault = capsys.readouterr().err
+    assert "--gpu: leaves no measured row" in fault and "did you mean" not in fault
+
+
+def test_measured_ways_that_follow_the_load_state_their_hours(course: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cost", "--from", course, "--mean-rps", "5", "--ttft", "500ms"]) == 0
+    assert "active hours at the peak" in " ".join(capsys.readouterr().out.split())

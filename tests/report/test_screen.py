@@ -12,10 +12,10 @@ from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal
 
 from sizing.cli.main import run
 from sizing.formats.text import render, render_for
-from sizing.formats.view import Document, Facts, Line, Rows, Table
+from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, in_words
 from sizing.formats.words import milliseconds, number
 from sizing.report.estimate import sections
-from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, kept
+from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, kept, rests_on
 
 MOST_LINES = 24
 SCREENS = {
@@ -424,3 +424,15 @@ def test_what_is_missing_of_a_share_without_activation_is_what_the_verdict_says(
     out = " ".join(capsys.readouterr().out.split())
     short = re.search(r"need ([\d.]+) GiB more", out)
     assert short is not None and f"too much {short[1]} GiB" in out
+
+
+def test_a_heading_folds_over_three_lines_at_most_where_there_is_room() -> None:
+    name = "at the stated demand around the clock"
+    table = Table((in_words("kind", name),), [Assumption("x", 1, "", "assumed", "")], "/rows")
+    shown = render(Document({}, lambda _: [table], lambda _: Rows((), [])))
+    assert len(shown.splitlines()) == 3 + 1
+
+
+def test_a_borrowed_image_encoder_is_an_assumption_of_the_first_screen_and_no_kernel() -> None:
+    (line,) = rests_on([Assumption("image encoder", "borrowed, a tower", "", "datasheet", "")], counted=False)
+    assert (line.label, line.text) == ("Assumed", "an image encoder (borrowed, a tower)")

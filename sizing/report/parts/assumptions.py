@@ -30,6 +30,7 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
     "assumed": "assumed",
     "derived": "derived",
 }
+REQUESTS_OF_USER = "requests per user per day"
 
 
 def taken(what: str, value: float | str, source: str) -> Assumption:

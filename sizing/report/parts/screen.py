@@ -29,6 +29,7 @@ OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest po
 MOST_LINES = 3  # for each of: helpful changes, alternatives, refusals
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
 PRICE, SERVER_PRICE, SERVER_LICENCE = "price", "server, price", "server, licence"
+IMAGE_ENCODER = "image encoder"
 ASKABLE = {  # assumptions that a user could have stated, by the names of options
     "think time": "think time {} s",
     "requests per user per day": "{} requests/user/day",
@@ -264,8 +265,10 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iter
     """
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
     said = {a.what: ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable}
-    kernels = sum(str(a.value).startswith(BORROWED) for a in assumptions)
-    texts = [*said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
+    borrowed = [a for a in assumptions if str(a.value).startswith(BORROWED)]
+    encoders = [f"an image encoder ({a.value})" for a in borrowed if a.what == IMAGE_ENCODER]
+    kernels = len(borrowed) - len(encoders)
+    texts = [*encoders, *said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
         yield Line(", ".join(texts), "Assumed", DIM, spare=9)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
