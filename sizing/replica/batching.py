@@ -61,6 +61,8 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     wait = _waits(flow, rates, decoding, stable)
     own_s = thread_s + rates.prompt_s
     mean_ttft_s = own_s + wait.shared_s + wait.queue_s
+    busy = np.maximum(wait.busy, TINY)
+    queue_s = wait.queue_s / busy  # of those that wait
     ttft_s = {"mean": mean_ttft_s}
     reaction = _reaction(curves, flow, rates, decoding)
     per_step = flow.tokens_per_step
@@ -68,7 +70,11 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     itl_s = {"mean": mean_itl_s}
     spread_s = _itl_spread_s(curves, flow, rates, decoding) / per_step
     for name, q in quantiles.items():
-        ttft_s[name] = own_s + _lognormal_s(wait.shared_s, wait.variance_s2, q) + _queue_s(wait, q)
+        ttft_s[name] = (
+            own_s
+            + _lognormal_s(wait.shared_s, wait.variance_s2, q)
+            + _weibull_s(queue_s, wait.queue_cv2, 1 - (1 - q) / busy)
+        )
         itl_s[name] = np.maximum(rates.decode_s / per_step, mean_itl_s + NormalDist().inv_cdf(q) * spread_s)
     after_first = flow.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
@@ -186,12 +192,14 @@ class _Waits:
     """What a prompt waits beyond its own prefill.
 
     `shared_s`, with a variance, is for the current step and for the prompts that share its own step. `queue_s` is for
-    earlier prompts where the budget is short; it applies with probability `busy`.
+    earlier prompts where the budget is short; it applies with probability `busy`, and then has a squared coefficient of
+    variation of `queue_cv2`.
     """
 
     shared_s: Array
     variance_s2: Array
     queue_s: Array
+    queue_cv2: Array
     busy: Array
 
 
@@ -204,7 +212,8 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
       arrival waits for half of it.
     - The arrival shares its own step with the prompts that came during the step before. Each of them adds h. Their number is
       Poisson with mean lambda times the length of that step, so Var(L) = h^2 lambda E[L]/(1-(lambda h)^2).
-    - Where the budget holds one prompt, prompts queue one after another as in M/D/1.
+    - Where the budget holds at most one prompt, prompts queue one after another as in M/D/1: an arrival waits for all steps
+      that are left of the prompt before it.
     - Where prefill has steps of its own, the step that is met is a decode step or a prefill step.
     - The first stage of a pipeline is free again after 1/pp of a step.
     """
@@ -220,33 +229,31 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     met_s = either_s if flow.flat else mixed_s
     shares = np.minimum(1.0, flow.most_together - 1)
     together_s = lengthening_s * per_stage * met_s
-    single_s = either_s / 2
+    single_s = (1 - share) * at_all * rates.decode_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / flow.stages
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
         met_s**2 / 12 + lengthening_s**2 * per_stage * met_s + (0.5 + per_stage * lengthening_s) ** 2 * variance_s2
     )
+    # A budget of k prompts overflows only if k arrive at once, which is rarer for larger k.
+    overflows_s = busy**flow.most_together * rates.prompt_s
     return _Waits(
         shared_s=rest_s + shares * together_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
-        # A budget of k prompts overflows only if k arrive at once, which is rarer for larger k.
-        queue_s=busy ** (1 + flow.most_together) * rates.prompt_s / flow.stages / (2 * (1 - busy)),
+        queue_s=busy
+        * (shares * overflows_s + (1 - shares) * flow.chunks * rates.chunk_s)
+        / flow.stages
+        / (2 * (1 - busy)),
+        queue_cv2=shares + (1 - shares) * (1 + 2 * busy) / 3,  # exponential where prompts share steps, else as in M/D/1
         busy=busy,
     )
 
 
 def _lognormal_s(mean_s: Array, variance_s2: Array, q: float) -> Array:
     """Quantile of a lognormal time with a mean and a variance; 0 where the mean is 0."""
-    safe_s = np.maximum(mean_s, 1e-300)
+    safe_s = np.maximum(mean_s, TINY)
     sigma2 = np.log1p(np.minimum(variance_s2 / safe_s**2, WIDEST_SPREAD))
-    return np.where(mean_s > 1e-12, safe_s * np.exp(NormalDist().inv_cdf(q) * np.sqrt(sigma2) - sigma2 / 2), 0.0)
-
-
-def _queue_s(wait: _Waits, q: float) -> Array:
-    """Quantile of a wait that is 0 with probability 1-busy and otherwise exponential, with a given mean."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tail = wait.queue_s / wait.busy * np.log(wait.busy / (1 - q))
-    return np.where((wait.busy > 1 - q) & (wait.queue_s > 0), tail, 0.0)
+    return np.where(mean_s > TINY, safe_s * np.exp(NormalDist().inv_cdf(q) * np.sqrt(sigma2) - sigma2 / 2), 0.0)
 
 
 def _seen_step_s(

@@ -59,13 +59,6 @@ class Replica:
         """What the GPUs of the replica hold and run."""
         return Shard(self.service.model, self.layout, self.settings, self.plan, self.service.extras)
 
-    @property
-    def memory_kind(self) -> MemoryKind:
-        """The class of the replica's memory, which distinguishes engine logs."""
-        if architecture.has_states(self.service.model):
-            return "hybrid"
-        return "pcie" if self.layout.stage_gpus > 1 and not self.gpu_type.gpu.datasheet.switched else "plain"
-
     def rejected(self, reason: str, detail: str, shortfall: float = math.inf) -> Refusal:
         """The refusal of this layout."""
         return Refusal(self.gpu_type, self.plan.weight_format, self.layout, reason, detail, shortfall)
@@ -151,6 +144,13 @@ def cache_format(replica: Replica) -> str:
     """The format of the KV cache; `none` for a model that keeps no cache."""
     asked = replica.service.cache_precision
     return asked if asked == settings.NO_CACHE else replica.plan.kv_format
+
+
+def memory_kind(replica: Replica) -> MemoryKind:
+    """The class of the replica's memory, which distinguishes engine logs."""
+    if architecture.has_states(replica.service.model):
+        return "hybrid"
+    return "pcie" if replica.layout.stage_gpus > 1 and not replica.gpu_type.gpu.datasheet.switched else "plain"
 
 
 def with_extras(replica: Replica, extras: Extras) -> Replica:
@@ -373,7 +373,7 @@ def sure_sequences(replica: Replica) -> int | None:
     most = replica.memory.most_num_seqs
     if not most or replica.settings.states.rule != "pages":
         return None
-    here = replica.service.situation(replica.gpu_type.gpu)._replace(memory=replica.memory_kind)
+    here = replica.service.situation(replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
     band = find(only(Bands).bands, "kv_cache", here)
     return max(1, int(most * (band.low if band is not None else 1.0)))
 

@@ -22,6 +22,7 @@ from laws.test_memory_cases import CASES, _deployed, _use, _value
 from sizing.calibration.bands import rendered
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
+from sizing.replica.replica import memory_kind
 from sizing.specs.bands import Band, Bands, MemoryKind
 from sizing.specs.errors import InputError
 
@@ -61,7 +62,7 @@ def bands_of(metric: str, names: tuple[str, ...]) -> list[Band]:
     for case in CASES:
         stated = [name for name in names if "value" in case.get("expect", {}).get(name, {})]
         try:
-            kind = _deployed(case).replica.memory_kind if stated else "plain"
+            kind = memory_kind(_deployed(case).replica) if stated else "plain"
             predicted = {name: _value(_use(case), name, case) for name in stated}
         except InputError as error:
             print(f"{case['id']} left out: {error.faults[0].message}")

@@ -456,7 +456,7 @@ def test_an_overload_is_unstable_and_its_latencies_are_marked(capsys: Capture) -
     assert answer(overload, capsys, code=1)["stable"] is False
     assert run(overload) == 1
     out = capsys.readouterr().out
-    assert out.splitlines()[1] == "Unstable" and "a queue that kept growing" in out
+    assert out.splitlines()[1] == "Unstable" and "the queue kept growing" in out
 
 
 def test_a_demand_that_is_too_much_for_one_replica_says_how_to_spread_it(capsys: Capture) -> None:

@@ -73,6 +73,7 @@ RANGES = [
     *((name, "1", "10485760", "0.5", "10485761") for name in ("isl", "osl", "max_num_batched_tokens")),
     *((name, "1", "50000", "0", "50001") for name in ("concurrency", "batch")),
     *((name, "1", "500000", "0", "500001") for name in ("num_requests", "max_num_seqs")),
+    ("kv_cache_tokens", "1", "1e12", "0", "1.001e12"),
     ("warmup_requests", "0", "500000", "-1", "500001"),
     *((name, "1", "4096", "0", "4097") for name in ("n_gpus", "tp", "pp", "ep", "attention_dp")),
     *((name, "1", "1000000", "0", "1000001") for name in ("batch_wait_steps", "arrival_poll_steps")),

@@ -202,3 +202,28 @@ def test_prompts_alone_wait_as_long_as_simulated_ones(model: str, gpu: str, layo
         ttft_s = run.latencies_s["ttft"]
         assert point.ttft_s["mean"] == pytest.approx(ttft_s["mean"], rel=0.04), share
         assert point.ttft_s["p95"] == pytest.approx(ttft_s["p95"], rel=0.1), share
+
+
+LONG_PROMPTS = (
+    ("llama-3.1-70b", "fp8", "h100-sxm", "vllm:0.19.0", 8, 127_000),
+    ("llama-3.1-70b", "fp8", "l40s", "vllm:0.19.0", 4, 2000),
+    ("llama-3.1-8b", None, "l40s", "sglang:0.5.9", 1, 12_000),
+)
+
+
+@pytest.mark.parametrize(("model", "precision", "gpu", "engine", "tp", "isl"), LONG_PROMPTS)
+def test_prompts_beyond_the_budget_wait_for_the_whole_prompt_before_them(
+    model: str, precision: str | None, gpu: str, engine: str, tp: int, isl: int
+) -> None:
+    """One prompt fills the budgets of its steps: prompts queue as in M/D/1, and few of them wait for long."""
+    request = ask(real_model(model), engine=engine, isl=isl, osl=200, serving={"tp": tp})
+    found = candidates.candidates(request.service, option(gpu), precision, data())
+    load = timed(next(one for one in found if isinstance(one, candidates.Replica)), data())
+    for share in (0.15, 0.4):
+        rate = share * load.highest_per_s
+        point = point_at_rate(load, rate, highest_stable(load))
+        run = simulate(deployment.deployment_of(load), Traffic(Lengths(isl), Lengths(200), 4000, rate, exact_rate=True))
+        ttft_s = run.latencies_s["ttft"]
+        assert point.ttft_s["mean"] == pytest.approx(ttft_s["mean"], rel=0.02), share
+        for name in ("p90", "p95", "p99"):
+            assert point.ttft_s[name] == pytest.approx(ttft_s[name], rel=0.08), (share, name)

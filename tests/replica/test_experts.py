@@ -252,21 +252,17 @@ def test_a_rank_moves_the_tokens_that_come_to_it() -> None:
     assert gathered.flops == sent.flops
 
 
-@pytest.mark.parametrize(
-    ("layout", "words"),
-    [
-        (("--tp", "1", "--dp", "8", "--ep", "8"), "as asked"),
-        (("--tp", "1", "--dp", "8", "--ep", "4", "--engine", "sglang"), "not used: experts are cut by width"),
-        (("--tp", "8", "--ep", "8"), "not used: attention is on one rank"),
-    ],
-)
-def test_a_backend_without_effect_is_said(
-    layout: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+def test_a_backend_is_taken_where_tokens_go_to_ranks_of_experts_and_refused_elsewhere(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = ["step", "-m", "deepseek-r1", "-g", "h200-sxm", "--decode", "64", "--context", "2000", "--json", *layout]
-    assert run([*asked, "--all2all-backend", "low_latency"]) == 0
+    asked = ["step", "-m", "deepseek-r1", "-g", "h200-sxm", "--decode", "64", "--context", "2000", "--json"]
+    asked += ["--all2all-backend", "low_latency"]
+    assert run([*asked, "--tp", "1", "--dp", "8", "--ep", "8"]) == 0
     (said,) = [a for a in json.loads(capsys.readouterr().out)["assumptions"] if a["what"] == "all2all_backend"]
-    assert str(said["value"]).startswith(words)
+    assert str(said["value"]).startswith("as asked")
+    for layout in (["--tp", "1", "--dp", "8", "--ep", "4", "--engine", "sglang"], ["--tp", "8", "--ep", "8"]):
+        assert run([*asked, *layout]) == 2
+        assert "--all2all-backend: has no meaning where no tokens are sent" in capsys.readouterr().err
 
 
 # --- redundant experts --------------------------------------------------------------------------------------------

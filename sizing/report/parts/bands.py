@@ -10,7 +10,7 @@ from sizing.catalog import shelf
 from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question, situation_of
-from sizing.replica.replica import Replica
+from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, Situation, find, region
@@ -84,7 +84,7 @@ def memory_logs(numbers: Iterable[Predicted]) -> str:
 
 def memory_situation(question: Question, replica: Replica) -> Situation:
     """The class of a replica's memory."""
-    return situation_of(question, replica.gpu_type.gpu)._replace(memory=replica.memory_kind)
+    return situation_of(question, replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
 
 
 def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted]:
