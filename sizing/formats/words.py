@@ -7,6 +7,8 @@ from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context
 from typing import TypeGuard
 
+from sizing.specs.units import MONTHS_PER_YEAR, over_months
+
 NOTHING = "-"  # written for a missing or infinite figure, such as the capacity of an API
 
 
@@ -39,6 +41,12 @@ def stated(value: float | str, digits: int = 4) -> str:
         return value
     text = number(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def monthly_growth(per_month: float) -> str:
+    """Write a growth per month and, compounded, per year: `5 % a month (79.6 % a year)`."""
+    of_year = over_months(per_month, MONTHS_PER_YEAR)
+    return f"{stated(per_month * 100)} % a month ({number(of_year * 100)} % a year)"
 
 
 def milliseconds(value_ms: float | None) -> str:

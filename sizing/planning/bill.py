@@ -18,7 +18,7 @@ from sizing.catalog.servers import CompleteServer, OwnFile
 from sizing.formats.words import rounded_usd
 from sizing.model.extras import NOTHING
 from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payback_months, usd_per_year
-from sizing.planning.cost import MONTHS_PER_YEAR, REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
+from sizing.planning.cost import REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
 from sizing.question.fields import unpooled
@@ -28,6 +28,7 @@ from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, Situation, find, region
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, GpuType, Price
+from sizing.specs.units import MONTHS_PER_YEAR
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.planning.cost import MONTHS_PER_YEAR
-from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR
+from sizing.specs.units import HOURS_PER_DAY, MONTHS_PER_YEAR, SECONDS_PER_HOUR
 
 SECONDS_PER_DAY = SECONDS_PER_HOUR * HOURS_PER_DAY
 DAYS_PER_YEAR = 365

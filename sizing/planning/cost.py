@@ -12,7 +12,6 @@ from typing import NamedTuple
 from sizing.specs.demand import hours_per_year
 from sizing.specs.units import SECONDS_PER_HOUR
 
-MONTHS_PER_YEAR = 12
 SECONDS_PER_YEAR = hours_per_year() * SECONDS_PER_HOUR
 WATTS_PER_KW = 1000.0
 JOULES_PER_KWH = WATTS_PER_KW * SECONDS_PER_HOUR

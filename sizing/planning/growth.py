@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
-MONTHS_PER_YEAR = 12
+from sizing.specs.units import MONTHS_PER_YEAR
+
 MOST_MONTHS = 240  # the farthest month to look ahead: twenty years
 MOST_TIMES = 1e6  # the largest growth factor of a demand that can be planned for
 

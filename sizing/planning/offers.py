@@ -12,12 +12,13 @@ from sizing.catalog.servers import CompleteServer
 from sizing.formats.words import plural
 from sizing.planning import cost
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
-from sizing.planning.cost import JOULES_PER_KWH, MONTHS_PER_YEAR, OwnServer, ServerYear, TokenPrices
+from sizing.planning.cost import JOULES_PER_KWH, OwnServer, ServerYear, TokenPrices
 from sizing.planning.nodes import Fit
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
 from sizing.specs import demand
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, Price
+from sizing.specs.units import MONTHS_PER_YEAR
 
 NO_UNITS = float("inf")  # an API holds any load
 FOLLOWING = "whole instances by the hour, {}; starts not counted"

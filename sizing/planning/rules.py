@@ -16,6 +16,7 @@ from sizing.planning import growth
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.fleet import PlanRules
+from sizing.specs.units import MONTHS_PER_YEAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +134,13 @@ def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
 
 def _of_until(until: date, start: date, per_month: float) -> list[Fault]:
     """The fault of the date `until`: not in the future, too far ahead, or after too much growth."""
-    months = (until.year - start.year) * growth.MONTHS_PER_YEAR + until.month - start.month
+    months = (until.year - start.year) * MONTHS_PER_YEAR + until.month - start.month
     if until <= start:
         return [Fault(f"{until} is not after the day of the plan, {start}", field="--until")]
     if months > growth.MOST_MONTHS:
         allowed = f"at most {growth.MOST_MONTHS} months"
         return [Fault(f"{until} is {months:,} months ahead", field="--until", allowed=allowed)]
     if (1 + per_month) ** growth.months_between(start, until) > growth.MOST_TIMES:
-        message = f"{per_month * 100:g} % a month is more than {growth.MOST_TIMES:,.0f} times the demand by {until}"
+        message = f"{per_month * 100:.3g} % a month is more than {growth.MOST_TIMES:,.0f} times the demand by {until}"
         return [Fault(message, field="--growth, --until", allowed="less growth, or an earlier month")]
     return []

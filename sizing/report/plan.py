@@ -24,7 +24,7 @@ from sizing.formats.view import (
     labelled,
     plain,
 )
-from sizing.formats.words import between, money, number, percent, plural, rounded_usd
+from sizing.formats.words import between, money, monthly_growth, number, percent, plural, rounded_usd
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
@@ -277,7 +277,7 @@ def _growth(growth: Growing) -> Iterator[Line]:
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
         until += f", {last} in the last month, {whole} in all, each month at the size of its end"
-    yield Line(f"{growth.per_month * 100:g} % a month from {growth.start}{until}", "Growth")
+    yield Line(f"{monthly_growth(growth.per_month)} from {growth.start}{until}", "Growth")
     due = growth.next_node
     yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.demand import StatedProfile
-from sizing.specs.values import AnyCase, AsShare, Growth, ShareOfAll, Spec, Text
+from sizing.specs.values import AnyCase, AsShare, Growth, MonthlyGrowth, ShareOfAll, Spec, Text
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
@@ -65,7 +65,7 @@ class PlanRules(Spec):
     mttr: LongHours | None = None
     failures: Annotated[Literal["replica", "node"], AnyCase] | None = None
     maintenance: bool | None = None
-    growth: Growth | None = None
+    growth: MonthlyGrowth | None = None
     start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
     until: Day | None = None
     min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None

@@ -25,6 +25,7 @@ SECONDS_PER_HOUR = 3600.0
 HOURS_PER_DAY = 24.0
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = HOURS_PER_DAY * DAYS_PER_MONTH
+MONTHS_PER_YEAR = 12
 BITS_PER_BYTE = 8
 
 _DURATION_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
@@ -108,6 +109,29 @@ def parse_growth(value: str | float, *, more: str = ", or {:g}%") -> float:
     if share > 1 and not text.endswith("%"):
         raise ValueError(f"{text!r} is above 1: write {share:g}% or {share / 100:g}{more.format(share * 100)}")
     return share
+
+
+_PERIODS = {"month": 1, "year": MONTHS_PER_YEAR}  # in months
+_GROWTH_OF = re.compile(rf"(?P<share>.*?)\s*(?:/|\bper\b|\ba\b)\s*(?P<period>{'|'.join(_PERIODS)})", re.IGNORECASE)
+
+
+def parse_monthly_growth(value: str | float) -> float:
+    """Read a growth into its share per month: `3%` and `3%/month` are 0.03, `50%/year` is 1.5 ** (1 / 12) - 1.
+
+    Raises ValueError as `parse_growth` does.
+    """
+    match = _GROWTH_OF.fullmatch(str(value).strip())
+    months = 1 if match is None else _PERIODS[match["period"].lower()]
+    try:
+        share = parse_growth(value if match is None else match["share"])
+    except ValueError as error:
+        raise ValueError(f"{error}, and its period: 3%/month or 50%/year") from None
+    return share if months == 1 else over_months(share, 1 / months)
+
+
+def over_months(share: float, months: float) -> float:
+    """The growth over `months` months of a demand that grows by `share` each month, compounded."""
+    return float((1 + share) ** months - 1)
 
 
 def parse_share(value: str | float) -> float:

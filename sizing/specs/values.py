@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from sizing.specs.units import parse_duration_s, parse_growth, parse_share
+from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_share
 
 # Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
 MOST = 1e12
@@ -43,12 +43,9 @@ def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
 AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
 MOST_GROWTH = 10.0
 # A written value reads back the same: 5 is written as 500%.
-Growth = Annotated[
-    float,
-    Field(ge=0, le=MOST_GROWTH, strict=True),
-    share_of(parse_growth),
-    PlainSerializer(lambda share: f"{share * 100:.12g}%" if share > 1 else share),
-]
+_AS_GROWTH = PlainSerializer(lambda share: f"{share * 100:.12g}%" if share > 1 else share)
+Growth = Annotated[float, Field(ge=0, le=MOST_GROWTH, strict=True), share_of(parse_growth), _AS_GROWTH]
+MonthlyGrowth = Annotated[float, Field(ge=0, le=MOST_GROWTH, strict=True), share_of(parse_monthly_growth), _AS_GROWTH]
 # Words are accepted in any case, like names of models and GPUs.
 AnyCase = written(lambda text: text.strip().lower())
 ShareOfAll = Annotated[float, Field(ge=0, le=1, strict=True), AsShare]

@@ -20,6 +20,7 @@ from sizing import ask, plan, plan_rules
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
 from sizing.catalog.profiles import load_gpu
+from sizing.formats.words import monthly_growth, number
 from sizing.planning import availability, cloud, fleet, growth, nodes, uncertainty
 from sizing.planning.fleet import Sharing, Tenant
 from sizing.planning.instances import Contracts, instances
@@ -30,6 +31,7 @@ from sizing.planning.uncertainty import Uncertain
 from sizing.question.demand import Demanded, Habits, Shape
 from sizing.specs.bands import Band
 from sizing.specs.demand import Scaling, replicas_for
+from sizing.specs.errors import InputError
 from sizing.specs.gpu import Price
 from sizing.specs.workload import Workload
 
@@ -271,6 +273,29 @@ def test_a_node_that_only_the_rest_of_the_last_month_takes_is_not_yet_added() ->
     assert early.next_node is not None and early.next_node.month == "2026-12" and early.additions == ()
     late = growth.growing(0.05, date(2026, 12, 1), date(2026, 12, 20), size)
     assert [month.nodes for month in late.additions] == [2]
+
+
+@pytest.mark.parametrize(
+    ("stated", "of_year"),
+    [
+        ("50%/year", 1.5),
+        ("50 % per year", 1.5),
+        ("0.5/Year", 1.5),
+        ("200% a year", 3.0),
+        ("3%/month", 1.03**12),
+        (0.03, 1.03**12),
+    ],
+)
+def test_a_growth_has_a_period_and_is_per_month_without_one(stated: str | float, of_year: float) -> None:
+    per_month = plan_rules(growth=stated).growth_per_month
+    assert per_month is not None and (1 + per_month) ** 12 == pytest.approx(of_year)
+    assert f"({number((of_year - 1) * 100)} % a year)" in monthly_growth(per_month)
+
+
+@pytest.mark.parametrize("stated", ["50%/week", "x/year", "2/year", "/year", "-5%/month"])
+def test_a_growth_with_another_period_or_without_a_share_is_a_fault(stated: str) -> None:
+    with pytest.raises(InputError, match="50%/year"):
+        plan_rules(growth=stated)
 
 
 def test_without_growth_no_node_is_due() -> None:

@@ -64,7 +64,7 @@ EXAMPLES = {
     ),
     "plan": (
         "llmsize plan call-centre -g h100-sxm --spare 1 --headroom 20%",
-        "llmsize plan chat -g h100-sxm --growth 5% --until 2027-12",
+        "llmsize plan chat -g h100-sxm --growth 50%/year --until 2027-12",
         "llmsize plan assistant-and-search                    # several services, one fleet",
     ),
     "cost": (

@@ -10,7 +10,6 @@ from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
 from sizing.formats.view import filled
-from sizing.planning.growth import MONTHS_PER_YEAR
 from sizing.report import compare, estimate
 from sizing.report.compare import Compare
 from sizing.report.cost import CostReport
@@ -21,7 +20,7 @@ from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.limiting import unmet
 from sizing.report.parts.quantities import Sizes
 from sizing.report.plan_record import PlanReport
-from sizing.specs.units import HOURS_PER_MONTH, Statistics
+from sizing.specs.units import HOURS_PER_MONTH, MONTHS_PER_YEAR, Statistics
 from sizing.specs.workload import LATENCIES
 
 
