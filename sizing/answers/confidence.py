@@ -117,7 +117,7 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points) 
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
     predicted = max(predicted, float(served[0]))
     if target.population is not None:
-        in_flight = np.maximum.accumulate(points.running)  # at each load, whatever the E2E of a run
+        in_flight = np.maximum.accumulate(points.in_flight)  # at each load, whatever the E2E of a run
         thinking = by_runs * target.think_time_s / found.of("throughput")
         by_runs = np.interp(by_runs, served, in_flight, left=0.0) + thinking
         predicted = float(np.interp(predicted, served, in_flight)) + predicted * target.think_time_s

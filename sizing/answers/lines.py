@@ -247,9 +247,9 @@ def _decoding_of(load: Timed, in_flight: int) -> float | None:
     point = batching.open_loop(load.curves, load.batching, tried, {})
     ok = point.stable & (point.running <= load.slots)
     last = int(np.argmin(ok)) if not ok.all() else ok.size
-    if last == 0 or in_flight > point.running[last - 1]:
+    if last == 0 or in_flight > point.in_flight[last - 1]:
         return None
-    return float(np.interp(in_flight, point.running[:last], tried[:last]))
+    return float(np.interp(in_flight, point.in_flight[:last], tried[:last]))
 
 
 class Job(Protocol):

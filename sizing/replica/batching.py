@@ -28,7 +28,6 @@ is more exact.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -48,6 +47,10 @@ WEIBULL_SHAPE = (
 )  # shape = cv^-1.086 to within 1 % for a coefficient of variation of 0.3 to 1 (Justus et al. 1978)
 
 
+# Gamma(1 + x) for x from 0 to 1, to 5e-5 (Abramowitz and Stegun 6.1.35)
+GAMMA = (1.0, -0.5748646, 0.9512363, -0.6998588, 0.4245549, -0.1010678)
+
+
 def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quantiles = PERCENTILES) -> Points:
     """Operating points under Poisson arrivals that keep `decoding` sequences decoding.
 
@@ -56,32 +59,35 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     if not flow.decodes:
         return _prompts_alone(curves, flow, decoding, quantiles)
     rates = rates_of(curves, flow, decoding)
-    thread_s, keeps_up = _front_end(curves, rates)
+    thread, keeps_up = _front_end(curves, rates)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & keeps_up
     wait = _waits(flow, rates, decoding, stable)
-    own_s = thread_s + rates.prompt_s
-    mean_ttft_s = own_s + wait.shared_s + wait.queue_s
-    busy = np.maximum(wait.busy, TINY)
-    queue_s = wait.queue_s / busy  # of those that wait
-    ttft_s = {"mean": mean_ttft_s}
+    own_s = curves.front_end_s + rates.prompt_s
+    after_first = flow.osl - 1
     reaction = _reaction(curves, flow, rates, decoding)
     per_step = flow.tokens_per_step
     mean_itl_s = _seen_step_s(curves, flow, rates, decoding, *reaction) / per_step
     itl_s = {"mean": mean_itl_s}
+    started_s = own_s + thread.overall_s + wait.shared_s + wait.queue.overall_s  # from the time at which a slot is free
+    holding_s = started_s + after_first * mean_itl_s
+    for_slot = _waits_for_slot(flow, rates, holding_s)
+    mean_ttft_s = started_s + for_slot.overall_s
+    ttft_s = {"mean": mean_ttft_s}
     spread_s = _itl_spread_s(curves, flow, rates, decoding) / per_step
     for name, q in quantiles.items():
         ttft_s[name] = (
             own_s
             + _lognormal_s(wait.shared_s, wait.variance_s2, q)
-            + _weibull_s(queue_s, wait.queue_cv2, 1 - (1 - q) / busy)
+            + thread.quantile_s(q)
+            + wait.queue.quantile_s(q)
+            + for_slot.quantile_s(q)
         )
         itl_s[name] = np.maximum(rates.decode_s / per_step, mean_itl_s + NormalDist().inv_cdf(q) * spread_s)
-    after_first = flow.osl - 1
     e2e_s = {name: ttft_s[name] + after_first * itl_s[name] for name in ttft_s}
     return Points(
         requests_per_s=rates.requests_per_s,
         decoding=decoding,
-        running=rates.requests_per_s * (mean_ttft_s + after_first * mean_itl_s),
+        running=rates.requests_per_s * holding_s,
         ttft_s=ttft_s,
         itl_s=itl_s,
         e2e_s=e2e_s,
@@ -104,7 +110,7 @@ def full_slots(
     prefill's. The wait for a slot depends on how evenly requests end, so TTFT is that of a request that finds a free slot.
     A simulation is more exact.
     """
-    at_full = open_loop(curves, flow, decoding, quantiles)
+    at_full = open_loop(curves, replace(flow, slots=np.inf), decoding, quantiles)
     e2e_s, after_first = slots / requests_per_s, flow.osl - 1
     ttft_s = {name: np.minimum(seconds, e2e_s) for name, seconds in at_full.ttft_s.items()}
     longer = (e2e_s - ttft_s["mean"]) / after_first / at_full.itl_s["mean"]
@@ -122,10 +128,11 @@ def full_slots(
     )
 
 
-def _front_end(curves: Curves, rates: Rates) -> tuple[Array, NDArray[np.bool_]]:
-    """Mean seconds of a request in the front end, whose one thread is an M/D/1 queue, and whether the thread keeps up."""
+def _front_end(curves: Curves, rates: Rates) -> tuple[_Queue, NDArray[np.bool_]]:
+    """The wait for the front end's one thread, an M/D/1 queue, and whether the thread keeps up."""
     busy = rates.requests_per_s * curves.serial_s
-    return curves.front_end_s + curves.serial_s * busy / (2 * np.maximum(1 - busy, TINY)), busy < 1
+    waits = np.minimum(busy, HEAVIEST_LOAD)
+    return _Queue(waits, curves.serial_s / (2 * (1 - waits)), (1 + 2 * waits) / 3), busy < 1
 
 
 def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles: Quantiles) -> Points:
@@ -161,11 +168,12 @@ def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles
     own = np.minimum(company, flow.most_together)  # a batch beyond the budget ends in parts
     # The first stage of a pipeline is free again after 1/pp of a step, but all of a step's prompts pass all stages.
     wait_s = (rest_s + another_s * (company - own) / 2) / flow.stages + another_s * (own - 1)
-    thread_s, keeps_up = _front_end(curves, rates)
-    own_s = thread_s + flow.passes * one_s
-    ttft_s = {"mean": own_s + wait_s}
+    thread, keeps_up = _front_end(curves, rates)
+    own_s = curves.front_end_s + flow.passes * one_s
+    ttft_s = {"mean": own_s + thread.overall_s + wait_s}
+    queue = _Queue(waits, wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3)
     for name, q in quantiles.items():
-        ttft_s[name] = own_s + _weibull_s(wait_s / np.maximum(waits, TINY), (1 + 2 * load) / 3, 1 - (1 - q) / waits)
+        ttft_s[name] = own_s + thread.quantile_s(q) + queue.quantile_s(q)
     zero_s = dict.fromkeys(ttft_s, nothing)
     return Points(
         requests_per_s=rates.requests_per_s,
@@ -182,25 +190,40 @@ def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles
 def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
     """Quantile of a Weibull time with a given mean and squared coefficient of variation (at most 1); 0 where `q` <= 0."""
     shape = variation2**WEIBULL_SHAPE
-    scale_s = mean_s / np.vectorize(math.gamma)(1 + 1 / shape)
+    scale_s = mean_s / np.polynomial.polynomial.polyval(1 / shape, GAMMA)
     seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
     return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """A wait that a `share` of requests has: of these the mean, and the squared coefficient of variation, at most 1."""
+
+    share: Array
+    mean_s: Array
+    variation2: Array
+
+    @property
+    def overall_s(self) -> Array:
+        """The mean over all requests, of which some do not wait."""
+        return self.share * self.mean_s
+
+    def quantile_s(self, q: float) -> Array:
+        """Quantile over all requests, of which some do not wait."""
+        return _weibull_s(self.mean_s, self.variation2, 1 - (1 - q) / np.maximum(self.share, TINY))
 
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
     """What a prompt waits beyond its own prefill.
 
-    `shared_s`, with a variance, is for the current step and for the prompts that share its own step. `queue_s` is for
-    earlier prompts where the budget is short; it applies with probability `busy`, and then has a squared coefficient of
-    variation of `queue_cv2`.
+    `shared_s`, with a variance, is for the current step and for the prompts that share its own step. `queue` is for earlier
+    prompts where the budget is short.
     """
 
     shared_s: Array
     variance_s2: Array
-    queue_s: Array
-    queue_cv2: Array
-    busy: Array
+    queue: _Queue
 
 
 def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
@@ -240,12 +263,26 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     return _Waits(
         shared_s=rest_s + shares * together_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
-        queue_s=busy
-        * (shares * overflows_s + (1 - shares) * flow.chunks * rates.chunk_s)
-        / flow.stages
-        / (2 * (1 - busy)),
-        queue_cv2=shares + (1 - shares) * (1 + 2 * busy) / 3,  # exponential where prompts share steps, else as in M/D/1
-        busy=busy,
+        queue=_Queue(
+            share=busy,
+            mean_s=(shares * overflows_s + (1 - shares) * flow.chunks * rates.chunk_s) / flow.stages / (2 * (1 - busy)),
+            variation2=shares + (1 - shares) * (1 + 2 * busy) / 3,  # exponential where prompts share steps, else M/D/1
+        ),
+    )
+
+
+def _waits_for_slot(flow: Batching, rates: Rates, service_s: Array) -> _Queue:
+    """The wait for a free slot, where each request holds one for `service_s`: a queue of as many servers, M/D/c.
+
+    Sakasegawa (1977): where a share r of the c slots is taken, a share r^(sqrt(2(c+1)) - 1) of the requests waits, for
+    service_s/(2c(1-r)) on average.
+    """
+    slots = np.asarray(flow.slots)
+    taken = np.minimum(rates.requests_per_s * service_s / slots, HEAVIEST_LOAD)
+    return _Queue(
+        share=taken ** (np.sqrt(2 * (slots + 1)) - 1),
+        mean_s=service_s / (2 * slots * (1 - taken)),
+        variation2=(1 + 2 * taken) / 3,
     )
 
 

@@ -296,7 +296,7 @@ def _population(target: Target) -> Measure:
 
     def count(curves: Curves, flow: Batching, decoding: Array) -> Array:
         points = batching.open_loop(curves, flow, decoding, {})
-        return points.running + points.requests_per_s * target.think_time_s
+        return points.in_flight + points.requests_per_s * target.think_time_s
 
     return count
 
@@ -391,7 +391,15 @@ def _stacked(found: Sequence[Timed]) -> Stack:
 
 COLUMNS = ("prompt_attention_s", "prompt_floor_s", "largest_stage", "last_stage", "launch_s", "front_end_s")
 TABLES = ("body_s", "head_s", "decode_s", "again_s", "joined_s", "shared_s")
-OF_FLOW = {"isl": "isl", "osl": "osl", "chunk_tokens": "chunk_tokens", "pp": "pp", "dp": "dp", "even_stages": "stages"}
+OF_FLOW = {
+    "isl": "isl",
+    "osl": "osl",
+    "chunk_tokens": "chunk_tokens",
+    "pp": "pp",
+    "dp": "dp",
+    "even_stages": "stages",
+    "slots": "slots",
+}
 
 
 def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:

@@ -24,7 +24,7 @@ class Batching:
     step's token budget. A decode step gives each sequence `tokens_per_step` tokens on average, several with speculative
     decoding. With `prefill_only`, a step with prefill carries no decodes (SGLang, vLLM V0). `prefilled` prompts arrive with
     their cache and first token, as in the decode pool of a disaggregated deployment.
-    For stacked layouts lengths, chunks, `pp` and `dp` are columns. Either all of them decode, or none.
+    At most `slots` requests run at once; others wait. For stacked layouts lengths, slots, chunks, `pp` and `dp` are columns. Either all of them decode, or none.
     """
 
     isl: Numeric
@@ -37,6 +37,7 @@ class Batching:
     tokens_per_step: float = 1.0
     prefilled: bool = False
     even_stages: Numeric | None = None
+    slots: Numeric = np.inf
 
     @property
     def stages(self) -> Numeric:
@@ -81,7 +82,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One operating point of a replica: seconds, requests/s, sequences in flight.
+    """One operating point of a replica: seconds, requests/s, sequences that decode, and requests that hold a slot (`running`).
 
     `ttft_s`, `itl_s`, `e2e_s` map `mean` and percentiles to seconds; ITL is 0 where OSL is 1 and there is no second token.
     `stable` is False where prompts arrive faster than they can be prefilled.
@@ -96,6 +97,11 @@ class Point:
     prefill_share: float
     stable: bool
 
+    @property
+    def in_flight(self) -> float:
+        """Requests in flight, those that wait for a slot included: Little's law."""
+        return self.requests_per_s * self.e2e_s["mean"]
+
 
 @dataclass(frozen=True, slots=True)
 class Points:
@@ -109,6 +115,11 @@ class Points:
     e2e_s: dict[str, Array]
     prefill_share: Array
     stable: NDArray[np.bool_]
+
+    @property
+    def in_flight(self) -> Array:
+        """Requests in flight, those that wait for a slot included: Little's law."""
+        return self.requests_per_s * self.e2e_s["mean"]
 
     def row(self, index: int | slice) -> Points:
         """The operating points of one stacked layout, or a slice of one layout's points."""

@@ -168,11 +168,13 @@ def highest_per_s(curves: Curves, flow: Batching, decoding: Array) -> Array:
     """The most requests/s that keep up to `decoding` sequences decoding, at any latency.
 
     It is the larger of two rates. One is what Poisson arrivals bring, limited by the time for prefill. The other is what is
-    served while requests wait; it is larger where arrivals delay decoding so much that slots fill up.
+    served while requests wait; it is larger where arrivals delay decoding so much that slots fill up. The front end's thread
+    limits both.
     """
     rates = (rates_of if flow.decodes else prefill_rates)(curves, flow, decoding)
     brought: Array = rates.requests_per_s / np.maximum(1.0, rates.in_prefill)
-    return np.maximum(brought, queued_per_s(curves, flow, decoding))
+    served = np.maximum(brought, queued_per_s(curves, flow, decoding))
+    return np.minimum(served, 1 / curves.serial_s) if curves.serial_s else served
 
 
 def decoding_limit(flow: Batching, running: float) -> float:

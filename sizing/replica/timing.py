@@ -168,6 +168,7 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
         tokens_per_step=service.extras.tokens_per_step,
         prefilled=prefilled,
         even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
+        slots=max(1, min(by_cache, by_engine)),
     )
     return Timed(
         replica,

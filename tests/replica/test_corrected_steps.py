@@ -56,7 +56,9 @@ def test_identities_hold_with_any_factors(decode: float, prefill: float) -> None
     points = open_loop(load)
     after_first = load.batching.osl - 1
     assert points.e2e_s["mean"] == pytest.approx(points.ttft_s["mean"] + after_first * points.itl_s["mean"])
-    assert points.running == pytest.approx(points.requests_per_s * points.e2e_s["mean"])
+    assert (points.running <= points.in_flight * (1 + 1e-9)).all()
+    light = points.running < load.slots / 4  # where none waits for a slot
+    assert points.running[light] == pytest.approx(points.requests_per_s[light] * points.e2e_s["mean"][light], rel=1e-3)
     assert np.all(np.diff(points.requests_per_s) > 0)
     plain = load_of(1.0, 1.0)
     assert load.solo_ttft_s == pytest.approx(prefill * plain.solo_ttft_s)
