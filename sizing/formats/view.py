@@ -63,13 +63,14 @@ class Line(NamedTuple):
     """A line of a section: text that may fold, its label, and its style. A label of one space continues the label above.
 
     Styles are `bold`, `dim`, `green` (limit kept), `red` (limit missed), and pairs of these. If the screen is too short, lines
-    with a `spare` number above 0 are left out, the lowest number first.
+    with a `spare` number above 0 are left out, the lowest number first. A line `of_screen` is about a terminal: a page leaves it out.
     """
 
     text: str
     label: str = ""
     style: str = ""
     spare: int = 0
+    of_screen: bool = False
 
 
 def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:

@@ -27,7 +27,7 @@ from sizing.formats.view import (
 from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
-from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence
+from sizing.report.parts.evidence import Chosen, Evidence, SureOf, SurerType, evidence
 from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
 from sizing.report.parts.layouts import FewerGpus, fewer, figures_by_name
 from sizing.report.parts.limiting import limit_words, unmet
@@ -58,7 +58,7 @@ from sizing.report.parts.screen import (
 )
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
-from sizing.specs.workload import Objective
+from sizing.specs.workload import GENERATE, Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
@@ -317,20 +317,13 @@ def record(
         replaces=replaces,
         best=best,
         candidates=candidates,
-        assumptions=tuple(_shared([entry.assumptions for entry in found if entry.candidate.feasible])),
+        assumptions=tuple(assumptions.shared([entry.assumptions for entry in found if entry.candidate.feasible])),
         confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
     )
 
 
-def _shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
-    """Yield the assumptions common to every list, in the order of the first list."""
-    if lists:
-        rest = [set(other) for other in lists[1:]]
-        yield from (entry for entry in lists[0] if all(entry in other for other in rest))
-
-
 MOST_SHOWN = 10  # candidates on a screen
-
+LESS = " with a layout that needs less"
 
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence", "fewer")  # of CSV, made below
 FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN_COLUMNS)
@@ -354,13 +347,15 @@ def _percentiles(record: Compare) -> Iterator[tuple[str, LimitInMs]]:
             yield name, limit
 
 
-def _at_limit(name: str, statistic: str) -> Quantity:
+def _at_limit(name: str, statistic: str, *, single: bool = False) -> Quantity:
     def value(c: CompareCandidate) -> float | None:
         limited = c.limited[name]
         return None if limited is None else limited.ms
 
-    heading = f"{statistic} {name.removesuffix('_ms').upper()}"
-    return Quantity(f"{name.removesuffix('_ms')}_{statistic}_ms", heading, milliseconds, value)
+    latency = name.removesuffix("_ms")
+    return Quantity(
+        f"{latency}_{statistic}_ms", f"{statistic} {limit_words(latency, single=single)}", milliseconds, value
+    )
 
 
 def _edge(name: str, edge: str) -> Quantity:
@@ -399,28 +394,41 @@ def sections(record: Compare) -> Iterator[Section]:
     served = [candidate for candidate in record.candidates if candidate.feasible]
     yield Facts(tuple(_verdict(record)), _headline(record))
     if served:
-        at_limits = (_at_limit(name, limit.statistic) for name, limit in _percentiles(record))
-        columns = (*SCREEN[:8], *at_limits, *SCREEN[8:])
-        yield Table(quantities.of_task(columns, record.inputs["task"]), served, "/candidates", spare=SPARE).cut(
-            MOST_SHOWN, "more candidate", "--verbose"
-        )
+        yield _table(record, served)
     lines = [
         demand_line(record.inputs, record.demand),
         Line(limits_in_words(record.inputs["limits"]), "Limits", spare=3),
     ]
     failures = [_failure(c) for c in record.candidates if not c.feasible]
+    fewer = [f"{called(c)}: {c.fewer.words()}" for c in served[:MOST_SHOWN] if c.fewer is not None]
     yield Facts(
         (
             *lines,
             *(line._replace(spare=6) for line in replica_lines(record.inputs)),
             *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
-            *(line._replace(spare=1) for line in few("Refused", failures, "candidate", 1)),
-            *few("Fewer", [_with_fewer(c) for c in served[:MOST_SHOWN] if c.fewer is not None], "GPU type", 1),
+            *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
+            *few("Fewer", fewer, "GPU type", 1, LESS),
             *_prices(served[:MOST_SHOWN]),
             *rests_on(record.assumptions),
             following(*_helped(record)),
         )
     )
+
+
+def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
+    """The first candidates that serve the demand, and how many others do and do not."""
+    task = record.inputs["task"]
+    at_limits = (_at_limit(name, at.statistic, single=task != GENERATE) for name, at in _percentiles(record))
+    binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
+    columns = quantities.of_task((*SCREEN[:8], *at_limits, *SCREEN[8:-1], binds), task)
+    if len({c.weight_precision for c in record.candidates}) > 1:
+        columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
+    unable = len(record.candidates) - len(served)
+    fail = (f"{plural(unable, 'candidate')} cannot serve this: --verbose",) if unable else ()
+    table = Table(columns, served, "/candidates", spare=SPARE)
+    if len(served) > MOST_SHOWN:
+        return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
+    return table._replace(notes=fail)
 
 
 def _helped(record: Compare) -> Iterator[str]:
@@ -447,7 +455,9 @@ def _verdict(record: Compare) -> Iterator[Line]:
         single = f"; {SINGLE}" if best.replicas == 1 else ""
         limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
         yield verdict(kept(limited, best.verified) + single, good=True)
-        yield from SureOf(best.gpus or 0, best.gpus_sure, record.confidence, best.evidence, limited, by_rate).lines()
+        chosen = Chosen(best.gpu, best.gpus or 0, best.replicas)
+        gpus, confidence = best.gpus or 0, record.confidence
+        yield from SureOf(gpus, best.gpus_sure, confidence, best.evidence, limited, by_rate, chosen).lines()
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
@@ -467,12 +477,6 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
         yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
-
-
-def _with_fewer(c: CompareCandidate) -> str:
-    """Write the layout that needs fewer GPUs than the candidate's own."""
-    assert c.fewer is not None
-    return f"{called(c)}: about {plural(c.fewer.gpus, 'GPU')} = {c.fewer.layout}; --layouts {c.fewer.asks}"
 
 
 def _prices(served: Sequence[CompareCandidate]) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import SIZES
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
-from sizing.report.parts.evidence import Evidence, SureOf, evidence
+from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence
 from sizing.report.parts.figures import (
     Cost,
     Latency,
@@ -56,6 +56,7 @@ INFEASIBLE_BY = {  # the limit that the nearest layout misses
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
+MEMORY_LAST = 10  # the order in which a short screen leaves out the memory of an answer: after all other spare lines
 TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple of the limit
 
 
@@ -312,7 +313,7 @@ def answer(record: Estimate) -> Facts:
     d, load, cost = record.deployment, record.load, record.cost
     if not (d and load and cost):
         return Facts(
-            (screen.verdict(_shortfall(record.limiting), good=False),),
+            (screen.verdict(_shortfall(record.limiting, record.inputs), good=False),),
             INFEASIBLE_BY.get(record.limiting.limit, INFEASIBLE),
         )
     several = len(record.inputs["gpus_considered"])
@@ -321,13 +322,18 @@ def answer(record: Estimate) -> Facts:
     return Facts(tuple(_verdict(record)), headline(d.gpus, d.gpu, shape, cost.usd_per_hour) + first)
 
 
-def _shortfall(limiting: Limiting) -> str:
+def _limit_words(limiting: Limiting, inputs: Mapping[str, Any]) -> str:
+    """Write the limit that binds. An answer of at most one token has a single latency."""
+    return limit_words(limiting.limit, single=(inputs["osl"] or 0) <= 1)
+
+
+def _shortfall(limiting: Limiting, inputs: Mapping[str, Any]) -> str:
     """Write the tightest limit and by how much it is missed."""
     value, limit = limiting.value_ms, limiting.limit_ms
     if value is None or limit is None or value <= limit:
         return limiting.detail[:1].upper() + limiting.detail[1:]
     over = f"{percent(value / limit - 1)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
-    return f"{limit_words(limiting.limit)} is {over} its limit at the nearest layout"
+    return f"{_limit_words(limiting, inputs)} is {over} its limit at the nearest layout"
 
 
 def _verdict(record: Estimate) -> Iterator[Line]:
@@ -357,12 +363,12 @@ def _evident(record: Estimate) -> Iterator[Line]:
         return
     if not is_demanded(record.inputs) and c is not None and c.requests_per_s_without is not None:
         served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
-        yield Line(
-            f"The rate is kept in {percent(confidence)} of {of_runs(found.own, any_gpu=found.any_gpu)}; {served}"
-        )
+        runs = screen.counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
+        yield Line(f"The rate is kept in {percent(confidence)} of {runs}; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
-    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs), by_rate)
+    chosen = Chosen(d.gpu, d.gpus, d.replicas)
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs), by_rate, chosen)
     yield from known.lines("" if c is None else _without(c, d.gpu))
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
@@ -430,12 +436,17 @@ def _around(record: Estimate) -> Iterator[Line]:
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
         yield from screen.few("Refused", others, "reason", 2)
         return
-    yield screen.memory_line(record.memory, i["serving"])
+    bests = tuple(_as_alternative(record))
+    types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
+    # The other GPU types come before the memory, and before other layouts in full.
+    yield screen.memory_line(record.memory, i["serving"])._replace(spare=MEMORY_LAST if types else 0)
     if record.idle_conversations is not None and i.get("conversation") is not None:
         yield idle_line(record.idle_conversations)
     yield Line(_binds(record), "Binds")
-    for best in _as_alternative(record):
-        yield from layouts.instead(best, record.alternatives)
+    yield from types
+    for best in bests:
+        instead = layouts.instead(best, record.alternatives)
+        yield from (line._replace(spare=line.spare or layouts.MOST_OTHERS + 1) if types else line for line in instead)
 
 
 def _traced(record: Estimate) -> Iterator[Line]:
@@ -453,7 +464,9 @@ def _binds(record: Estimate) -> str:
     assert d and load
     if limit.limit_ms is None:
         return limit.detail
-    each = f"{limit_words(limit.limit)}, at {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
+    each = (
+        f"{_limit_words(limit, record.inputs)}, at {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
+    )
     if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:
         return f"{each}{limit.detail.partition(';')[1]}{limit.detail.partition(';')[2]}"
     other = "" if limit.relaxed_gpu == d.gpu else f" ({limit.relaxed_gpu})"

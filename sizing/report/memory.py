@@ -82,8 +82,10 @@ def shared(records: Sequence[MemoryReport]) -> Document[SharedReport]:
 
 def _of_all(record: SharedReport) -> Iterator[Section]:
     for model in record.models:
-        yield from sections(model)
-    yield Facts((), f"Together {record.share:.0%} of the card")
+        yield from sections(model, shared=True)
+    card, taken = record.models[0].memory.visible_gib, sum(screen.share_gib(model.memory) for model in record.models)
+    rest = f"; {gib(card - taken)} of {gib(card)} GiB are left" if taken < card else ""
+    yield Facts((), f"Together {record.share:.0%} of the card{rest}")
 
 
 def _rows_of_all(record: SharedReport) -> Rows:
@@ -96,15 +98,18 @@ def rows(record: MemoryReport) -> Rows:
     return rows_of((record.memory._replace(fits=record.fits),), MemoryFigures._fields, labels(record.inputs))
 
 
-def sections(record: MemoryReport) -> Iterator[Section]:
-    """Yield whether a sequence fits, the memory as a bar, what the cache holds, and changes that would help."""
+def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]:
+    """Yield whether a sequence fits, the memory as a bar, what the cache holds, and changes that would help.
+
+    On a card that is `shared`, the bar is the model's share.
+    """
     m, i = record.memory, record.inputs
     taken = f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of cache"
     if not m.sequence_gib:
         taken = f"fits: prompts of up to {m.max_model_len:,} tokens, and no KV cache"
     reason = record.reason or taken
     yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i["layout"])))
-    yield screen.memory_bar(m)
+    yield screen.memory_bar(m, shared=shared)
     yield Facts(tuple(_figures(record)))
     helps = screen.few("Try", record.suggestions, "change")
     yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
@@ -112,10 +117,11 @@ def sections(record: MemoryReport) -> Iterator[Section]:
 
 def _cache(m: MemoryFigures, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
-    longest = f"the longest that fits has {m.max_model_len_that_fits:,}"
+    longest = f"; the longest single sequence that fits has {m.max_model_len_that_fits:,}"
     if m.max_model_len_that_fits == maximum:
-        longest = f"even the model's longest, {maximum:,}, fits"
-    yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}; {longest}", "Cache holds")
+        is_longest = m.max_model_len == maximum
+        longest = ", the model's longest" if is_longest else f"; one of {maximum:,}, the model's longest, fits"
+    yield Line(f"{m.kv_cache_tokens:,} tokens on a replica, {sequences}{longest}", "Cache holds")
     state = f", {m.state_bytes_per_sequence:,.0f} bytes a sequence" if m.state_bytes_per_sequence else ""
     yield Line(f"{m.kv_bytes_per_token:,.0f} bytes a token on each GPU{state}", "Cache grows")
 

@@ -14,6 +14,9 @@ import pytest
 from places import DATA
 
 from sizing.cli.main import run
+from sizing.report.compare import LESS
+from sizing.report.parts.layouts import FewerGpus
+from sizing.report.parts.screen import few
 
 Capsys = pytest.CaptureFixture[str]
 GOLDEN = DATA / "golden"
@@ -294,3 +297,18 @@ def test_the_price_of_each_type_stands_on_the_screen(capsys: pytest.CaptureFixtu
     assert "h100-sxm $6.16 (7)" in said and "l40s $2.62 (1)" in said
     assert run([*asked, "h100-sxm,l40s", "--price", "2"]) == 0
     assert "$2.00 per GPU-hour" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_screen_counts_the_candidates_that_cannot_serve(capsys: Capsys) -> None:
+    asked = ["compare", *LARGE, "-g", "h100-sxm,l40s,rtx-3060", "--precision", "fp8", "--tp", "2", "--no-verify"]
+    found = document(capsys, *asked)
+    unable = [c["gpu"] for c in found["candidates"] if not c["feasible"]]
+    assert unable == ["RTX 3060 12GB"] and run(asked) == 0
+    assert "1 candidate cannot serve this: --verbose" in capsys.readouterr().out
+
+
+def test_a_layout_that_needs_less_is_named_with_its_stages_and_the_others_with_what_they_are() -> None:
+    stages = FewerGpus("4 x TP4 PP2", 32, 84.0, 700.0, 30.0, "pipelines")
+    assert stages.words() == "about 32 GPUs = 4 x TP4 PP2; --layouts pipelines"
+    *_, more = few("Fewer", ["one", "two", "three"], "GPU type", 1, LESS)
+    assert more.text == "2 more GPU types with a layout that needs less: --verbose"

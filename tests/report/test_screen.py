@@ -15,7 +15,11 @@ from sizing.formats.text import render, render_for
 from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, in_words
 from sizing.formats.words import milliseconds, number
 from sizing.report.estimate import sections
-from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, kept, rests_on
+from sizing.report.parts.evidence import Chosen, SurerType
+from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
+from sizing.report.parts.quantities import Sizes
+from sizing.report.parts.question import LimitInMs
+from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, counted_runs, few, kept, latencies, rests_on
 
 MOST_LINES = 24
 SCREENS = {
@@ -244,7 +248,9 @@ def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsy
 def test_one_line_says_the_count_for_a_confidence_and_the_one_without(capsys: Capture) -> None:
     text, found = printed(["estimate", "chat", "-g", "mi300x", "--confidence", "75%"], capsys)
     gpus, without = found["deployment"]["gpus"], found["conservative"]["gpus_without"]
-    assert f"{gpus} GPUs: the limits hold in 75 % of published runs like this; {without} without" in text
+    groups = found["evidence"]["groups"]
+    held = f"{gpus} GPUs: the limits hold in 75 % of published runs like this ({groups} groups)"
+    assert f"{held}; {without} without" in text
     assert text.count("published runs") == 1
 
 
@@ -333,7 +339,7 @@ def test_a_budget_says_why_it_serves_no_more_and_no_limit_is_not_confirmed(capsy
 def test_the_model_s_own_maximum_is_not_called_what_fits(capsys: Capture) -> None:
     for model, layout, own in (("qwen3-235b-a22b", "8", True), ("llama-3.1-70b", "2", False)):
         assert run(["memory", "-m", model, "-g", "h100-sxm", "--tp", layout, "--max-model-len", "2048"]) == 0
-        assert ("even the model's longest" in " ".join(capsys.readouterr().out.split())) is own
+        assert ("the model's longest" in " ".join(capsys.readouterr().out.split())) is own
 
 
 @pytest.mark.parametrize(("command", "allowed"), [("memory", "--tp"), ("simulate", "--tp, --replicas")])
@@ -436,3 +442,53 @@ def test_a_heading_folds_over_three_lines_at_most_where_there_is_room() -> None:
 def test_a_borrowed_image_encoder_is_an_assumption_of_the_first_screen_and_no_kernel() -> None:
     (line,) = rests_on([Assumption("image encoder", "borrowed, a tower", "", "datasheet", "")], counted=False)
     assert (line.label, line.text) == ("Assumed", "an image encoder (borrowed, a tower)")
+
+
+def test_a_sure_share_counts_its_runs() -> None:
+    assert counted_runs(3, False, any_gpu=True) == "published runs like this on any GPU generation (3 groups)"
+    assert counted_runs(1, True, any_gpu=False) == "runs as far off as your own (1 run)"
+
+
+def test_another_layout_that_makes_the_same_gpus_sure_says_why_it_was_not_chosen() -> None:
+    surer = SurerType("H100", 4, 4, 24.62, "1 x TP4", 1)
+    line = surer.same_gpus(Chosen("H100", 4, 2))
+    assert line is not None and line.text.startswith("The same 4 GPUs as 1 x TP4 would be sure")
+    assert "more replicas come first" in line.text
+    equal = surer.same_gpus(Chosen("H100", 4, 1))
+    assert equal is not None and "replicas" not in equal.text
+    assert surer.same_gpus(Chosen("H100", 2, 1)) is None and surer.same_gpus(Chosen("H200", 4, 2)) is None
+
+
+def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> None:
+    def serves(gpu: str, usd: float | None) -> Alternative:
+        return Alternative(gpu, "fp8", Sizes(1, 1, 1, 1, 1, 1), 2, 2, 1.0, 1.0, 1.0, 1.0, usd, 1.0, "itl")
+
+    best, cheap, free = serves("A", 1.0), serves("B", 3.5), serves("C", None)
+    no = RejectedLayout("D", "fp8", best.sizes, "memory", "", None)
+    (line,) = other_types(best, (cheap, serves("B", 9.0), best, free), (no, no._replace(gpu="B")))
+    assert line.text == "about 2 x B $3.50/h, 2 x C no price; D cannot serve it" and not line.spare
+    assert not list(other_types(best, (cheap,), ())), "a single other type is among the other layouts"
+
+
+def test_a_page_leaves_out_the_number_of_lines_that_only_a_screen_hides() -> None:
+    shown, more = few("Pays", ("one", "two", "three"), "way", 1)
+    assert shown.text == "one" and not shown.of_screen
+    assert more.text == "2 more ways: --verbose" and more.of_screen
+
+
+def test_a_task_with_one_latency_has_one_name_and_one_row_for_it() -> None:
+    def rows(limit: LimitInMs | None) -> list[str]:
+        values = {"ttft_ms": 22.4, "itl_ms": None, "e2e_ms": 22.4}
+        found = latencies(lambda name, _: values[name], {"ttft_ms": limit, "itl_ms": None, "e2e_ms": None})
+        return [row.name for row in found]
+
+    assert rows(None) == rows(LimitInMs("mean", 1000.0)) == ["latency mean"]
+    assert rows(LimitInMs("p95", 1000.0)) == ["latency p95", "latency mean"]
+
+
+def test_models_that_share_a_card_leave_the_rest_of_it_once(capsys: Capture) -> None:
+    assert run(["memory", "-m", "llama-3.1-8b", "-m", "bge-m3", "-g", "h100-sxm", "--share", "0.5,0.3"]) == 0
+    text = capsys.readouterr().out
+    left = [float(part) for part in re.findall(r"left free ([\d.]+) GiB", text)]
+    (rest, card) = map(float, re.findall(r"Together 80% of the card; ([\d.]+) of ([\d.]+) GiB are left", text)[0])
+    assert left[0] == 0 and left[1] < 0.3 * card and rest == pytest.approx(0.2 * card, abs=0.1)

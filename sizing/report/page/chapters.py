@@ -48,8 +48,8 @@ def html(report: Report) -> str:
 
 
 def _about(report: Report) -> str:
-    priced = report.estimate.cost.price_source if report.estimate.cost is not None else None
-    return f"{report.written}, llmsize {__version__}" + (f"; price: {price_of(priced)}" if priced else "")
+    priced = price_of(report.estimate)
+    return f"{report.written}, llmsize {__version__}" + (f"; price: {priced}" if priced else "")
 
 
 def chapters(report: Report) -> Iterator[Chapter]:
@@ -121,7 +121,7 @@ def _shown(sections: Iterable[Section], caption: str) -> Iterator[Facts | Prose 
             if section.records:
                 yield page_table(section._replace(at="", title=section.title or caption))
         elif isinstance(section, (Facts, Prose)):
-            lines = tuple(line for line in section.lines if line.label != COMMANDS)
+            lines = tuple(line for line in section.lines if line.label != COMMANDS and not line.of_screen)
             if lines or section.title:
                 yield section._replace(lines=lines)
         elif isinstance(section, Text):

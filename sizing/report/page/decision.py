@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
 from sizing.formats.words import milliseconds, money, percent, plural, rounded_usd
+from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.screen import PRICE
 from sizing.specs.bands import of_runs
 
 FULL = 0.9  # share of a limit above which a figure is near it
@@ -42,7 +44,7 @@ def _served(report: Report) -> Iterator[Tile]:
     note = "no price is known"
     if cost is not None and cost.usd_per_gpu_hour is not None:
         year = f"{rounded_usd(d.usd_per_year)} a year at {money(cost.usd_per_gpu_hour)} a GPU-hour"
-        note = f"{year}: {price_of(cost.price_source or '')}"
+        note = f"{year}: {price_of(report.estimate)}"
     yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
     limit = report.estimate.limiting
     detail = f"{milliseconds(limit.value_ms)} of {milliseconds(limit.limit_ms)}, {limit.statistic}"
@@ -83,9 +85,12 @@ def _tightest(report: Report, takes: str, detail: str) -> Tile:
     return Tile(f"Tightest limit: {name}", figure(report, "/decision/used", percent), f"of it {takes}: {detail}", style)
 
 
-def price_of(source: str) -> str:
-    """The offer and the date in the source text of a price."""
-    return source.partition(";")[0]
+def price_of(estimate: Estimate) -> str:
+    """The offer and the date of a price, and which of several prices it is, in the words of the assumption; empty without one."""
+    source = "" if estimate.cost is None else estimate.cost.price_source or ""
+    note = next((a.note for a in estimate.assumptions if a.what == PRICE and a.note), "")
+    offer = source.partition(";")[0]
+    return f"{offer} ({note})" if offer and note else offer
 
 
 def changes(report: Report) -> Iterator[BarChart]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sizing.answers.answer import Answer
 from sizing.formats.view import Assumption
@@ -352,3 +352,10 @@ def _habits_assumed(workload: Workload) -> tuple[str, ...]:
         return ()
     each = ("requests_per_user_per_day",)
     return each if planning.profile is not None else (*each, "active_hours", "peak_to_mean")
+
+
+def shared(lists: Sequence[Sequence[Assumption]]) -> Iterator[Assumption]:
+    """Yield the assumptions common to every list, in the order of the first list."""
+    if lists:
+        rest = [set(other) for other in lists[1:]]
+        yield from (entry for entry in lists[0] if all(entry in other for other in rest))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sizing.answers.answer import Outcome
 from sizing.answers.confidence import NONE_SIMILAR
 from sizing.formats.view import Line
-from sizing.formats.words import money
+from sizing.formats.words import money, plural
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
 from sizing.specs.bands import ConfidentSize, of_runs
@@ -23,14 +23,26 @@ class StepFactors(NamedTuple):
     source: str
 
 
+class Chosen(NamedTuple):
+    """The GPU type, the GPUs and the replicas of an answer, to compare another layout with them."""
+
+    gpu: str
+    gpus: int
+    replicas: int | None
+
+
 class SurerType(NamedTuple):
-    """Another layout or GPU type: the expected and the sure number of GPUs. `layout` (`3 x TP2 PP2`) is that of the sure ones."""
+    """Another layout or GPU type: the expected and the sure number of GPUs.
+
+    `layout` (`3 x TP2 PP2`) and `replicas` are those of the sure ones.
+    """
 
     gpu: str
     gpus: int
     gpus_sure: int
     usd_per_hour: float | None
     layout: str | None = None
+    replicas: int | None = None
 
     def line(self, about: str = "About ") -> Line:
         """Write the sure number; `about` is empty if a simulation confirmed the GPUs."""
@@ -39,6 +51,14 @@ class SurerType(NamedTuple):
         shape = "" if self.layout is None else f" = {self.layout}"
         verb = "is" if self.gpus_sure == 1 else "are"
         return Line(f"{about}{self.gpus_sure:,} x {self.gpu}{shape} {verb} sure{price}")
+
+    def same_gpus(self, chosen: Chosen) -> Line | None:
+        """Write that the GPUs of an answer are sure in this layout, and why it was not chosen; None if it takes other GPUs."""
+        if (self.gpu, self.gpus_sure) != (chosen.gpu, chosen.gpus) or self.layout is None:
+            return None
+        more = self.replicas is not None and chosen.replicas is not None and chosen.replicas > self.replicas
+        why = "; among equals, more replicas come first" if more else ""
+        return Line(f"The same {plural(chosen.gpus, 'GPU')} as {self.layout} would be sure, not simulated{why}")
 
 
 class Evidence(NamedTuple):
@@ -87,8 +107,9 @@ def _surer(outcome: Outcome) -> SurerType | None:
         return None
     of, count = found.answer, found.sure.gpus
     replica = of.pool.replica
-    shape = f"{count // replica.layout.gpus} x {replica.layout}"
-    return SurerType(replica.gpu_type.name, of.gpus, count, of.usd_per_hour, shape)
+    replicas = count // replica.layout.gpus
+    shape = f"{replicas} x {replica.layout}"
+    return SurerType(replica.gpu_type.name, of.gpus, count, of.usd_per_hour, shape, replicas)
 
 
 def is_own(found: Evidence | None) -> bool:
@@ -129,6 +150,7 @@ class SureOf(NamedTuple):
     evidence: Evidence | None
     limited: bool
     by_rate: bool
+    chosen: Chosen | None = None
 
     def lines(self, without: str = "") -> Iterable[Line]:
         """Yield the sure number of GPUs (or why it is unknown) and a surer choice; nothing if nothing was asked for.
@@ -143,4 +165,4 @@ class SureOf(NamedTuple):
         )
         yield screen.sure(self.gpus, known, screen.kept_by_runs(self.limited, self.by_rate), without)
         if found.surer is not None:
-            yield found.surer.line()
+            yield (None if self.chosen is None else found.surer.same_gpus(self.chosen)) or found.surer.line()

@@ -55,6 +55,10 @@ class FewerGpus(NamedTuple):
     itl_ms: float | None
     asks: str
 
+    def words(self) -> str:
+        """Write the layout, and the option that asks for it."""
+        return f"about {plural(self.gpus, 'GPU')} = {self.layout}; --layouts {self.asks}"
+
 
 class Alternative(NamedTuple):
     """Another layout that also meets the demand."""
@@ -140,6 +144,30 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     shown.sort(key=list(others).index)  # the order of the record
     lines = labelled("Instead", [_called(best, a) for a in shown])
     yield from (line._replace(spare=(MOST_OTHERS + 1 - at) * (at > 0)) for at, line in enumerate(lines))
+
+
+def other_types(best: Alternative, others: Sequence[Alternative], refused: Sequence[RejectedLayout]) -> Iterator[Line]:
+    """Yield a line with the price of each GPU type that is not in the answer, and the types that cannot serve the demand.
+
+    A single other type that serves it is among the other layouts, so it yields no line.
+    """
+    served = [a for a in _first_of((best, *others), lambda a: a.gpu) if a.gpu != best.gpu]
+    able = {best.gpu, *(a.gpu for a in served)}
+    unable = [name for name in dict.fromkeys(r.gpu for r in refused) if name not in able]
+    if len(served) + len(unable) < 2 and not unable:
+        return
+    prices = ("no price" if a.usd_per_hour is None else f"{money(a.usd_per_hour)}/h" for a in served)
+    costs = [f"{a.gpus:,} x {a.gpu} {price}" for a, price in zip(served, prices, strict=True)]
+    texts = [f"about {_some(costs)}"] if costs else []
+    if unable:
+        texts.append(f"{_some(unable)} cannot serve it")
+    yield Line("; ".join(texts), "Others")
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first of several texts, and how many others there are."""
+    more = len(texts) - MOST_OTHERS
+    return ", ".join(texts[:MOST_OTHERS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _called(best: Alternative, a: Alternative) -> str:

@@ -206,6 +206,8 @@ def suggested(change: Suggestion) -> str:
     return f"{change.change}: {change.gpus} x {change.gpu} ({change.layout})"
 
 
-def limit_words(name: str) -> str:
-    """Write the name of a limit: a latency in capitals, a capacity in words."""
-    return name.upper() if name in LATENCIES else name.replace("_", " ")
+def limit_words(name: str, *, single: bool = False) -> str:
+    """Write the name of a limit: a latency in capitals, a capacity in words. A `single` latency is named so."""
+    if name in LATENCIES:
+        return "latency" if single else name.upper()
+    return name.replace("_", " ")

@@ -99,18 +99,20 @@ def latencies(
     latency, from request to result.
     """
     single = value(ITL.key, MEAN) is None and limits[ITL.key] is None and value(E2E.key, MEAN) is not None
+    seen: set[tuple[str, float | None]] = set()
     for quantity in LATENCY_QUANTITIES:
         limit = limits[quantity.key]
         statistic = MEAN if limit is None else limit.statistic
         found, error = value(quantity.key, statistic), band(quantity.key, statistic)
-        if limit is None and (found is None or (single and quantity is TTFT)):
+        if limit is None and (found is None or (single and (quantity is TTFT or (statistic, found) in seen))):
             continue
+        seen.add((statistic, found))
         verdict = ""
         if limit is not None:
             kept = BINDS if binding == quantity.heading.lower() else OK
             verdict = NONE if found is None else kept if found <= limit.ms else OVER
         yield Judged(
-            f"{'latency' if single and quantity is E2E else quantity.heading} {statistic}",
+            f"{'latency' if single else quantity.heading} {statistic}",
             quantity.text_of(found),
             None if error is None else between(error.low, error.high, quantity.write),
             None if limit is None else quantity.write(limit.ms),
@@ -158,7 +160,11 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"To be sure: not known, {found.why_not or 'no published runs like this'}{more}")
-    share, count, runs = percent(found.confidence), plural(gpus, "GPU"), of_runs(found.own, any_gpu=found.any_gpu)
+    share, count, runs = (
+        percent(found.confidence),
+        plural(gpus, "GPU"),
+        counted_runs(found.groups, found.own, any_gpu=found.any_gpu),
+    )
     if found.gpus is None:
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
@@ -167,6 +173,11 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line
         return Line(f"{count}{are}: {keeps} in {share} of {runs}{more}")
     odds = "" if found.chance is None or found.chance >= LIKELY else f", with {gpus:,} in {percent(found.chance)}"
     return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
+
+
+def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
+    """Name the runs that a share refers to, and write how many groups, or how many of the user's own runs, they are."""
+    return f"{of_runs(own, any_gpu=any_gpu)} ({plural(groups, 'run' if own else 'group')})"
 
 
 def kept_by_runs(limited: bool, by_rate: bool) -> str:
@@ -217,8 +228,15 @@ def over_gib(m: MemoryFigures) -> float:
     return 0.0 if math.isclose(used, m.visible_gib) else max(0.0, used - m.visible_gib)
 
 
-def memory_bar(m: MemoryFigures) -> Whole:
+def share_gib(m: MemoryFigures) -> float:
+    """The memory that a model takes of a shared card: its engine's budget, or its parts where some come on top of it."""
+    return max(m.budget_gib, used_gib(m))
+
+
+def memory_bar(m: MemoryFigures, *, shared: bool = False) -> Whole:
     """The memory of one GPU as a bar of its parts. If the parts do not fit the engine's share, the bar is that share.
+
+    So it is on a card that is `shared`, where the rest of the card belongs to other models.
 
     SGLang keeps activation outside its share, so the missing memory, not the sum of the parts, says what the share holds.
     """
@@ -232,14 +250,19 @@ def memory_bar(m: MemoryFigures) -> Whole:
     missing = m.deficit_gib - m.sequence_gib - m.shared_prefix_gib  # before any sequence
     if missing > 0:
         return Whole("Engine's", parts, used_gib(m) - missing, lambda size: f"{gib(size)} GiB")
+    if shared:
+        return Whole(
+            "Share", parts, max(share_gib(m), sum(part.size for part in parts)), lambda size: f"{gib(size)} GiB"
+        )
     card = m.visible_gib if over_gib(m) else max(m.visible_gib, sum(part.size for part in parts))
     return Whole("One GPU", parts, card, lambda size: f"{gib(size)} GiB")
 
 
-def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES) -> Iterator[Line]:
-    """Yield the first `most` of `texts`, a line each, and the number of the others."""
-    more = [f"{plural(len(texts) - most, f'more {noun}')}: --verbose"] if len(texts) > most else []
-    yield from labelled(label, (*texts[:most], *more))
+def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
+    """Yield the first `most` of `texts`, a line each, and on a screen the number of the others; `of` describes these."""
+    yield from labelled(label, texts[:most])
+    if len(texts) > most:
+        yield Line(f"{plural(len(texts) - most, f'more {noun}')}{of}: --verbose", " ", of_screen=True)
 
 
 def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
