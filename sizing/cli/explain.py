@@ -14,11 +14,11 @@ def command(
     topic: Annotated[str | None, typer.Argument(help="Topic. Without one, all topics are listed.")] = None,
     **values: Any,
 ) -> None:
-    """Explain a term of the answers, or an optimisation.
+    """Explain a term or a line of the answers, or an optimisation.
 
     A page has the meaning, the formula and the sources; for an optimisation also when it helps and when it does not."""
     from sizing.catalog.shelf import named
-    from sizing.catalog.topics import TOPICS
+    from sizing.catalog.topics import TOPICS, load_topic
     from sizing.cli.output import chosen_format, write
     from sizing.question.values import Part, check
     from sizing.report.listings import Listing, TopicReport, document_of_list, document_of_topic
@@ -30,7 +30,7 @@ def command(
         rows = sorted(((name, spec.name, spec.kind) for name, spec in specs), key=lambda row: row[2], reverse=True)
         write(document_of_list(Listing("topics", ("topic", "about", "kind"), tuple(rows))), output.value)
         return
-    found = Part(lambda: named(TOPICS, topic))
+    found = Part(lambda: load_topic(topic))
     check(output, found)
     stated = found.value.spec.model_dump(exclude={"aliases"})
     write(document_of_topic(TopicReport(topic=found.value.id, **stated)), output.value)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+import sizing.report
 from sizing.catalog.shelf import named
-from sizing.catalog.topics import TOPICS
+from sizing.catalog.topics import TOPICS, load_topic
 from sizing.cli.main import run
 from sizing.question.fields import QUESTION_OPTIONS
 
+REPORT = Path(sizing.report.__file__).parent
 EXPECTED = {
     "speculative", "sparsity", "prefix-caching", "quantisation", "chunked-prefill", "lora", "multimodal", "kv-offload",
     "embedding",
@@ -87,3 +91,49 @@ def test_an_unknown_topic_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["explain", "quantum"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "topic" in line
+
+
+LABELLED = {
+    "Line": 1,
+    "few": 0,
+    "labelled": 0,
+    "reasons": 0,
+    "Whole": 0,
+    "rate": 0,
+    "Quantity": 1,
+    "in_words": 1,
+    "_usd": 1,
+}
+SCREENS = ("estimate", "memory", "plan", "compare", "cost", "measured", "parts/*")
+
+
+def labels() -> set[str]:
+    """The labels of lines, rows and columns on the screens: the constant arguments at their places in the code."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for each in SCREENS for path in REPORT.glob(f"{each}.py")]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    places = [(call, LABELLED.get(getattr(call.func, "id", getattr(call.func, "attr", "")))) for call in calls]
+    given = [call.args[place] for call, place in places if place is not None and len(call.args) > place]
+    texts = [node.value for argument in given for node in ast.walk(argument) if isinstance(node, ast.Constant)]
+    return {text.strip() for text in texts if isinstance(text, str) and text.strip()}
+
+
+def test_every_label_of_the_screens_has_a_page() -> None:
+    asked = sorted(labels() - {"at"})  # the heading "at the mean load" is written from parts
+    assert len(asked) > 60 and {"most requests/s", "Instead", "Memory", "$/year"} <= set(asked)
+    exact = {TOPICS.key(name) for one in TOPICS.ids for name in {one, *named(TOPICS, one).spec.aliases}}
+    missing = [label for label in asked if TOPICS.key(label.replace("/", " per ")) not in exact]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("label", "topic"),
+    [
+        ("precision", "quantisation"),
+        ("TTFT p95", "ttft"),
+        ("requests/s of 4 GPUs", "throughput"),
+        ("Memory", "memory"),
+        ("$/1,000 requests", "cost-per-token"),
+    ],
+)
+def test_a_label_of_a_row_is_explained_with_what_the_row_adds(label: str, topic: str) -> None:
+    assert load_topic(label).id == topic
