@@ -43,7 +43,6 @@ FILES = {
     "requests.csv": INPUTS / "requests.csv",
     "measured.csv": DATA / "measured_sample.csv",
     "measured_sample.csv": DATA / "measured_sample.csv",
-    "course_8b_2000_200.csv": DATA / "course_8b_2000_200.csv",
 }
 MOST_LINES = 130  # of the README
 EXACT = os.environ.get("TESTS_GOLDEN_EXACT", "") not in ("", "0")

@@ -213,12 +213,16 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
 
 
 def _next_budget(outcome: Outcome) -> Iterator[int]:
-    """Yield the fewest GPUs that hold a replica, above a node in whole nodes; nothing where a replica fits the budget."""
+    """Yield the fewest GPUs that hold a replica and that a node divides into equally, above a node in whole nodes.
+
+    Yields nothing where a replica fits the budget.
+    """
     too_large = [r for r in outcome.refusals if r.reason == "gpu_budget"]
     least = min(too_large, key=lambda r: r.layout.gpus, default=None)
     if least is not None:
         node = least.gpu_type.gpu.datasheet.node.gpus
-        yield least.layout.gpus if least.layout.gpus <= node else -(-least.layout.gpus // node) * node
+        nodes = -(-least.layout.gpus // node)
+        yield next((part for part in range(least.layout.gpus, node) if node % part == 0), nodes * node)
 
 
 def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:

@@ -132,7 +132,7 @@ def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRo
 
 def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow], stated: Mapping[str, str]) -> Fault:
     values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
-    held = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values})
+    held = sorted({f"{_rounded(value):,g}" if isinstance(value, float) else str(value) for value in values})
     more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
     option = "--precision" if name == "weight_precision" else f"--{name}"
     return Fault(

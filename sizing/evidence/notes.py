@@ -95,6 +95,8 @@ def version_of(engine: Engine, stated: str, source: str, conventions: Convention
         return settings.check_version(engine, stated), None
     except InputError:
         pass
+    if not stated:
+        return engine.newest, f"{engine.name} states no version, taken as the newest, {engine.newest}"
     number = _NUMBER.search(stated)
     if number is None:
         return engine.newest, f"{engine.name} {stated!r} is not known, taken as the newest, {engine.newest}"

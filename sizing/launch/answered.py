@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -10,8 +11,8 @@ from pydantic import ValidationError
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import expanded
-from sizing.catalog.models import load_model
-from sizing.catalog.shelf import is_path, only
+from sizing.catalog.models import CONFIG_FILE, FoundModel, load_model
+from sizing.catalog.shelf import only
 from sizing.launch.flags import Args, Dialect, dialect_of, write
 from sizing.launch.terms import of_nodes, terms_of
 from sizing.model.architecture import SIZES
@@ -146,6 +147,7 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
     return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further)
 
 
+CHECKPOINT = "its name on the Hugging Face Hub, or its folder"
 OPTION_OF = {"model": "--checkpoint", "draft_checkpoint": "--draft-model"}
 
 
@@ -202,10 +204,11 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
     asked, service, wanted = question.origin.workload.model, question.service, pool.replica.precision
     if stated is not None:
         return stated, None
-    found = load_model(asked)
-    local = is_path(asked) and "/" in asked
-    name = asked if "/" in asked and not local and found.precision is not None else service.model.name
-    name = str(expanded(asked)) if local else name
+    found, path = load_model(asked), expanded(asked)
+    if found.path in (path, path / CONFIG_FILE):
+        name = _of_file(path, found)
+    else:
+        name = asked if "/" in asked else service.model.name
     own = (
         wanted in (None, found.precision) or requested(service.model.quantisation, wanted) == service.model.quantisation
     )
@@ -217,7 +220,19 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
         return name, wanted
     kind = f"in {wanted}" if sparse is None else f"with {sparse} sparsity"
     what = f"a checkpoint of {service.model.name} {kind} is needed, whose name the question does not say"
-    raise InputError(what, field="--checkpoint", allowed="its name on the Hugging Face Hub, or its folder")
+    raise InputError(what, field="--checkpoint", allowed=CHECKPOINT)
+
+
+def _of_file(path: Path, found: FoundModel) -> str:
+    """The checkpoint of a model that was given as a folder or a file. Raises InputError for a file that stands in no checkpoint's folder."""
+    if path != found.path:
+        return str(path)
+    if path.name == CONFIG_FILE and path.parent.name not in ("", ".."):
+        return str(path.parent)
+    if found.facts is not None and "/" in found.facts.name:
+        return found.facts.name
+    what = f"{path} describes the model, but an engine starts from a checkpoint"
+    raise InputError(what, field="--checkpoint", allowed=CHECKPOINT)
 
 
 def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) -> str:

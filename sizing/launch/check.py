@@ -438,7 +438,12 @@ def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFi
         yield _finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
     bounds: tuple[tuple[str, float | None, str, Callable[[float], str]], ...] = (
         ("max_gpus", checked.gpus, "{} GPUs, limit {}", str),
-        ("max_usd_per_million_tokens", usd, "${} a million tokens, limit ${}", lambda dollars: f"{dollars:,.4g}"),
+        (
+            "max_usd_per_million_tokens",
+            usd,
+            "${} per million output tokens, limit ${}",
+            lambda dollars: f"{dollars:,.4g}",
+        ),
         ("max_utilisation", found.utilisation, "{} used, limit {}", percent),
     )
     for rule, value, words, written in bounds:

@@ -160,7 +160,7 @@ PLANNING_OPTIONS = (
     Field("headroom", TEXT, ("--headroom",), "Reserve to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
     Field("objective", TEXT, ("--objective",), "What to minimise: gpus, cost or energy. Default: cost if several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
     Field("layouts", TEXT, ("--layouts",), "Layouts to try: usual (TP 1, 2, 4, 8 within a node; for MoE models also attention DP with EP; others only if none of these is enough), pipelines, or all.", PLANNING, "planning.layouts"),
-    Field("confidence", TEXT, ("--confidence",), "Share of similar published runs that must keep the limits, from 50% to 95%: 90%. Default: the prediction, with at least even odds.", PLANNING),
+    Field("confidence", TEXT, ("--confidence",), "Share of similar published runs that must keep the limits, from 50% to 95%: 90%. Default: the prediction, raised to a share of 50% where it has less.", PLANNING),
     Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
     Field("price", PRICE, ("--price",), "Price in $ per GPU-hour: 2.5, or for each GPU type h100-sxm=2.5,h200-sxm=3.1. Default: the median of known prices (llmsize prices).", PLANNING),
     Field("provider", TEXT, ("--provider",), "Take the prices of this provider, on demand or of another kind: aws, nebius:spot (llmsize prices). GPU types that it does not offer are left out.", PLANNING),

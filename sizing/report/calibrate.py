@@ -159,9 +159,9 @@ def _held(factors: Sequence[FittedFactor], layouts: int) -> Iterator[Line]:
         yield Line(f"{', '.join(far)}: {why}", "Mind")
     names = [MEANINGS[one.factor][0] for one in factors if not one.told]
     if names:
-        apart = "; two runs of another TP tell them apart" if layouts == 1 else ""
-        kept = f"kept near the base profile, as other factors explain the same{apart}"
-        yield Line(f"{', '.join(names)}: {kept}", "Hardly told")
+        apart = "; add two runs at another TP" if layouts == 1 else ""
+        kept = f"kept near the base profile, because these runs do not determine it{apart}"
+        yield Line(f"{', '.join(names)}: {kept}", "Uncertain")
 
 
 def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:

@@ -43,7 +43,7 @@ class CheckedRecord(NamedTuple):
     """A deployment with its figures at the demand. A figure is null where it is unknown or no demand was checked.
 
     `gpus` are those that its containers reserve, at least those on which it runs; `idle_gpus` are those reserved beyond. The cost
-    of a million tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
+    of a million output tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
     its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout.
     """
 
@@ -144,7 +144,7 @@ def _latency(checked: Checked, name: str) -> float | None:
 COMPARED = {
     "gpus": "GPUs",
     "usd_per_hour": "$ an hour",
-    "usd_per_million_tokens": "$ a million tokens",
+    "usd_per_million_tokens": "$ per million output tokens",
     "max_requests_per_s": "most requests/s",
     "utilisation": "share used",
     "ttft_ms": "TTFT, ms",

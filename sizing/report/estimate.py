@@ -342,7 +342,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     assert d and load
     parts = [screen.kept(is_limited(record.inputs), record.simulation is not None)]
     if is_demanded(record.inputs):
-        parts.append(screen.used(load.headroom, d.gpus))
+        parts.append(screen.used(load.headroom))
         budget = record.inputs["gpu_budget"]
         if budget is not None and budget > d.gpus:
             parts.append(f"{budget - d.gpus:,} of {budget:,} to spare")

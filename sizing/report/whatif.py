@@ -33,7 +33,9 @@ from sizing.report.parts.screen import few, following, rests_on
 NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
 MOST_SHOWN = 6  # rows of a screen
-EVEN_ODDS = "By the prediction alone, as no published runs have optimisations: with even odds it takes {} as it is (llmsize estimate)"
+EVEN_ODDS = (
+    "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
+)
 BY_CLOSED_FORM = "All rows are by the closed form, so that they compare"
 
 

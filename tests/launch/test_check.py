@@ -487,7 +487,7 @@ def test_a_baseline_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines()]
     assert code == 0 and all(len(row) <= 6 for row in rows)
     assert ["chat", "GPUs", "10", "12", "+20.0%"] in rows
-    assert [row[1] for row in rows[2:]] == ["GPUs", "$ an hour", "$ a million tokens", "most requests/s", "share used", "TTFT, ms", "ITL, ms", "E2E, ms"]  # fmt: skip
+    assert [row[1] for row in rows[2:]] == ["GPUs", "$ an hour", "$ per million output tokens", "most requests/s", "share used", "TTFT, ms", "ITL, ms", "E2E, ms"]  # fmt: skip
 
 
 def test_what_is_alike_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

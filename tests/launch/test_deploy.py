@@ -102,6 +102,30 @@ def test_what_cannot_be_written_is_said(
     assert (code, out) == (2, "") and words in err
 
 
+def test_a_model_of_ones_own_is_started_from_its_folder_and_another_file_asks_for_the_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    config = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+    config |= {
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+    }
+    config |= {"torch_dtype": "bfloat16", "tie_word_embeddings": True}
+    for name in ("config.json", "odd.json"):
+        (folder / name).write_text(json.dumps(config), encoding="utf-8")
+    size = ("-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--rps", "1", "--no-verify", "--for", "vllm")
+    for given in (folder, folder / "config.json"):
+        code, out, _ = written(capsys, "-m", str(given), *size)
+        assert code == 0 and f"vllm serve {folder} " in out.replace("\\", " ").replace("\n", " ") + " "
+    code, out, err = written(capsys, "-m", str(folder / "odd.json"), *size)
+    assert (code, out) == (2, "") and "--checkpoint" in err and "odd.json describes the model" in err
+    assert written(capsys, "-m", str(folder / "odd.json"), *size, "--checkpoint", "me/mine")[0] == 0
+
+
 @pytest.mark.parametrize(("engine", "flag"), [("vllm", "bfloat16"), ("sglang", "bfloat16")])
 def test_the_cache_is_that_of_the_prediction_whatever_the_checkpoint_states(
     engine: str, flag: str, tmp_path: Path

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 MOST_OTHERS = 3  # other layouts on a screen; --verbose, JSON and CSV have them all
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no other size or limit removes these
+UNASKED = ("split", "gpu_budget")  # refusals of sizes that only a user who asks for a size needs to know
 
 
 class SizedLayout(NamedTuple):
@@ -184,9 +185,10 @@ def _called(best: Alternative, a: Alternative) -> str:
 def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:
     """The nearest refusal of each GPU type and reason, in words. Refusals that another size or limit would remove come first.
 
-    The reason that is already `said` is left out. So are sizes that do not divide the model, unless a size is `asked` for.
+    The reason that is already `said` is left out. Unless a size is `asked` for, so are sizes that do not divide the model or
+    are beyond the budget.
     """
-    shown = (r for r in found if r.reason != said and (asked or r.reason != "split"))
+    shown = (r for r in found if r.reason != said and (asked or r.reason not in UNASKED))
     nearest = sorted(shown, key=_nearness)
     return [f"{r.gpu} {r.sizes}: {r.detail}" for r in _first_of(nearest, lambda r: (r.gpu, r.reason))]
 

@@ -159,7 +159,7 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line
     """
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
-        return Line(f"To be sure: not known, {found.why_not or 'no published runs like this'}{more}")
+        return Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}{more}")
     share, count, runs = (
         percent(found.confidence),
         plural(gpus, "GPU"),
@@ -192,9 +192,9 @@ def dollars(usd_per_hour: float | None) -> str:
     return f"{money(usd_per_hour)}/h, {rounded_usd(usd_per_hour * HOURS_PER_MONTH)} a month"
 
 
-def used(headroom: float, gpus: int) -> str:
-    """Write the share of a deployment that a demand uses, within the limits."""
-    return f"uses {percent(1 / (1 + headroom))} of {of_gpus(gpus)}"
+def used(headroom: float) -> str:
+    """Write the demand as a share of the capacity, the most that a deployment serves within the limits."""
+    return f"at {percent(1 / (1 + headroom))} of capacity"
 
 
 def of_gpus(count: int) -> str:
@@ -204,7 +204,7 @@ def of_gpus(count: int) -> str:
 
 def memory_line(m: MemoryFigures, serving: Mapping[str, Any] | None = None) -> Line:
     """The weights and KV cache of one GPU, its capacity, and the sequences to which recurrent states lower the engine's own."""
-    holds = f"room for {number(m.max_concurrency)} x {m.max_model_len:,} tokens"
+    holds = f"{number(m.max_concurrency)} requests of {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
     parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"

@@ -27,7 +27,7 @@ def table(options: Sequence[CostOption], path: str) -> Table:
         _usd("usd_per_month", "$/month"),
         _usd("usd_per_year", "$/year"),
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
-        _usd("usd_per_million_tokens.total.at_load", "$/M tokens"),
+        _usd("usd_per_million_tokens.total.at_load", "$/M tokens in + out"),
     )
     notes = dict.fromkeys(o.note for o in options if o.follows_load and o.note)
     texts = tuple(f"Following the load: {note}" for note in notes)
