@@ -56,7 +56,7 @@ INFEASIBLE_BY = {  # the limit that the nearest layout misses
 LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
-MEMORY_LAST = 10  # the order in which a short screen leaves out the memory of an answer: after all other spare lines
+MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
 TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple of the limit
 
 
@@ -428,7 +428,10 @@ def _around(record: Estimate) -> Iterator[Line]:
     same = readings(i, record.readings, other, people=people) if record.readings and demanded else ""
     yield demand_line(i, same=same)
     yield from _traced(record)
-    yield from replica_lines(i)
+    bests = tuple(_as_alternative(record))
+    types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
+    # The other GPU types come before other layouts in full, the memory and the replica.
+    yield from (line._replace(spare=REPLICA_LAST if types else 0) for line in replica_lines(i))
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
         yield from nearest(record).lines[said:]
@@ -436,9 +439,6 @@ def _around(record: Estimate) -> Iterator[Line]:
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
         yield from screen.few("Refused", others, "reason", 2)
         return
-    bests = tuple(_as_alternative(record))
-    types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
-    # The other GPU types come before the memory, and before other layouts in full.
     yield screen.memory_line(record.memory, i["serving"])._replace(spare=MEMORY_LAST if types else 0)
     if record.idle_conversations is not None and i.get("conversation") is not None:
         yield idle_line(record.idle_conversations)

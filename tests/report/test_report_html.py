@@ -158,6 +158,8 @@ def test_the_decision_is_that_of_the_estimate(page: Read) -> None:
 def test_the_page_says_when_by_what_and_at_which_price(page: Read) -> None:
     assert f"{page.document['written']}, llmsize {sizing.__version__}; price: " in page.text
     assert page.document["estimate"]["cost"]["price_source"].partition(";")[0] in page.text
+    (said,) = re.findall(r"per GPU-hour (\(median of \d+\))", page.text)  # the assumption, the head and the figure
+    assert page.text.count(said) == 3 and "--verbose" not in page.text
 
 
 def test_bars_say_the_sizes_of_the_changes(page: Read) -> None:

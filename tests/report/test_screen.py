@@ -26,6 +26,7 @@ SCREENS = {
     "memory": (["memory", "-m", "llama-3.1-8b", "-g", "h100-sxm"], 0),
     "memory that is short": (["memory", "-m", "llama-3.1-70b", "-g", "l40s"], 1),
     "compare": (["compare", "chat", "-g", "h100-sxm,l40s", "--no-verify", "--jobs", "1"], 0),
+    "many GPU types": (["estimate", "rag", "-g", "h100-sxm,l40s,rtx-3060,t4,b200,a10,mi300x", "--no-verify"], 0),
     "plan": (["plan", "chat", "-g", "h100-sxm", "--no-verify"], 0),
     "plan with growth": (["plan", "rag", "-g", "l40s", "--growth", "10%", "--until", "2027-12", "--spare", "1", "--no-verify"], 0),
     "many optimisations": (["whatif", "rag", "-g", "l40s", "--no-verify"], 0),
