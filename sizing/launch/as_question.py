@@ -26,11 +26,12 @@ DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisation
 def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
     """The question of the demand with exactly this layout and these settings."""
     parts = [part.launched for part in group]
-    served = parts[-1]  # the decode pool of two; pools differ only in their layouts
+    served = parts[-1]  # the decode pool of two; pools differ only in what is sized apart
     if len(parts) > 1:
         _check_alike(group)
-        budget = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens}
-        served = served.model_copy(update={"serving": served.serving.model_copy(update=budget)})
+        # Each pool states its own backend below. What one pool states says nothing of the other.
+        of_each = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens, "all2all_backend": None}
+        served = served.model_copy(update={"serving": served.serving.model_copy(update=of_each)})
     found = load_model(served.model)
     asked = demanded.spec
     optimisations = asked.optimisations.model_copy(update={
@@ -91,7 +92,8 @@ def check_drafting(group: Sequence[Existing], asked: Speculative | None, flag: s
 
 def _pool(launched: Launched) -> PoolLayout:
     sizes = {name: size for name in POOL_SIZES if (size := getattr(layout_of(launched), name)) > 1 or name == "tp"}
-    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **sizes)
+    backend = launched.serving.all2all_backend
+    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, all2all_backend=backend, **sizes)
 
 
 POOL_SIZES = ("tp", "pp", "ep", "dp")

@@ -54,9 +54,10 @@ class PoolSpace:
     pool: PoolLayout
 
     def serving(self, whole: Serving) -> Serving:
-        """The serving flags of this pool: in its own layout where one is given, else in the layout of `whole`."""
+        """The serving flags of this pool: in its own layout and with its own backend where given, else with those of `whole`."""
         sizes = {name: getattr(self.pool, name) for name in SIZES}
-        return whole.model_copy(update=sizes) if any(sizes.values()) else whole
+        own = {"all2all_backend": self.pool.all2all_backend} if self.pool.all2all_backend else {}
+        return whole.model_copy(update={**(sizes if any(sizes.values()) else {}), **own})
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ RULES = (
     # options without effect for a demand
     Rule("offline work", ("ttft", "itl", "e2e"), "has no meaning for offline work, which has no limits on latency", "another --mode"),
     Rule("one token out", ("itl",), "has no meaning where an answer is one token", "with --osl above 1"),
+    Rule("one token out", ("speculative",), "has nothing to act on where an answer is one token: no step decodes", "with --osl above 1"),
     Rule("offline work", ("max_utilisation",), "has no meaning for offline work, which keeps every slot full", "another --mode"),
     Rule("a closed demand", ("max_utilisation",), "has no meaning in a closed loop, whose clients wait for each other", "without --closed-loop"),
     Rule("money of no users", ("requests_per_user",), NO_USERS, "with --dau"),

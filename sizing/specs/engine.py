@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from sizing.specs.engine_time import (
     LAYER_LAUNCHES,
@@ -250,6 +250,16 @@ class GraphSizes(Spec):
 
 
 All2All = Literal["allgather", "low_latency", "high_throughput"]
+
+
+def _backend(value: Any) -> Any:
+    """Accept vLLM's names of backends (`deepep_low_latency`, `allgather_reducescatter`) and the short names."""
+    if not isinstance(value, str):
+        return value
+    return value.strip().lower().replace("-", "_").removeprefix("deepep_").removesuffix("_reducescatter")
+
+
+Backend = Annotated[All2All, BeforeValidator(_backend)]  # as a user writes it
 Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
 
 

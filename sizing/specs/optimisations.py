@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sizing.specs.engine import Backend
 from sizing.specs.errors import nearest
 from sizing.specs.units import MOST_DURATION_S, parse_share, plain_float
 from sizing.specs.values import (
@@ -84,7 +85,10 @@ def read_pools(value: Any) -> Any:
 
 
 class PoolLayout(Spec):
-    """One pool: GPU type, layout and number of its replicas. The search chooses what is absent."""
+    """One pool: GPU type, layout and number of its replicas, and how its tokens reach their experts.
+
+    The search chooses what is absent. An absent `all2all_backend` is that of `serving`.
+    """
 
     gpu: Text | None = None
     replicas: Annotated[int, Field(gt=0, le=MOST_REPLICAS, strict=True)] | None = None
@@ -94,6 +98,7 @@ class PoolLayout(Spec):
     dp: GroupSize | None = None
     cp: GroupSize | None = None
     dcp: GroupSize | None = None
+    all2all_backend: Backend | None = None
 
 
 class Disaggregate(Spec):

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_
 
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
-from sizing.specs.engine import All2All, Flag, Imbalance
+from sizing.specs.engine import Backend, Flag, Imbalance
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
@@ -85,13 +85,6 @@ def _one_or_several(value: Any) -> Any:
 def _whole_numbers(text: str) -> tuple[int, ...]:
     """Read `20,22`."""
     return tuple(int(part) for part in text.split(","))
-
-
-def _backend(value: Any) -> Any:
-    """Accept vLLM's names of backends (`deepep_low_latency`, `allgather_reducescatter`) and the short names."""
-    if not isinstance(value, str):
-        return value
-    return value.strip().lower().replace("-", "_").removeprefix("deepep_").removesuffix("_reducescatter")
 
 
 class Limit(Spec):
@@ -253,7 +246,7 @@ class Serving(Spec):
     dp: GroupSize | None = None
     cp: GroupSize | None = None
     dcp: GroupSize | None = None
-    all2all_backend: Annotated[All2All, BeforeValidator(_backend)] | None = None
+    all2all_backend: Backend | None = None
     expert_imbalance: Imbalance | None = None
     redundant_experts: Annotated[int, Field(gt=0, le=4096, strict=True)] | None = None
     memory_fraction: Annotated[Fraction, AsShare] | None = None

@@ -378,6 +378,26 @@ def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
     assert check(str(path), demand=str(demand), policy=policy, simulated=False)[0].passed
 
 
+def test_each_pool_keeps_its_own_all_to_all(tmp_path: Path) -> None:
+    start = "# llmsize/replicas=1 llmsize/gpu=h200-sxm\nsglang serve --model-path deepseek-r1 --disaggregation-mode {} --tp-size 8 --ep-size 8 --attn-dp-size 8 {}\n"
+    demand = tmp_path / "demand.yaml"
+    demand.write_text("model: deepseek-r1\ntokens: {isl: 4000, osl: 1000}\ndemand: {requests_per_s: 1}\n", encoding="utf-8")  # fmt: skip
+
+    def backends(prefill: str, decode: str) -> tuple[str, ...]:
+        path = tmp_path / "pools.sh"
+        path.write_text(start.format("prefill", prefill) + start.format("decode", decode), encoding="utf-8")
+        (found,) = check(str(path), demand=str(demand), simulated=False)
+        assert found.held is not None and found.held.answer is not None
+        return tuple(pool.replica.settings.all2all_backend for pool in found.held.answer.pools)
+
+    gather, low = "--moe-a2a-backend none", "--moe-a2a-backend deepep --deepep-mode low_latency"
+    normal = "--moe-a2a-backend deepep --deepep-mode normal"
+    assert backends(gather, low) == ("allgather", "low_latency")
+    assert backends(normal, low) == ("high_throughput", "low_latency")
+    assert backends("", low) == ("allgather", "low_latency")  # what one states says nothing of the other
+    assert backends(normal, "") == ("high_throughput", "allgather")
+
+
 def test_a_length_beyond_the_model_s_is_a_finding_at_its_flag(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text("vllm serve llama-3.1-8b \\\n  --max-model-len 200k\n", encoding="utf-8")

@@ -240,3 +240,11 @@ def test_coverage_is_the_share_inside(monkeypatch: pytest.MonkeyPatch, capsys: C
                 assert figures["band_coverage"] == (None if driven else share)
     use(monkeypatch, [])
     assert {figures["band_coverage"] for figures in parsed(arguments, capsys)["metrics"].values()} == {None}
+
+
+@pytest.mark.parametrize("command", [("estimate",), ("simulate", "--tp", "1"), ("compare",)])
+def test_drafts_of_one_token_are_refused(command: tuple[str, ...], capsys: Capture) -> None:
+    name, *layout = command
+    asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "1", "--rps", "2"]
+    assert run([name, *asked, "--speculative", "eagle3:3@0.7", *layout]) == 2
+    assert "--speculative: has nothing to act on where an answer is one token" in capsys.readouterr().err
