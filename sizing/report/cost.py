@@ -37,7 +37,7 @@ from sizing.question.demand import Demanded
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
+from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import inputs, is_limited, is_rate, replica_lines
@@ -306,7 +306,8 @@ def _answer(record: CostReport) -> Iterator[Line]:
     shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {run.sizes}"
     limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
-    yield from SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate).lines()
+    of, chosen = record.evidence, Chosen(run.gpu, run.gpus, run.replicas)
+    yield from SureOf(run.gpus, run.gpus_sure, record.confidence, of, limited, by_rate, chosen).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
         yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")

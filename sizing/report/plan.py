@@ -30,7 +30,7 @@ from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import quantities
-from sizing.report.parts.evidence import SureOf
+from sizing.report.parts.evidence import Chosen, SureOf
 from sizing.report.parts.question import demand_line, is_limited, replica_lines
 from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, of_gpus, rests_on, verdict, would_help
 from sizing.report.parts.screen import figures as figures_table
@@ -142,7 +142,8 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     down = sum(workload.reserve.replicas for workload in record.workloads)
     if down and found is not None:  # what is surer has no reserve
         found = found._replace(surer=None)
-    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate).lines()
+    chosen = Chosen(first.gpu, gpus, first.replicas)
+    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate, chosen).lines()
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 
