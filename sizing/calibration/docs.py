@@ -59,7 +59,7 @@ LIMITS = """\
 `llmsize import` turns result files of benchmark tools into rows, and `llmsize validate` predicts each of them:
 
 ```bash
-llmsize validate measured_sample.csv --by engine,gpu,kind
+llmsize validate tests/data/measured_sample.csv --by engine,gpu,kind
 ```
 """
 

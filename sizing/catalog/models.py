@@ -24,6 +24,7 @@ from sizing.catalog.checkpoints import (
     unquantised,
     without_organisation,
 )
+from sizing.catalog.config.families import REFUSED, refused_by_name
 from sizing.catalog.config.fields import spelled
 from sizing.catalog.config.model import WIDE, read_model
 from sizing.catalog.files import (
@@ -180,6 +181,14 @@ def load_model(text: str) -> FoundModel:
     if is_file(path / CONFIG_FILE):
         return _from_path(path)
     fault = unknown(text, known, SHELF)
+    refused = refused_by_name(text)
+    if refused is not None:
+        message = f"{text!r} is by its name a {refused.name} model, which is not modelled: {refused.refused}"
+        fault = Fault(
+            message,
+            field=fault.field,
+            remedy=f"{REFUSED}; if its config.json states another model_type, pass -m ./{CONFIG_FILE}",
+        )
     if _HUB_ID.match(text):
         return _from_hub(text, fault)
     raise InputError(fault)
@@ -371,7 +380,7 @@ def _from_hub(hub_id: str, fault: Fault) -> FoundModel:
             f"https://huggingface.co/{hub_id} and pass -m ./config.json, "
             "or install llmsize[hub] to have it fetched"
         )
-        raise InputError(replace(fault, allowed=remedy)) from None
+        raise InputError(fault if fault.remedy else replace(fault, allowed=remedy)) from None
     try:
         path = Path(hub.hf_hub_download(hub_id, CONFIG_FILE))
     except Exception as error:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """One mistake in the input: its place, the field, the message, the allowed values, and the likely intention."""
+    """One mistake in the input: its place, the field, the message, the allowed values, the likely intention, and the `remedy`.
+
+    The remedy is a sentence that says what to do, where allowed values are not what helps.
+    """
 
     message: str
     file: str | None = None
@@ -17,13 +20,16 @@ class Fault:
     field: str | None = None
     allowed: str | None = None
     nearest: str | None = None
+    remedy: str | None = None
 
     def __str__(self) -> str:
-        """Render as one line: `file:line: field: message; allowed: ...; did you mean ...?`."""
+        """Render as one line: `file:line: field: message; allowed: ...; remedy; did you mean ...?`."""
         place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
         text = ": ".join(part for part in (place, self.field, self.message) if part)
         if self.allowed:
             text += f"; allowed: {self.allowed}"
+        if self.remedy:
+            text += f"; {self.remedy}"
         if self.nearest:
             text += f"; did you mean {self.nearest}?"
         return " ".join(text.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sizing.answers.points import LoadSample, point_of
 from sizing.catalog.measured import MeasuredRow
 from sizing.engine.simulation import simulate
 from sizing.evidence.rows import Case, resolve
+from sizing.specs.errors import InputError
 
 
 def curve(in_flight: list[float], rates: list[float], ttft_s: list[float] | None = None) -> LoadCurve:
@@ -152,3 +154,11 @@ def test_the_course_reads_its_best_point_off_the_curve(
     load = closed_loop(points, float(points.in_flight[index]))
     assert (load.in_flight, load.requests_per_s) == (in_flight, pytest.approx(rate))
     assert round(200 / (8 * load.requests_per_s), 2) == servers
+
+
+def test_lengths_that_were_measured_are_named_in_rounded_numbers(tmp_path: Path) -> None:
+    text = (DATA / "course_8b_2000_200.csv").read_text(encoding="utf-8").replace(",2000,200,", ",2000.019,200,", 1)
+    file = tmp_path / "measured.csv"
+    file.write_text(text.replace(",2000,200,", ",2000.029,200,", 1), encoding="utf-8")
+    with pytest.raises(InputError, match=r"--isl: leaves no measured row; allowed: 2,000$"):
+        measured(str(file), Filter(isl=500))

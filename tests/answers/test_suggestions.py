@@ -127,3 +127,11 @@ def test_what_a_budget_is_said_to_serve_it_serves(asked: dict[str, Any]) -> None
 )
 def test_a_number_written_down_is_never_above_the_value(value: float, written: str) -> None:
     assert number_down(value) == written
+
+
+@pytest.mark.parametrize("budget", [1, 4])
+def test_a_larger_budget_is_one_that_a_node_holds(budget: int) -> None:
+    asked: dict[str, Any] = {"model": "qwen3-235b-a22b", "gpu": "h100-sxm", "gpus": budget, "isl": 1000, "osl": 300}
+    found = estimate(ask(**asked), simulated=False)
+    budgets = [each.change for each in found.suggestions if each.change.startswith("--gpus")]
+    assert budgets == ["--gpus 8"]

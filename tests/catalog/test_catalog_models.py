@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sizing.catalog.checkpoints import NameRules
+from sizing.catalog.config.families import refused_by_name
 from sizing.catalog.models import SHELF, by_part, candidates, load_model, parsed
 from sizing.catalog.shelf import CatalogEntry, entries, matched_from, only
 from sizing.specs.errors import InputError
@@ -294,6 +295,27 @@ def test_without_the_hub_client_the_way_to_the_file_is_told(monkeypatch: pytest.
     assert "download config.json from https://huggingface.co/nobody/Not-A-Model-9B" in text
     assert "-m ./config.json" in text
     assert "llmsize[hub]" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("openai/whisper-large-v3", "a whisper model, which is not modelled: sound is its input or its output"),
+        ("whisper-large-v3", "a whisper model"),
+        ("google-t5/t5-11b", "an encoder beside a decoder"),
+    ],
+)
+def test_a_model_of_a_refused_type_is_refused_by_its_name(name: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError) as caught:
+        load_model(name)
+    text = str(caught.value)
+    assert why in text and "can't be sized here" in text and "download" not in text
+
+
+@pytest.mark.parametrize("name", ["nobody/Llama-clip-7B", "nobody/mixtral-whisper", "nobody/ragged-7b"])
+def test_a_word_of_a_refused_type_within_a_name_does_not_refuse_it(name: str) -> None:
+    assert refused_by_name(name) is None
 
 
 def test_a_hub_id_is_fetched_as_config_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,12 @@ def test_what_a_row_does_not_say_of_its_drafts_is_the_reason(notes: str, why: st
 # --- versions, notes, layouts ------------------------------------------------------------------------------------
 
 
+def test_a_row_without_a_version_is_said_to_state_none() -> None:
+    engine = load_engine("tensorrt-llm")[0].spec
+    found, note = version_of(engine, "", "a file", CONVENTIONS)
+    assert found == engine.newest and note == f"tensorrt-llm states no version, taken as the newest, {found}"
+
+
 @pytest.mark.parametrize(
     ("engine", "stated", "source", "version"),
     [

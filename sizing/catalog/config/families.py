@@ -18,10 +18,11 @@ from sizing.catalog.config.fields import SECTIONS, WRAPPERS, ConfigKeys, Fields,
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
-from sizing.specs.errors import InputError
+from sizing.specs.errors import Fault, InputError
 
 MODEL_TYPE = "model_type"
 UNKNOWN_TYPE = "not stated, and this model_type is not known to be tied or untied"
+WITHOUT = "a config without it, if it changes no size; if it does, this model can't be sized yet (docs/models.md)"
 UNKNOWN_GATE = "says nothing of a gate, and this model_type is not known"
 TOWERS = ("vision_config", "audio_config")
 
@@ -30,6 +31,9 @@ TOWERS = ("vision_config", "audio_config")
 def _idle() -> frozenset[str]:
     """Keys that a config may write beside others that decide, and that no reader then looks at."""
     return frozenset((*only(ConfigKeys).idle.split(), *WRAPPERS, *SECTIONS))
+
+
+REFUSED = "it can't be sized here: take another model (llmsize models lists them, docs/models.md says what is refused)"
 
 
 class Family(NamedTuple):
@@ -61,6 +65,14 @@ def _pairs(text: str) -> dict[str, Any]:
     return {key: scalar(value) for key, _, value in (pair.partition("=") for pair in text.split())}
 
 
+def refused_by_name(name: str) -> Family | None:
+    """The refused family whose model type begins the name of a checkpoint: whisper of `openai/whisper-large-v3`; else None."""
+    words = re.split(r"[-_.\s]+", name.rpartition("/")[2].lower())
+    begun = (family("_".join(words[:count])) for count in range(len(words), 0, -1))
+    known = next((each for each in begun if each is not None), None)
+    return known if known is not None and known.refused else None
+
+
 def completed(config: Mapping[str, Any], where: str | None) -> dict[str, Any]:
     """A config completed with the facts and defaults of its model types. Raises InputError for a refused type."""
     return _completed(config, where, frozenset(), inside=False)
@@ -73,7 +85,7 @@ def _completed(
     known = _family_of(config)
     if known is not None and known.refused:
         message = f"{known.name} is not modelled: {known.refused}"
-        raise InputError(message, file=where, field=MODEL_TYPE, allowed="see docs/models.md")
+        raise InputError(Fault(message, file=where, field=MODEL_TYPE, remedy=REFUSED))
     stated = outside | {key for key, value in config.items() if value is not None}
     inner = {
         key: _completed(config[key], where, stated, inside=True)
@@ -159,9 +171,7 @@ def report_unread(fields: Fields) -> None:
     for key in fields.names():
         known = not isinstance(key, str) or key in fields.asked or key in _idle() or key in faulty
         if not known and _may_matter(key, fields.value(key)):
-            fields.fault(
-                key, "is not read, and may change the model's size", "a config without it, if it changes nothing"
-            )
+            fields.fault(key, "is not read, and may change the model's size", WITHOUT)
 
 
 def report_unread_lists(section: Fields) -> None:

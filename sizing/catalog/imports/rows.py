@@ -160,7 +160,7 @@ def rows(
         if absent := [name for name in NEEDED if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
             message = f"{run.tool} does not record {', '.join(absent)}"
-            wrong.append(Fault(message, file, run.line, allowed=f"state {options}"))
+            wrong.append(Fault(message, file, run.line, remedy=f"state {options}"))
         else:
             wrong += checked_cells(cells, file, run.line)
         if not wrong:
