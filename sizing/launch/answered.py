@@ -142,6 +142,8 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
     terms, beside = terms_of(launched, dialect), of_nodes(replica.layout, nodes, dialect)
     if service.model.pooled:
         terms["pooling"] = "pooling"
+        if service.task == "classify" and not service.model.encoder and dialect.writes("convert"):
+            terms["convert"] = service.task  # else the engine makes the model embed
     further = None if beside.further is None else write(dialect, {**terms, **beside.further})
     args = write(dialect, {**terms, **beside.first})
     return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further)

@@ -20,6 +20,7 @@ from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, percent, plural
 from sizing.launch.as_question import DEPLOYED, DRAFTS, OF_ONE_POOL, check_drafting, deployed_question
 from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.flags import flags_of
 from sizing.launch.terms import layout_of
 from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
@@ -30,11 +31,12 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
 from sizing.specs.units import MILLI, SECONDS_PER_HOUR
-from sizing.specs.workload import Workload
+from sizing.specs.workload import GENERATE, Workload
 
 Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
 MILLION = 1e6
+POOLING = "pooling"  # a task that generates nothing, whichever it is
 
 
 class CheckFinding(NamedTuple):
@@ -77,6 +79,11 @@ class Checked(NamedTuple):
         return self.gpus - sum(_runs_on(part.launched) for part in self.parts)
 
     @property
+    def gpus_at_least(self) -> bool:
+        """Whether it takes all GPUs of its server, more than it needs: `gpus` are then the fewest, and nothing states the number."""
+        return any(part.whole and not _fills(part) for part in self.parts)
+
+    @property
     def usd_per_hour(self) -> float | None:
         """The cost of its GPUs an hour; None unless every price is known."""
         types = () if self.question is None else tuple(_types(self.question))
@@ -105,6 +112,12 @@ class Checked(NamedTuple):
 
 def _runs_on(launched: Launched) -> int:
     return (launched.replicas or 0) * layout_of(launched).gpus
+
+
+def _fills(part: Existing) -> bool:
+    """Whether its replicas run on all GPUs of a usual server."""
+    gpu = part.launched.gpu
+    return gpu is not None and _runs_on(part.launched) == load_gpu(gpu).spec.datasheet.node.gpus
 
 
 def _taken(launched: Launched) -> int:
@@ -260,6 +273,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     if not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
     yield _finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
+    yield from _of_task(part, demanded, encoder=served.spec.encoder)
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
         enough, positions = longest <= most, served.spec.max_position
@@ -282,6 +296,24 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     for stated in part.idle:
         words = f"{stated.flag} has no effect: {served.spec.name} has no experts to spread"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
+
+
+def _of_task(part: Existing, demanded: Workload, *, encoder: bool) -> Iterator[CheckFinding]:
+    """Yield the finding of a deployment that does another task than the demand's, or of which nothing says that it does it."""
+    said, asked, fields = part.launched.task, demanded.task, ("convert", "task", "pooling")
+    does = said or (POOLING if encoder else GENERATE)
+    vague = does == POOLING and demanded.pooled
+    if does != asked and not vague and not (asked == "score" and does != GENERATE):  # scores compare what others give
+        known = (
+            "pools the states of a prompt (embed, classify or score)" if does == POOLING else f"is started to {does}"
+        )
+        words = known if said is not None or encoder else f"is started to {does}, as no flag says otherwise"
+        yield _finding(part, "task", False, f"{words}, and {asked} is asked for", *fields)
+    elif vague and asked == "classify" and not encoder:
+        engine = flags_of((part.launched.serving.engine or "").partition(":")[0])
+        if engine.states("convert"):
+            words = f"no flag says that it classifies: a checkpoint that generates embeds without --convert {asked}"
+            yield _finding(part, "task", False, words, *fields, level="warning")
 
 
 def _may_be_alike(one: str, other: str) -> bool:
@@ -307,9 +339,8 @@ def _of_gpus(part: Existing, gpus: int) -> Iterator[CheckFinding]:
         level: Literal["warning", "error"] = "error" if min(seen, reserved) < gpus else "warning"
         yield _finding(part, "gpus", reserved == seen == gpus, words, "gpus", "tp", level=level)
     elif part.whole:
-        node = load_gpu(part.launched.gpu).spec.datasheet.node.gpus if part.launched.gpu else None
         words += ", and its container takes all of its server"
-        yield _finding(part, "gpus", _runs_on(part.launched) == node, words, "gpus", "tp", level="warning")
+        yield _finding(part, "gpus", _fills(part), words, "gpus", "tp", level="warning")
     if part.doubt is not None:
         yield _finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
 
@@ -426,6 +457,10 @@ def _fewest(checked: Checked, policy: Policy) -> int | None:
     return max(counts)
 
 
+OF_GPUS = ("max_gpus", "max_usd_per_million_tokens")  # what a policy bounds by the number of GPUs
+ALL_OF_SERVER = "its container takes all GPUs of its server, and nothing states how many"
+
+
 def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFinding]:
     """Yield the findings of the policy; `needs` names the replicas that would do. Raises InputError if a quantity that it bounds is unknown."""
     found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
@@ -450,6 +485,8 @@ def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFi
         most = getattr(policy, rule)
         if most is not None and value is not None:
             kept, said = value <= most, words.format(written(value), written(most))
+            if checked.gpus_at_least and rule in OF_GPUS:  # a number that nothing states keeps no bound
+                kept, said = False, f"at least {said}: {ALL_OF_SERVER}"
             more = needs * (rule == "max_utilisation" and not kept)  # of the others, more replicas miss more
             yield _finding(part, rule, kept, said + more, "replicas")
     if found.utilisation is not None and policy.min_headroom is not None:

@@ -15,7 +15,7 @@ from sizing.specs.errors import InputError
 from sizing.specs.launch import SIZES as SIZE_TERMS
 from sizing.specs.launch import Launched, Term
 from sizing.specs.optimisations import DRAFT_MODEL, Optimisations, Speculative
-from sizing.specs.workload import ImageLimit
+from sizing.specs.workload import GENERATE, ImageLimit
 
 # Terms that are the same as serving fields of a workload.
 SERVED: tuple[Term, ...] = (
@@ -203,7 +203,15 @@ def data_of(read: ReadArgs, dialect: Dialect, *, experts: bool, file: str) -> di
         serving["all2all_backend"] = "high_throughput" if normal else way
     named = ("kv_precision", "precision", "role", *(() if given.get("role") == "whole" else ("connector",)))
     data = {"serving": serving, "replicas": replicas, **{name: given[name] for name in named if name in given}}
-    return {**data, **_speculation(given), **_adapters(given, dialect)}
+    return {**data, **_speculation(given), **_adapters(given, dialect), **_task(given)}
+
+
+def _task(given: Mapping[Term, Value]) -> dict[str, Any]:
+    """What the flags say that the engine does; empty where they leave it to the checkpoint."""
+    if given.get("pooling") == GENERATE:
+        return {"task": GENERATE}
+    said = given.get("convert") or given.get("task") or ("pooling" if given.get("pooling") else None)
+    return {} if said is None else {"task": said}
 
 
 def _sizes(

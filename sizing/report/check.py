@@ -42,7 +42,8 @@ class PoolOfCheck(NamedTuple):
 class CheckedRecord(NamedTuple):
     """A deployment with its figures at the demand. A figure is null where it is unknown or no demand was checked.
 
-    `gpus` are those that its containers reserve, at least those on which it runs; `idle_gpus` are those reserved beyond. The cost
+    `gpus` are those that its containers reserve, at least those on which it runs; `idle_gpus` are those reserved beyond. With
+    `gpus_at_least` it takes all GPUs of its server, which may be more: cost and changes count the fewest. The cost
     of a million output tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
     its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout.
     """
@@ -72,6 +73,7 @@ class CheckedRecord(NamedTuple):
     findings: tuple[FindingRecord, ...]
     idle_gpus: int
     pools: tuple[PoolOfCheck, ...]
+    gpus_at_least: bool
 
 
 class FigureChange(NamedTuple):
@@ -238,8 +240,9 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     layout = f"{plural(each.replicas, 'replica')} of {each.layout}" if len(each.pools) == 1 else pools
     gpus = f"{each.gpus} {f'x {each.gpu}' if len(types) == 1 else 'GPUs'}: {layout}, {each.engine}"
     gpus += f", {each.idle_gpus} of them idle" * (each.idle_gpus > 0)
-    price = "" if each.usd_per_hour is None else f", {money(each.usd_per_hour)}/h"
-    yield Line(f"{gpus}{price}", "Runs")
+    least = "at least " * each.gpus_at_least
+    price = "" if each.usd_per_hour is None else f", {least}{money(each.usd_per_hour)}/h"
+    yield Line(f"{least}{gpus}{price}", "Runs")
     yield Line(each.model, "Model")
     if each.chance is not None:
         yield Line(f"demand and limits are kept in {percent(each.chance)} of published runs like this", "Sure")

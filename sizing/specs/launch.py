@@ -21,7 +21,7 @@ from sizing.specs.values import (
     Spec,
     Text,
 )
-from sizing.specs.workload import KvPrecision, Precision, Serving
+from sizing.specs.workload import KvPrecision, Precision, Serving, Task
 
 # What a flag states, in this project's words. Sizes of a layout are as the engine counts them.
 Term = Literal[
@@ -31,6 +31,7 @@ Term = Literal[
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
     "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
     "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts", "no_overlap", "pooling",
+    "convert", "task",
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
@@ -226,7 +227,8 @@ class Launched(Spec):
 
     `role` is the part of a request that they serve. A deployment with separate prefill and decode has two of these records.
     `reserved_gpus` is the number of GPUs that a replica's containers request. `connector` transfers the KV cache from prefill to
-    decode. `draft_checkpoint` is the checkpoint of the draft head.
+    decode. `draft_checkpoint` is the checkpoint of the draft head. `task` is what flags say that it does: `pooling` is any task that
+    generates nothing. Without one the checkpoint says it.
     """
 
     name: Text = "deployment"
@@ -242,6 +244,7 @@ class Launched(Spec):
     connector: Text | None = None
     draft_checkpoint: Text | None = None
     reserved_gpus: GroupSize | None = None
+    task: Task | Literal["pooling"] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -398,6 +398,59 @@ def test_each_pool_keeps_its_own_all_to_all(tmp_path: Path) -> None:
     assert backends(normal, "") == ("high_throughput", "allgather")
 
 
+LLAMA, BGE = "meta-llama/Llama-3.1-8B-Instruct", "BAAI/bge-large-en-v1.5"
+
+
+@pytest.mark.parametrize(
+    ("command", "task", "level"),
+    [
+        (f"vllm serve {LLAMA}", "generate", None),
+        (f"vllm serve {LLAMA} --runner generate", "generate", None),
+        (f"vllm serve {LLAMA} --runner pooling", "generate", "error"),
+        (f"vllm serve {LLAMA} --task embed", "generate", "error"),
+        (f"vllm serve {LLAMA} --convert embed", "generate", "error"),
+        (f"sglang serve --model-path {LLAMA} --is-embedding", "generate", "error"),
+        (f"vllm serve {LLAMA}", "embed", "error"),
+        (f"vllm serve {LLAMA} --runner pooling", "embed", None),
+        (f"vllm serve {LLAMA} --runner pooling --convert classify", "embed", "error"),
+        (f"vllm serve {LLAMA} --runner pooling --convert classify", "classify", None),
+        (f"vllm serve {LLAMA} --runner pooling", "classify", "warning"),
+        (f"sglang serve --model-path {LLAMA} --is-embedding", "classify", None),
+        (f"vllm serve {LLAMA} --convert embed", "score", None),
+        (f"vllm serve {BGE}", "embed", None),
+        (f"vllm serve {BGE} --runner generate", "embed", "error"),
+    ],
+)
+def test_what_cannot_do_the_task_of_the_demand_fails(
+    command: str, task: str, level: str | None, tmp_path: Path
+) -> None:
+    demand = tmp_path / "demand.yaml"
+    model, tokens = (BGE, "{isl: 400}") if BGE in command else (LLAMA, "{isl: 400, osl: 1}" if task != "generate" else "{isl: 400, osl: 50}")  # fmt: skip
+    demand.write_text(f"model: {model}\ntask: {task}\ntokens: {tokens}\ndemand: {{requests_per_s: 1}}\n", encoding="utf-8")  # fmt: skip
+    (found,) = check(command, demand=str(demand), filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
+    assert [each.level for each in found.findings if each.rule == "task"] == [level] * (level is not None)
+    assert found.passed is (level != "error")
+
+
+def test_a_policy_on_gpus_is_not_kept_by_an_unknown_number_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "compose.yaml"
+    devices = "deploy: {resources: {reservations: {devices: [{driver: nvidia, count: COUNT, capabilities: [gpu]}]}}}"
+    text = f"services:\n  llm:\n    image: vllm/vllm-openai:v0.20.2\n    command: [--model, {LLAMA}, --tensor-parallel-size, '1']\n    {devices}\n"
+    demand = tmp_path / "demand.yaml"
+    demand.write_text(f"model: {LLAMA}\ntokens: {{isl: 400, osl: 50}}\ndemand: {{requests_per_s: 1}}\n", encoding="utf-8")  # fmt: skip
+    policy = Policy(max_gpus=1, max_usd_per_million_tokens=1e6)
+    for count, tp, kept in (("all", 1, False), ("1", 1, True), ("all", 8, True)):
+        path.write_text(text.replace("COUNT", count).replace("'1'", f"'{tp}'"), encoding="utf-8")
+        bounds = policy.model_copy(update={"max_gpus": tp})
+        filled = Filled(gpu="h100-sxm", replicas=1)
+        (found,) = check(str(path), demand=str(demand), policy=bounds, filled=filled, simulated=False)
+        levels = {each.rule: each.level for each in found.findings}
+        assert levels["max_gpus"] == levels["max_usd_per_million_tokens"] == ("ok" if kept else "error")
+        assert found.gpus_at_least is not kept and record([found]).deployments[0].gpus_at_least is not kept
+        (facts, *_) = sections(record([found]))
+        assert ("at least 1 x h100-sxm" in str(facts)) is not kept
+
+
 def test_a_length_beyond_the_model_s_is_a_finding_at_its_flag(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text("vllm serve llama-3.1-8b \\\n  --max-model-len 200k\n", encoding="utf-8")

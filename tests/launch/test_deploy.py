@@ -356,3 +356,10 @@ def test_a_gpu_without_a_known_label_is_an_annotation(gpu: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["My_Chat.v2", "x" * 90, "...", "données 1"])
 def test_names_are_those_that_kubernetes_takes(name: str) -> None:
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?", as_label(name))
+
+
+def test_a_generating_model_that_classifies_is_converted() -> None:
+    for task, model, converted in (("classify", "llama-3.1-8b", True), ("embed", "llama-3.1-8b", False), ("classify", "BAAI/bge-large-en-v1.5", False)):  # fmt: skip
+        question = sizing.ask(model=model, task=task, gpu="h100-sxm", isl=400, rps=1)
+        text = sizing.deploy(sizing.estimate(question, simulated=False, relaxed=False), "vllm").text
+        assert "--runner pooling" in text and ("--convert classify" in text) is converted
