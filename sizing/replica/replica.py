@@ -21,7 +21,7 @@ from sizing.specs.bands import Bands, MemoryKind, find
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
-from sizing.specs.units import GIB, GIGA, MIB
+from sizing.specs.units import GIB, GIGA, MIB, missing_gib
 from sizing.specs.workload import Defaults, Reach
 
 # Fields of a workload's `serving` and the engine settings that they override.
@@ -76,9 +76,17 @@ class Replica:
             return None
         return smallest(lambda thousandths: self._holds(thousandths, sequences), 0, FRACTIONS) / FRACTIONS
 
+    def with_fraction(self, fraction: float) -> Replica:
+        """The replica with its memory under another memory fraction."""
+        settings = self.settings.model_copy(update={"memory_fraction": fraction})
+        return replace(self, settings=settings).with_length(self.service.max_model_len)
+
+    def with_length(self, tokens: int) -> Replica:
+        """The replica with its memory where sequences have up to `tokens` tokens."""
+        return replace(self, memory=self.memory_at(tokens))
+
     def _holds(self, thousandths: int, sequences: int) -> bool:
-        settings = self.settings.model_copy(update={"memory_fraction": thousandths / FRACTIONS})
-        used = replace(self, settings=settings).memory_at(self.service.max_model_len)
+        used = self.with_fraction(thousandths / FRACTIONS).memory
         return used.fits and used.max_concurrency >= sequences
 
     def longest_that_fits(self) -> int:
@@ -169,7 +177,7 @@ def fitting(replica: Replica) -> Replica | Refusal:
             replica.gpu_type, replica.plan.weight_format, replica.layout, "states", unstarted(replica), sized=replica
         )
     detail = (
-        f"needs {used.deficit_gib:,.1f} GiB more per GPU for weights and one sequence of "
+        f"needs {missing_gib(used.deficit_gib)} GiB more per GPU for weights and one sequence of "
         f"{service.max_model_len:,} tokens"
     )
     shortfall = used.deficit_gib / used.visible_gib

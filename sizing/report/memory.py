@@ -136,7 +136,8 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
     if m.least_memory_fraction is not None:
-        yield Line(f"{m.least_memory_fraction:.3f} of {record.memory_fraction_of}, for this load", "Least")
+        beside = "" if m.least_fraction_num_seqs is None else f", with --max-num-seqs {m.least_fraction_num_seqs}"
+        yield Line(f"{m.least_memory_fraction:.3f} of {record.memory_fraction_of}, for this load{beside}", "Least")
     if m.warm_up_gib:
         missing = f"{gib(m.warm_up_gib)} GiB are missing outside the memory fraction for CUDA graphs and the sampler's warm-up"
         yield Line(

@@ -211,3 +211,11 @@ def parse_version(text: str) -> tuple[int, ...]:
         raise ValueError(f"{text!r} is not a version, as 0.19, 0.4.6.post5 or 1.2.0rc5")
     release = tuple(int(part) for part in match["release"].split("."))
     return (*release, int(match["post"])) if match["post"] and not match["pre"] else release
+
+
+LEAST_GIB = 0.1  # the last decimal of memory that is missing
+
+
+def missing_gib(value: float) -> str:
+    """Write the GiB that are missing, with one decimal: never as none."""
+    return f"{value:,.1f}" if value >= LEAST_GIB / 2 else f"less than {LEAST_GIB:g}"

@@ -370,3 +370,15 @@ def test_requests_of_a_user_are_assumed_only_where_users_are_counted_by_day(
 
     assert "requests per user per day" not in assumed("--rps", "4", "--profile", "office")
     assert "requests per user per day" in assumed("--dau", "20000")
+
+
+def test_the_loads_below_a_break_even_are_not_called_dearer_where_some_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ways = ["--own", "hgx-h100", "--cloud", "aws", "--api", "1.0,3.0", "--no-verify", "--explain"]
+    asked = ["cost", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--rps", "20", "--ttft", "p95:1s", "--itl", "40ms"]  # fmt: skip
+    assert run([*asked, *ways]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "AWS costs no more than API at $1 / $3 from" in said
+    (between,) = [part for part in said.split("costs no more than") if part.startswith(" API at $1 / $3 from = 2,")]
+    assert "below it more at some loads, less at others" in between and "; more below it" not in between

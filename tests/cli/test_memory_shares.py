@@ -7,6 +7,7 @@ import json
 import pytest
 
 from sizing.cli.main import run
+from sizing.specs.units import missing_gib
 
 BOTH = ("memory", "-m", "llama-3.1-8b", "-m", "qwen3-8b", "-g", "h100-sxm", "--max-model-len", "8192")
 
@@ -96,3 +97,21 @@ def test_an_estimate_refuses_a_cache_precision_for_an_encoder(capsys: pytest.Cap
     asked = ("estimate", "-m", "BAAI/bge-m3", "-g", "l4", "--task", "embed", "--isl", "300", "--rps", "10")
     assert run([*asked, "--kv-precision", "fp8"]) == 2
     assert "--kv-precision: has nothing to act on: the model keeps no KV cache" in capsys.readouterr().err
+
+
+def test_a_suggested_change_starts_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["memory", "-m", "qwen3.6-35b-a3b", "-g", "h100-sxm", "--json"]
+    assert run(asked) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["suggestions"]) > 1 and "--max-num-seqs" in found["suggestions"][0]
+    for suggestion in found["suggestions"]:
+        assert run([*asked, *suggestion.split()]) == 0, suggestion
+    least = found["memory"]
+    fraction = ["--gpu-memory-utilization", str(least["least_memory_fraction"])]
+    assert run([*asked, *fraction]) == 1
+    assert run([*asked, *fraction, "--max-num-seqs", str(least["least_fraction_num_seqs"])]) == 0
+
+
+@pytest.mark.parametrize(("missing", "words"), [(2.5, "2.5"), (0.05, "0.1"), (0.02, "less than 0.1")])
+def test_what_is_missing_is_never_written_as_none(missing: float, words: str) -> None:
+    assert missing_gib(missing) == words

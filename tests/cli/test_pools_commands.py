@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -59,3 +60,19 @@ def test_a_workload_may_ask_for_pools(command: str, tmp_path: Path, capsys: pyte
     assert run([command, str(path), *options]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert re.search(r"prefill \d+ x TP\d+.* decode \d+", words)  # a table's cell may fold behind the number
+
+
+def test_the_way_of_tokens_to_their_experts_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["estimate", "-m", "deepseek-r1", "-g", "h200-sxm", "--isl", "4000", "--osl", "1000", "--rps", "2"]
+    layouts = ["--disaggregate", "prefill=tp4dp2ep8,decode=dp16ep16", "--no-verify"]
+    assert run([*asked, *layouts, "--json"]) == 0
+    pools = json.loads(capsys.readouterr().out)["disaggregated"]
+    assert [pools[name]["all2all_backend"] for name in ("prefill", "decode")] == ["allgather", "low_latency"]
+    assert run([*asked, *layouts]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "tokens go to experts by allgather Decode" in said and "tokens go to experts by low_latency" in said
+    whole = ["--tp", "1", "--dp", "16", "--ep", "16", "--no-verify"]
+    assert run([*asked, *whole, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"]["serving"]["all2all_backend_in_force"] == "low_latency"
+    assert run([*asked, *whole]) == 0
+    assert "tokens go to experts by low_latency" in " ".join(capsys.readouterr().out.split())

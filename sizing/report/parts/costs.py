@@ -131,7 +131,9 @@ def _break_even(pair: BreakEven) -> Explanation:
     value: float | str = "no load" if stays is None else stays
     rate = "" if stays is None else f"{stays / SECONDS_PER_DAY:.3g}/s; "
     first = "" if pair.first_requests_per_day is None else f"first at {pair.first_requests_per_day:,.0f} a day; "
-    values = f"{rate}{first}{pair.reason or 'more below it, less above it'}"
+    either = pair.first_requests_per_day is not None and pair.first_requests_per_day < (stays or 0.0)
+    below = "below it more at some loads, less at others, as whole units fill" if either else "more below it"
+    values = f"{rate}{first}{pair.reason or f'{below}, less above it'}"
     what = f"{pair.one} costs no more than {pair.other} from"
     formula = "the lowest load above which the one yearly cost never exceeds the other"
     return Explanation(

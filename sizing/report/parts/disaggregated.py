@@ -25,7 +25,14 @@ from sizing.report.parts.pools import (
     unserved,
 )
 from sizing.report.parts.quantities import Sizes
-from sizing.report.parts.question import demand_line, is_limited, is_rate, replica_lines
+from sizing.report.parts.question import (
+    backend_in_force,
+    backend_words,
+    demand_line,
+    is_limited,
+    is_rate,
+    replica_lines,
+)
 from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
 
@@ -101,8 +108,8 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
         nothing,
         feasible=True,
         requests_per_s_per_gpu=best.requests_per_s / best.gpus,
-        prefill=_pool(best.prefill, best.prefill.load.solo_ttft_s, ttft_ms=ttft.mean),
-        decode=_pool(best.decode, best.decode.load.solo_itl_s, itl_ms=itl.mean),
+        prefill=_pool(best.prefill, question, best.prefill.load.solo_ttft_s, ttft_ms=ttft.mean),
+        decode=_pool(best.decode, question, best.decode.load.solo_itl_s, itl_ms=itl.mean),
         kv_transfer_ms=best.transfer_s / MILLI,
         kv_transfer=transfer_figures(best.transfer, question.service.isl),
         ratio=best.prefill.gpus / best.decode.gpus,
@@ -167,7 +174,9 @@ def _utilisation(pool: Pool) -> float:
     return pool.requests_per_s / (pool.count * pool.load.highest_per_s)
 
 
-def _pool(pool: Pool, alone_s: float, *, ttft_ms: float | None = None, itl_ms: float | None = None) -> PoolFigures:
+def _pool(
+    pool: Pool, question: Question, alone_s: float, *, ttft_ms: float | None = None, itl_ms: float | None = None
+) -> PoolFigures:
     chosen = pool.replica
     return filled(
         PoolFigures,
@@ -185,6 +194,7 @@ def _pool(pool: Pool, alone_s: float, *, ttft_ms: float | None = None, itl_ms: f
         itl_ms=itl_ms,
         kv_cache_tokens=chosen.memory.kv_cache_tokens,
         solo_ms=alone_s / MILLI,
+        all2all_backend=backend_in_force(question, chosen),
     )
 
 
@@ -239,5 +249,5 @@ def _used(pool: PoolFigures, requests_per_s: float) -> str:
     share = percent(requests_per_s / pool.most_requests_per_s)
     return (
         f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; at most {number(pool.most_requests_per_s)} requests/s, by "
-        f"{limit_words(pool.limit)}"
+        f"{limit_words(pool.limit)}{backend_words(pool.all2all_backend)}"
     )

@@ -77,6 +77,7 @@ class MemoryFigures(NamedTuple):
     pool of recurrent states; the token pool has blocks of `block_tokens`. `most_num_seqs` is the number of sequences that the
     states allow; if `starts` is False, the engine does not start with more. `warm_up_gib` is the memory missing outside the
     fraction for CUDA graphs and the sampler. `least_memory_fraction` is what one sequence needs, null if no fraction suffices.
+    `least_fraction_num_seqs` is the number of sequences with which the engine then starts, where it does not with its own.
     """
 
     visible_gib: float
@@ -105,6 +106,7 @@ class MemoryFigures(NamedTuple):
     starts: bool = True
     warm_up_gib: float = 0.0
     least_memory_fraction: float | None = None
+    least_fraction_num_seqs: int | None = None
 
 
 class Users(NamedTuple):
@@ -264,8 +266,13 @@ def bound(step: Step) -> str:
     return "compute" if step.mfu > step.mbu else "memory"
 
 
-def memory_figures(used: MemoryUse, longest: int, least: float | None = None) -> MemoryFigures:
-    """The memory of a layout with the longest sequence that fits and the least memory fraction, named as in records."""
+def memory_figures(
+    used: MemoryUse, longest: int, least: float | None = None, sequences: int | None = None
+) -> MemoryFigures:
+    """The memory of a layout with the longest sequence that fits and the least memory fraction, named as in records.
+
+    `sequences` is the number with which the engine starts at that fraction, where it does not with its own.
+    """
     return filled(
         MemoryFigures,
         used,
@@ -273,6 +280,7 @@ def memory_figures(used: MemoryUse, longest: int, least: float | None = None) ->
         state_bytes_per_sequence=used.fixed_bytes_per_sequence,
         max_model_len_that_fits=longest,
         least_memory_fraction=least,
+        least_fraction_num_seqs=sequences,
     )
 
 

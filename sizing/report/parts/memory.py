@@ -15,6 +15,7 @@ from sizing.replica.replica import Replica, candidates, sure_sequences, unstarte
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
+from sizing.specs.units import missing_gib
 from sizing.specs.workload import Reach
 
 NARROWER = {"fp8": 8, "int4": 4}  # weights with fewer bits, in the order of suggestions
@@ -35,7 +36,9 @@ class LayoutMemory(NamedTuple):
 def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
     """The memory of one GPU under a layout that must hold `sequences` sequences of the longest length."""
     replica, used = resolved.replica, resolved.memory
-    figures = memory_figures(used, replica.longest_that_fits(), replica.least_fraction(sequences))
+    least = replica.least_fraction(sequences)
+    starting = None if least is None else _sequences_to_start(replica.with_fraction(least))
+    figures = memory_figures(used, replica.longest_that_fits(), least, starting)
     fits = used.fits and used.starts and resolved.refused is None
     if sequences > 1:
         fits = fits and used.max_concurrency >= sequences
@@ -71,7 +74,7 @@ def _reason(resolved: Resolved, sequences: int) -> str | None:
     sequence = f"one sequence of {resolved.memory.max_model_len:,} tokens needs"
     if resolved.memory.shared_prefix_gib:
         sequence = f"{sequence.removesuffix(' needs')} and {resolved.memory.shared_prefix_gib:,.1f} GiB of shared prefixes need"
-    return f"does not fit: {sequence} {resolved.memory.deficit_gib:,.1f} GiB more per GPU"
+    return f"does not fit: {sequence} {missing_gib(resolved.memory.deficit_gib)} GiB more per GPU"
 
 
 def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
@@ -82,7 +85,7 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
     if resolved.memory.fits and resolved.refused is None:  # too many sequences for the cache
         least = resolved.replica.least_fraction(sequences)
         if least is not None:
-            yield f"--gpu-memory-utilization {least:g}"
+            yield f"--gpu-memory-utilization {least:g}{_with_sequences(resolved.replica.with_fraction(least))}"
     longest = resolved.replica.longest_that_fits()
     if (
         not resolved.memory.fits
@@ -90,11 +93,22 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
         and longest > 0
         and resolved.question.service.extras.cached.within(longest)
     ):
-        yield f"--max-model-len {longest}"
+        yield f"--max-model-len {longest}{_with_sequences(resolved.replica.with_length(longest))}"
     yield from _larger(resolved, sequences)
     yield from _narrower(resolved, sequences)
     if resolved.plan.kv_bits > 8 and _fits(resolved, sequences, kv_precision="fp8"):
         yield "--kv-precision fp8"
+
+
+def _sequences_to_start(changed: Replica) -> int | None:
+    """The number of sequences with which an engine starts that does not with its own; None where it starts."""
+    return None if changed.memory.starts else sure_sequences(changed)
+
+
+def _with_sequences(changed: Replica) -> str:
+    """The option that a change needs besides, where the engine would not start with its number of sequences."""
+    sequences = _sequences_to_start(changed)
+    return "" if sequences is None else f" --max-num-seqs {sequences}"
 
 
 def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
@@ -107,7 +121,7 @@ def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
         tried = resolve(resolved.question, resolved.gpu_type, resolved.layout, name, resolved.data)
         longest = 0 if tried.refused is not None else tried.replica.longest_that_fits()
         if longest > 0 and resolved.question.service.extras.cached.within(longest):
-            yield f"--precision {name} --max-model-len {longest}"
+            yield f"--precision {name} --max-model-len {longest}{_with_sequences(tried.replica.with_length(longest))}"
 
 
 def _larger(resolved: Resolved, sequences: int) -> Iterator[str]:
@@ -141,4 +155,4 @@ def _fits(
         request, resolved.gpu_type, layout or resolved.layout, precision or resolved.plan.weight_format, resolved.data
     )
     held = sequences == 1 or tried.memory.max_concurrency >= sequences
-    return tried.refused is None and tried.memory.fits and held
+    return tried.refused is None and tried.memory.fits and tried.memory.starts and held

@@ -41,7 +41,8 @@ class PoolFigures(NamedTuple):
 
     `utilisation` is its rate divided by the highest rate without any limits. `most_requests_per_s` is the highest rate within
     the limits, and `limit` is the limit that ends it. The prefill pool has a TTFT, which includes the transfer, and the decode
-    pool an ITL; the other latency is null. `kv_cache_tokens` is the KV cache of one replica.
+    pool an ITL; the other latency is null. `kv_cache_tokens` is the KV cache of one replica. `all2all_backend` is how its tokens
+    reach their experts; null where none are sent.
     """
 
     gpu: str
@@ -59,6 +60,7 @@ class PoolFigures(NamedTuple):
     itl_ms: float | None
     kv_cache_tokens: int
     solo_ms: float
+    all2all_backend: str | None = None
 
 
 class PoolShapes(NamedTuple):

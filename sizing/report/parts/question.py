@@ -10,6 +10,7 @@ from sizing.answers.answer import Pool
 from sizing.answers.deployment import Resolved
 from sizing.formats.view import Line
 from sizing.formats.words import milliseconds, number, percent
+from sizing.model.architecture import is_moe
 from sizing.model.extras import prefixes
 from sizing.model.settings import NO_CACHE
 from sizing.question import demand as demands
@@ -148,9 +149,21 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     }
 
 
+def backend_in_force(question: Question, chosen: Replica) -> str | None:
+    """How the tokens of several attention ranks reach their experts; None where nothing is sent to experts."""
+    sent = chosen.layout.token_ranks > 1 and is_moe(question.service.model)
+    return chosen.settings.all2all_backend if sent else None
+
+
+def backend_words(backend: str | None) -> str:
+    """Write how tokens reach their experts; empty where nothing is sent."""
+    return "" if backend is None else f"; tokens go to experts by {backend}"
+
+
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
     """The limits on the lengths, memory and batch of a replica."""
     settings, memory, own = chosen.settings, chosen.memory, lowered_from(chosen)
+    backend = backend_in_force(question, chosen)
     return {
         "max_model_len": question.service.max_model_len,
         "memory_fraction": settings.memory_fraction or memory.budget_gib / memory.visible_gib,
@@ -158,6 +171,7 @@ def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
         **({} if own is None else {"max_num_seqs_lowered_from": own}),
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": memory.cuda_graphs_gib,
+        **({} if backend is None else {"all2all_backend_in_force": backend}),
     }
 
 
@@ -217,8 +231,9 @@ def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ..
     i = inputs
     where = f", {layout} on {i['gpu']}" if layout else ""
     engine = f"{i['engine_title']} {i['engine_version']}"
+    sent = backend_words({**(i.get("serving") or {}), **i}.get("all2all_backend_in_force"))
     return (
-        Line(f"{i['model']}, {formats_in_words(i)}, {engine}{where}", "Replica"),
+        Line(f"{i['model']}, {formats_in_words(i)}, {engine}{where}{sent}", "Replica"),
         *optimised(i),
     )
 
