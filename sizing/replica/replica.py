@@ -76,17 +76,8 @@ class Replica:
             return None
         return smallest(lambda thousandths: self._holds(thousandths, sequences), 0, FRACTIONS) / FRACTIONS
 
-    def with_fraction(self, fraction: float) -> Replica:
-        """The replica with its memory under another memory fraction."""
-        settings = self.settings.model_copy(update={"memory_fraction": fraction})
-        return replace(self, settings=settings).with_length(self.service.max_model_len)
-
-    def with_length(self, tokens: int) -> Replica:
-        """The replica with its memory where sequences have up to `tokens` tokens."""
-        return replace(self, memory=self.memory_at(tokens))
-
     def _holds(self, thousandths: int, sequences: int) -> bool:
-        used = self.with_fraction(thousandths / FRACTIONS).memory
+        used = with_fraction(self, thousandths / FRACTIONS).memory
         return used.fits and used.max_concurrency >= sequences
 
     def longest_that_fits(self) -> int:
@@ -95,6 +86,17 @@ class Replica:
         if self.memory_at(most).fits:
             return most
         return smallest(lambda tokens: not self.memory_at(tokens).fits, 0, most) - 1
+
+
+def with_fraction(replica: Replica, fraction: float) -> Replica:
+    """The replica with its memory under another memory fraction."""
+    settings = replica.settings.model_copy(update={"memory_fraction": fraction})
+    return with_length(replace(replica, settings=settings), replica.service.max_model_len)
+
+
+def with_length(replica: Replica, tokens: int) -> Replica:
+    """The replica with its memory where sequences have up to `tokens` tokens."""
+    return replace(replica, memory=replica.memory_at(tokens))
 
 
 def smallest(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -11,7 +11,7 @@ from sizing.answers.deployment import Resolved, resolve
 from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
 from sizing.model.architecture import SIZES, Layout
-from sizing.replica.replica import Replica, candidates, sure_sequences, unstarted
+from sizing.replica.replica import Replica, candidates, sure_sequences, unstarted, with_fraction, with_length
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.figures import MemoryFigures, memory_figures
@@ -37,7 +37,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
     """The memory of one GPU under a layout that must hold `sequences` sequences of the longest length."""
     replica, used = resolved.replica, resolved.memory
     least = replica.least_fraction(sequences)
-    starting = None if least is None else _sequences_to_start(replica.with_fraction(least))
+    starting = None if least is None else _sequences_to_start(with_fraction(replica, least))
     figures = memory_figures(used, replica.longest_that_fits(), least, starting)
     fits = used.fits and used.starts and resolved.refused is None
     if sequences > 1:
@@ -85,7 +85,7 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
     if resolved.memory.fits and resolved.refused is None:  # too many sequences for the cache
         least = resolved.replica.least_fraction(sequences)
         if least is not None:
-            yield f"--gpu-memory-utilization {least:g}{_with_sequences(resolved.replica.with_fraction(least))}"
+            yield f"--gpu-memory-utilization {least:g}{_with_sequences(with_fraction(resolved.replica, least))}"
     longest = resolved.replica.longest_that_fits()
     if (
         not resolved.memory.fits
@@ -93,7 +93,7 @@ def _suggestions(resolved: Resolved, sequences: int) -> Iterator[str]:
         and longest > 0
         and resolved.question.service.extras.cached.within(longest)
     ):
-        yield f"--max-model-len {longest}{_with_sequences(resolved.replica.with_length(longest))}"
+        yield f"--max-model-len {longest}{_with_sequences(with_length(resolved.replica, longest))}"
     yield from _larger(resolved, sequences)
     yield from _narrower(resolved, sequences)
     if resolved.plan.kv_bits > 8 and _fits(resolved, sequences, kv_precision="fp8"):
@@ -121,7 +121,7 @@ def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
         tried = resolve(resolved.question, resolved.gpu_type, resolved.layout, name, resolved.data)
         longest = 0 if tried.refused is not None else tried.replica.longest_that_fits()
         if longest > 0 and resolved.question.service.extras.cached.within(longest):
-            yield f"--precision {name} --max-model-len {longest}{_with_sequences(tried.replica.with_length(longest))}"
+            yield f"--precision {name} --max-model-len {longest}{_with_sequences(with_length(tried.replica, longest))}"
 
 
 def _larger(resolved: Resolved, sequences: int) -> Iterator[str]:
