@@ -44,7 +44,7 @@ class MeasuredDeployment(NamedTuple):
 
     `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it
     is null for rows at random arrivals. `cache_holds` is the number of requests of mean length that the KV cache of a replica
-    holds, where its log says so.
+    holds, where its log says so. `ran_with` is what the rows ran with besides, as drafts, where they say so.
     """
 
     gpu: str
@@ -60,6 +60,7 @@ class MeasuredDeployment(NamedTuple):
     rows: int
     arrivals: str
     cache_holds: float | None
+    ran_with: str | None = None
 
 
 class MeasuredLoad(NamedTuple):
@@ -195,6 +196,7 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
         rows=len(line.points),
         arrivals=RANDOM if size.curve.random else CLOSED,
         cache_holds=line.cache_holds,
+        ran_with=line.ran_with,
     )
 
 
@@ -234,6 +236,7 @@ COLUMNS = (
     in_words("layout", "layout"),
     in_words("weight_precision", "weights"),
     in_words("engine", "engine"),
+    in_words("ran_with", "rows", nothing="", shown="differs"),
     Quantity("replicas", "replicas", number),
     Quantity("usd_per_hour", "$/h", money),
 )
@@ -269,7 +272,8 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
         (
             Line("; ".join([demand, *beside]), "Demand"),
             Line(
-                f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s",
+                f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s"
+                + ("" if deployment.ran_with is None else f"; {deployment.ran_with}"),
                 "Replica",
             ),
             Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),

@@ -351,3 +351,14 @@ def test_a_workload_that_leaves_no_row_is_named(course: str, capsys: pytest.Capt
 def test_measured_ways_that_follow_the_load_state_their_hours(course: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cost", "--from", course, "--mean-rps", "5", "--ttft", "500ms"]) == 0
     assert "active hours at the peak" in " ".join(capsys.readouterr().out.split())
+
+
+def test_rows_that_ran_with_drafts_are_said_to_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "id,source,engine,engine_version,model,weight_precision,gpu,n_gpus,tp,isl,osl,mode,concurrency,num_requests,ttft_ms,itl_ms,e2e_ms,req_per_s,notes"
+    run_of = "{}{},s,vllm,0.20.2,meta-llama/Llama-3.1-8B-Instruct,bf16,h100-sxm,1,1,1000,200,closed_loop,{},100,60,{},{},{},{}"
+    rows = [run_of.format(name, n, n, itl, 60 + 199 * itl, n / (0.06 + 0.199 * itl), note) for name, note, fast in (("a", "", 1), ("b", "speculative decoding: eagle3:3@0.7", 2)) for n, itl in ((1, 8 / fast), (32, 12 / fast))]  # fmt: skip
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    assert run(["estimate", "--from", str(path), "--rps", "30", "--itl", "40ms"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "requests/s; ran with speculative decoding" in said
