@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sizing.catalog.models import load_model
@@ -21,6 +21,28 @@ from sizing.specs.workload import Serving, Workload
 # Workload fields that a deployment states itself. Of its drafts an option may add the acceptance, which no flag states.
 DRAFTS = "optimisations.speculative"
 DEPLOYED = ("gpu", "precision", "kv_precision", "serving", DRAFTS, "optimisations.lora", "optimisations.disaggregate")  # fmt: skip
+
+
+def deployments(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
+    """Yield the deployments one by one, but a prefill and a decode pool together."""
+    pools = {role: [each for each in found if each.launched.role == role] for role in ("prefill", "decode")}
+    yield from ((each,) for each in found if each.launched.role == "whole")
+    if not any(pools.values()):
+        return
+    if [len(each) for each in pools.values()] != [1, 1]:
+        first = next(iter((*pools["prefill"], *pools["decode"])))
+        counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
+        allowed = "one of each in a file"
+        raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
+    prefill, decode = pools["prefill"][0], pools["decode"][0]
+    notes = (
+        f"{name} is that of the {role} pool" for name, role in OF_ONE_POOL.items() if _differ(prefill, decode, name)
+    )
+    yield (prefill._replace(assumed=(*prefill.assumed, *notes)), decode)
+
+
+def _differ(one: Existing, other: Existing, name: str) -> bool:
+    return bool(getattr(one.launched.serving, name) != getattr(other.launched.serving, name))
 
 
 def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:

@@ -18,7 +18,7 @@ from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, percent, plural
-from sizing.launch.as_question import DEPLOYED, DRAFTS, OF_ONE_POOL, check_drafting, deployed_question
+from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.flags import flags_of
 from sizing.launch.terms import layout_of
@@ -152,7 +152,7 @@ def check(
     check_parts(*read)
     _check_ignored(filled, [each for found in read for each in found.value])
     stated = options_of(SET_OPTIONS, {}) if options is None else options
-    groups = [group for found in read for group in _groups(found.value)]
+    groups = [group for found in read for group in deployments(found.value)]
     asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
     priced = replace(stated, fields={})
     return tuple(
@@ -167,28 +167,6 @@ def _check_ignored(filled: Filled, found: Sequence[Existing]) -> None:
     if unused:
         what = "is in no command, under this name"
         raise InputError(Fault(f"{flag}: {what}", field="--ignore-flags") for flag in sorted(unused))
-
-
-def _groups(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
-    """Yield the deployments one by one, but a prefill and a decode pool together."""
-    pools = {role: [each for each in found if each.launched.role == role] for role in ("prefill", "decode")}
-    yield from ((each,) for each in found if each.launched.role == "whole")
-    if not any(pools.values()):
-        return
-    if [len(each) for each in pools.values()] != [1, 1]:
-        first = next(iter((*pools["prefill"], *pools["decode"])))
-        counts = " and ".join(f"{len(each)} {role}" for role, each in pools.items())
-        allowed = "one of each in a file"
-        raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
-    prefill, decode = pools["prefill"][0], pools["decode"][0]
-    notes = (
-        f"{name} is that of the {role} pool" for name, role in OF_ONE_POOL.items() if _differ(prefill, decode, name)
-    )
-    yield (prefill._replace(assumed=(*prefill.assumed, *notes)), decode)
-
-
-def _differ(one: Existing, other: Existing, name: str) -> bool:
-    return bool(getattr(one.launched.serving, name) != getattr(other.launched.serving, name))
 
 
 def _over(stated: Policy, own: Policy) -> Policy:
