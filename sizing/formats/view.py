@@ -319,7 +319,7 @@ def plain(value: Any) -> Any:
     """
     if hasattr(value, "_fields"):
         body = {name: plain(entry) for name, entry in fields(value)}
-        for name in [name for name in ("explanations", "note") if not body.get(name, True)]:
+        for name in [name for name in ("explanations", "note") if body.get(name) in ("", [])]:
             del body[name]
         if len(body.get("runs", ())) == 1:
             body |= body.pop("runs")[0]

@@ -129,7 +129,7 @@ def test_a_plan_is_sure_with_its_reserve(capsys: Capture) -> None:
 def test_what_nothing_is_published_of_says_so(more: str, capsys: Capture) -> None:
     """Pools and optimisations have no sure count, and the reason is said."""
     assert run(["estimate", "chat", "-g", "h100-sxm", "--no-verify", *more.split()]) == 0
-    assert "to be sure: not known, no published runs" in capsys.readouterr().out.lower()
+    assert "confidence is not known: no published runs" in capsys.readouterr().out.lower()
     found = asked(f"estimate chat -g h100-sxm --no-verify {more}", capsys)
     of = found["disaggregated"] or found["deployment"] | found
     assert of["gpus_sure"] is None
