@@ -20,10 +20,11 @@ Attention-data ranks step together, so the fullest rank sets the time. b and the
 prompt is on one rank. So up to one prompt per rank, k prompts take as long as one, apart from the work of the experts.
 
 Under Poisson arrivals a prompt waits (`_waits`) for the rest of the current step and for the prompts that share its step.
-Where the budget is short it also queues behind earlier prompts, as in M/D/1 (Pollaczek-Khinchine). In a closed loop,
-requests that start together and have equal lengths stay grouped, so a prompt waits on average for half of the group's
-prefill. Percentiles assume a lognormal wait, an exponential queue and a normal ITL. They are approximations; the simulator
-is more exact.
+Where the budget is short it also queues behind earlier prompts, as in M/D/1 (Pollaczek-Khinchine). Before that it may wait
+for the thread of the front end, M/D/1 too, and for a free slot, as in M/D/c (Sakasegawa). Where nothing decodes, prompts
+wait for the batches before them (`_prompts_alone`). In a closed loop, requests that start together and have equal lengths
+stay grouped, so a prompt waits on average for half of the group's prefill. Percentiles assume a lognormal wait for steps,
+Weibull queues and a normal ITL, and add up. They are approximations; the simulator is more exact.
 """
 
 from __future__ import annotations
