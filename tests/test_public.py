@@ -196,7 +196,7 @@ def test_plans_bills_and_runs_are_shown() -> None:
 def test_rows_are_a_data_frame_where_pandas_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sizing.shown(sizing.estimate(sizing.ask("chat", gpu="h100-sxm", rps=2), simulated=False))
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(sizing.InputError, match="pandas is not installed; allowed: pip install pandas"):
+    with pytest.raises(sizing.InputError, match="pandas is not installed; run pip install pandas"):
         found.to_dataframe()
     made: list[tuple[list[list[object]], list[str]]] = []
     stand_in = SimpleNamespace(DataFrame=lambda rows, columns: made.append((rows, columns)))

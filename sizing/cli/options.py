@@ -176,6 +176,8 @@ QUIET_OPTIONS = (
     ),
 )
 
+SWEEPS = "; ranges are for the --vary of llmsize sweep, as --vary rps=5..20"
+
 
 def with_values(arguments: Iterable[str]) -> list[str]:
     """The command line with a value for --disaggregate: the next word if it is a value, else the value for a search.
@@ -323,7 +325,8 @@ def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
             return kind(text)
         except ValueError as error:
             shares = kind is parse_share  # its message suggests what may be meant
-            raise typer.BadParameter(str(error) if shares else f"{text!r} is no {noun}") from None
+            message = str(error) if shares else f"{text!r} is no {noun}"
+            raise typer.BadParameter(message + (SWEEPS if ".." in text else "")) from None
 
     return read
 

@@ -369,4 +369,4 @@ def sets_demand(values: Mapping[str, Any]) -> bool:
 
 def unpooled(command: str, field: str) -> Fault:
     """The fault of separate pools for a command that does not take them."""
-    return Fault(f"{command} takes no separate pools", field=field, allowed=f"with {', '.join(POOLED)}")
+    return Fault(f"{command} takes no separate pools", field=field, remedy=f"{', '.join(POOLED)} take them")

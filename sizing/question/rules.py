@@ -124,6 +124,7 @@ RULES = (
     # options that a command lacks on purpose
     Rule("whatif", ("confidence", "conservative"), "has no meaning in whatif: no published runs have optimisations, so it compares sizes as predicted", "llmsize estimate --confidence"),
     Rule("curve", ("confidence", "conservative", "headroom"), "has no meaning for a curve, which sizes nothing", "llmsize estimate, compare"),
+    Rule("memory", ("isl", "osl", "isl_max", "osl_max", "context"), "has no meaning for memory, which holds whole sequences", "--max-model-len: tokens of prompt and output together"),
     # plans and comparisons
     Rule("GPUs to replace", OF_DEMAND, "has no meaning with --replace, whose GPUs say what the demand is"),
     Rule("no draws", ("seed", "price_uncertainty"), NO_DRAWS, "with --uncertain"),

@@ -6,6 +6,19 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+# What to do, where `allowed` is no list of values but begins like this: (beginning, sentence that replaces it)
+ADVICE = (
+    ("without it", "leave it out"),
+    ("without ", "use it without "),
+    ("with ", "use it with "),
+    ("after ", "it works after "),
+    ("one of them", "state one of them"),
+    ("another ", "use another "),
+    ("llmsize ", "use llmsize "),
+    ("pip ", "run pip "),
+    ("--", "use --"),
+)
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -23,16 +36,24 @@ class Fault:
     remedy: str | None = None
 
     def __str__(self) -> str:
-        """Render as one line: `file:line: field: message; allowed: ...; remedy; did you mean ...?`."""
+        """Render as one line: `file:line: field: message; allowed: ... or what to do; remedy; did you mean ...?`."""
         place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
         text = ": ".join(part for part in (place, self.field, self.message) if part)
         if self.allowed:
-            text += f"; allowed: {self.allowed}"
+            text += f"; {_advised(self.allowed)}"
         if self.remedy:
             text += f"; {self.remedy}"
         if self.nearest:
             text += f"; did you mean {self.nearest}?"
         return " ".join(text.split())
+
+
+def _advised(allowed: str) -> str:
+    """Write what is allowed: a list of values, or a sentence that says what to do."""
+    for begins, says in ADVICE:
+        if allowed.startswith(begins):
+            return says + allowed.removeprefix(begins)
+    return f"allowed: {allowed}"
 
 
 class InputError(Exception):

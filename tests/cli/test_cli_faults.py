@@ -15,7 +15,7 @@ from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.cli import options
 from sizing.cli.main import run
 from sizing.model import precision, settings
-from sizing.specs.errors import InputError, UntimedError
+from sizing.specs.errors import Fault, InputError, UntimedError
 from sizing.specs.gpu import stand_ins
 from sizing.specs.workload import Precision
 
@@ -314,7 +314,7 @@ def test_files_of_one_stem_are_compared_as_two(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize("load", [["--gpus", "4"], ["--mode", "offline"]])
 def test_headroom_needs_a_demand_to_grow(load: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = faults(capsys, "estimate", *LLAMA, *LENGTHS, *load, "--headroom", "0.5")
-    assert line.startswith("--headroom: there is no demand to grow; allowed: with --rps")
+    assert line.startswith("--headroom: there is no demand to grow; use it with --rps")
 
 
 def test_headroom_with_a_demand_and_a_budget_is_right(capsys: pytest.CaptureFixture[str]) -> None:
@@ -413,6 +413,7 @@ def test_the_help_of_precision_lists_them_all(table: tuple[options.Field, ...]) 
         ("--gpu-types", "--gpu"),
         ("--request-rate", "--rps"),
         ("--input_tokens", "--isl"),
+        ("--context", "--max-model-len"),
     ],
 )
 def test_an_unknown_option_is_told_with_the_one_that_was_meant(
@@ -426,14 +427,38 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(
     ("command", "option", "said"),
     [
         ("whatif", "--confidence", "no published runs have optimisations"),
-        ("simulate", "--headroom", "in estimate, plan"),
+        ("simulate", "--headroom", "estimate, plan, cost"),
+        ("check", "--rps", "name a workload with --demand, and set its field: --set demand.requests_per_s=VALUE"),
+        ("memory", "--isl", "holds whole sequences; use --max-model-len"),
+        ("prices", "--gpu", "write the name alone: llmsize prices NAME"),
     ],
 )
 def test_an_option_of_another_command_is_no_typing_mistake(
     capsys: pytest.CaptureFixture[str], command: str, option: str, said: str
 ) -> None:
-    (told,) = faults(capsys, command, *LLAMA, option, "10%")
+    (told,) = faults(capsys, command, *(LLAMA if command == "whatif" else ()), option, "10%")
     assert said in told and "did you mean" not in told
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        ("with --rps", "use it with --rps"),
+        ("without it, as predicted", "leave it out, as predicted"),
+        ("without --tp", "use it without --tp"),
+        ("one of them", "state one of them"),
+        ("llmsize plan", "use llmsize plan"),
+        ("--engine sglang", "use --engine sglang"),
+        ("fp8, bf16", "allowed: fp8, bf16"),
+    ],
+)
+def test_only_values_are_said_to_be_allowed(allowed: str, said: str) -> None:
+    assert str(Fault("is wrong", field="--x", allowed=allowed)) == f"--x: is wrong; {said}"
+
+
+def test_a_range_for_one_value_is_told_which_command_takes_ranges(capsys: pytest.CaptureFixture[str]) -> None:
+    (told,) = faults(capsys, "estimate", *LLAMA, "--rps", "5..20")
+    assert told.startswith("--rps: '5..20' is no number; ranges are for the --vary of llmsize sweep")
 
 
 def test_two_loads_are_told_without_a_word_of_what_nobody_stated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def test_answers_of_a_few_lines_write_a_file_and_estimate_it(
     assert mine.demand.concurrent_users == 200
     assert run(["estimate", "mine.yaml", "-q", "--no-verify"]) == 0
     assert answered("chat\n...\n", tmp_path, monkeypatch, "-o", "mine.yaml") == 2
-    assert "'mine.yaml' exists; allowed: another file, or --force" in capsys.readouterr().err
+    assert "'mine.yaml' exists; use another file, or --force" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_nobody_is_asked_without_a_terminal(
     assert run(["init"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "nobody is at a terminal to answer; allowed: --answers FILE" in err
+    assert "nobody is at a terminal to answer; use --answers FILE" in err
 
 
 def test_a_person_is_asked_again(

@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told(name: str, arguments: dict[str, Any], words: str)
 def test_the_server_needs_its_package(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
     assert run(["mcp"]) == 2
-    assert "mcp: needs the package mcp; allowed: pip install 'llmsize[mcp]'" in capsys.readouterr().err
+    assert "mcp: needs the package mcp; run pip install 'llmsize[mcp]'" in capsys.readouterr().err
 
 
 def test_the_reference_client_is_served() -> None:

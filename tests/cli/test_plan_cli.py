@@ -433,14 +433,14 @@ def test_fleets_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None
     assert [FLEET, "3 workloads", None, None, "fleet"] in [row[:5] for row in json_of(capsys, "workloads")["rows"]]
     assert "workload chat" in out_of(capsys, "workloads", FLEET)
     assert run(["estimate", FLEET]) == 2
-    assert f"{FLEET!r} is a fleet of several workloads; allowed: llmsize plan" in capsys.readouterr().err
+    assert f"{FLEET!r} is a fleet of several workloads; use llmsize plan" in capsys.readouterr().err
 
 
 def test_a_fleet_is_planned_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text("fleet:\n  - {workload: chat, gpu: h100-sxm}\n")
     assert run(["estimate", str(path)]) == 2
-    assert f"{path}:1: fleet: is a fleet of several workloads; allowed: llmsize plan" in capsys.readouterr().err
+    assert f"{path}:1: fleet: is a fleet of several workloads; use llmsize plan" in capsys.readouterr().err
 
 
 def test_options_of_one_workload_are_refused_beside_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,7 +185,7 @@ def test_a_wrong_table_of_a_project_is_named_with_its_line(project: Path, capsys
     ("variable", "value", "words"),
     [
         ("LLMSIZE_GPU", "h100-smx", "llmsize: LLMSIZE_GPU: unknown GPU"),
-        ("LLMSIZE_GPUU", "l40s", "LLMSIZE_GPUU: is no setting; allowed: llmsize config --all; did you mean LLMSIZE_GPU?"),
+        ("LLMSIZE_GPUU", "l40s", "LLMSIZE_GPUU: is no setting; use llmsize config --all; did you mean LLMSIZE_GPU?"),
         ("LLMSIZE_TP", "x", "LLMSIZE_TP: 'x' is no whole number"),
         ("LLMSIZE_CONFIG", "/no/such.yaml", "LLMSIZE_CONFIG: /no/such.yaml: not found"),
     ],
@@ -251,7 +251,7 @@ def test_own_profiles_are_known_by_name(project: Path, answer: Answer, capsys: p
     (own / "gpus" / "h200-sxm.yaml").write_text(shipped, encoding="utf-8")
     said = refused(capsys, *ESTIMATE, "-g", "h200-sxm")
     assert "h200-sxm.yaml: --gpu: has the name of a GPU that is known already" in said
-    assert "allowed: another name, as my-h200-sxm.yaml" in said
+    assert "use another name, as my-h200-sxm.yaml" in said
 
 
 def test_an_own_profile_is_checked_as_a_named_file_is(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -280,7 +280,7 @@ def test_without_matplotlib_the_numbers_are_printed_still(
     assert "compute-bound from" in captured.out
     assert (
         captured.err
-        == "llmsize: --plot: needs matplotlib, which is not installed; allowed: after pip install 'llmsize[plot]'\n"
+        == "llmsize: --plot: needs matplotlib, which is not installed; it works after pip install 'llmsize[plot]'\n"
     )
 
 

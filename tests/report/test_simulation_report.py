@@ -231,7 +231,7 @@ def test_without_matplotlib_a_picture_is_one_fault_before_any_work(
     out, err = capsys.readouterr()
     assert out == "" and not path.exists() and not rows.exists()
     assert err == (
-        "llmsize: --plot: needs matplotlib, which is not installed; allowed: after pip install 'llmsize[plot]'\n"
+        "llmsize: --plot: needs matplotlib, which is not installed; it works after pip install 'llmsize[plot]'\n"
     )
 
 

@@ -15,7 +15,7 @@ EXAMPLES = {
         "llmsize estimate chat -g h100-sxm",
         "llmsize estimate -m llama-3.1-70b -g h100-sxm,h200-sxm --isl 2000 --osl 200 \\\n"
         "    --rps 50 --ttft p95:500ms --itl 30ms",
-        "llmsize estimate service.yaml -g h100-sxm --gpus 8   # exit code 1 if not enough",
+        "llmsize estimate service.yaml -g h100-sxm --gpus 8   # exit code 1: too few",
         "llmsize estimate chat rag agentic -g h100-sxm --format jsonl",
     ),
     "init": ("llmsize init", "llmsize init --answers answers.txt -o service.yaml"),
@@ -25,7 +25,7 @@ EXAMPLES = {
     ),
     "curve": (
         "llmsize curve chat -g h100-sxm --tp 2,4",
-        "llmsize curve -m llama-3.1-8b -g h100-sxm --isl 2000 --osl 200 --ttft p95:500ms",
+        "llmsize curve -m llama-3.1-8b -g h100-sxm --isl 2000 --osl 200 \\\n    --ttft p95:500ms",
     ),
     "sweep": (
         "llmsize sweep chat -g h100-sxm --vary osl=100,200,400 --vary rps=10,20,40",
@@ -33,7 +33,7 @@ EXAMPLES = {
     ),
     "simulate": (
         "llmsize simulate chat -g h100-sxm --tp 2 --replicas 5 --rps 20",
-        "llmsize simulate -m llama-3.1-8b -g h100-sxm --isl 1000 --osl 200 --concurrency 64",
+        "llmsize simulate -m llama-3.1-8b -g h100-sxm --isl 1000 --osl 200 \\\n    --concurrency 64",
         "llmsize simulate -m llama-3.1-8b -g h100-sxm --trace requests.csv",
     ),
     "explain": ("llmsize explain", "llmsize explain ttft", "llmsize explain speculative"),
@@ -52,7 +52,7 @@ EXAMPLES = {
     "whatif": ("llmsize whatif rag -g h100-sxm", "llmsize whatif chat -g h100-sxm --no-verify"),
     "import": (
         "llmsize import result.json -g h100-sxm --tp 1 -o measured.csv",
-        "llmsize import aiperf.json guidellm.json -m llama-3.1-8b -g l40s -o measured.csv",
+        "llmsize import aiperf.json guidellm.json -m llama-3.1-8b -g l40s \\\n    -o measured.csv",
     ),
     "validate": (
         "llmsize validate measured.csv",
@@ -65,7 +65,7 @@ EXAMPLES = {
     "plan": (
         "llmsize plan call-centre -g h100-sxm --spare 1 --headroom 20%",
         "llmsize plan chat -g h100-sxm --growth 50%/year --until 2027-12",
-        "llmsize plan assistant-and-search                    # several services, one fleet",
+        "llmsize plan assistant-and-search   # several services, one fleet",
     ),
     "cost": (
         "llmsize cost chat -g h100-sxm --own hgx-h100",

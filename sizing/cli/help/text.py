@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import fill
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -55,7 +56,14 @@ class CommandHelp(TyperCommand):
                 )
         for heading, records in panels.items():
             with formatter.section(heading):
-                formatter.write_dl(records)
+                formatter.write_dl([(_folded(flags, formatter), text) for flags, text in records])
+
+
+def _folded(flags: str, formatter: Any) -> str:
+    """The spellings of an option on as many lines as the help's width needs."""
+    indent = " " * 2 * formatter.indent_increment
+    width = formatter.width - formatter.indent_increment
+    return fill(flags, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 class GroupHelp(TyperGroup):
