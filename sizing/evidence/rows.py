@@ -286,7 +286,7 @@ def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
     if tp * pp * dp > gpus_:
         tp = max(1, tp // dp)
         dp = min(dp, max(1, gpus_ // (tp * pp)))
-    layout = Layout(tp, pp, dp, ep if (tp * dp) % ep == 0 else 1)
+    layout = Layout(tp, pp, ep if (tp * dp) % ep == 0 else 1, dp)
     replicas = max(1, gpus_ // layout.gpus)
     check_layout(row, stated, layout, replicas)
     return layout, replicas

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sizing.model.attention import compressed, pick
 from sizing.model.attention.terms import Cache, Matrix
@@ -33,8 +33,7 @@ GATE_AND_UP = 2
 NORMS_PER_BLOCK = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How one replica is laid out: tensor, pipeline, attention-data, expert and context parallelism.
 
     A replica has tp*pp*dp*cp GPUs. Attention and dense MLPs are split over tp GPUs. Their dp copies serve different
@@ -44,8 +43,8 @@ class Layout:
 
     tp: int = 1
     pp: int = 1
-    dp: int = 1
     ep: int = 1
+    dp: int = 1
     cp: int = 1
     dcp: int = 1
 
@@ -81,7 +80,7 @@ class Layout:
         return " ".join([f"TP{self.tp}", *parts])
 
 
-SIZES = tuple(Layout.__dataclass_fields__)  # sizes of a layout, as `serving` names them
+SIZES = ("tp", "pp", "dp", "ep", "cp", "dcp")  # sizes of a layout, as `serving` names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +425,7 @@ class Shard:
         If the engine keeps attention whole on each GPU, tp counts as attention-data ranks.
         """
         whole = self.settings.compressed.whole and sparse_class(self.model) == "compressed"
-        return replace(self.layout, tp=1, dp=self.layout.dp * self.layout.tp) if whole else self.layout
+        return self.layout._replace(tp=1, dp=self.layout.dp * self.layout.tp) if whole else self.layout
 
     def weight_bytes(self, matrix: Matrix) -> float:
         """Bytes of one weight of a matrix, in the format of its role; some matrices are kept in 16 bit by the engine."""
@@ -447,8 +446,8 @@ class Shard:
         """
         drafts, plan = self.extras.draft, self.plan.draft
         assert drafts is not None and plan is not None
-        split = replace(self.layout, pp=1, ep=1, dcp=1)
+        split = self.layout._replace(pp=1, ep=1, dcp=1)
         model = drafts.model or self.model
         if drafts.model is not None and split_why_not(model, split, self.settings) is not None:
-            split = replace(split, tp=1)
+            split = split._replace(tp=1)
         return Shard(model, split, self.settings, plan)

@@ -7,7 +7,7 @@ tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,9 +31,8 @@ FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
 MANY_MORE = 1.5  # factor on the memory per captured sequence when many are captured
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Memory of one GPU of the tightest pipeline stage, in GiB, and what the pool holds.
+class MemoryUse(NamedTuple):
+    """The memory of one GPU of the tightest rank, and the capacity of the replica's KV cache.
 
     `kv_cache_gib` is the pool, 0 when the rest does not fit. `kv_bytes_per_token` is its growth per token on this GPU, with
     all layers of the stage and windows not yet full. `sequence_gib` is the need of one sequence of `max_model_len` tokens.
@@ -41,10 +40,14 @@ class MemoryUse:
     such sequence. `beside_gib` is the part of the weights that runs beside the model (draft, adapters, image encoder).
     `shared_prefix_gib` is the part of the pool for prefixes that sequences share.
 
-    `resident_gib` is what that sequence holds while it decodes. `state_cache_gib` is a separate pool of recurrent states.
-    `most_num_seqs` is the number of sequences to which the states limit the engine, None for no limit; if `starts` is
-    False, the engine does not start with more. `warm_up_gib` is the memory missing outside the fraction, where the engine
-    captures graphs and tries the sampler after it has taken the pool.
+    `resident_gib` is what that sequence holds while it decodes. `state_cache_gib` is a separate pool of recurrent states; the
+    token pool has blocks of `block_tokens`. `most_num_seqs` is the number of sequences to which the states limit the engine,
+    null for no limit; if `starts` is False, the engine does not start with more. `warm_up_gib` is the memory missing outside
+    the fraction, where the engine captures graphs and tries the sampler after it has taken the pool.
+
+    Three fields take a search, and are counted for a record only: `max_model_len_that_fits` (0 until then),
+    `least_memory_fraction`, which is what one sequence needs (null if no fraction suffices), and `least_fraction_num_seqs`, the
+    number of sequences with which the engine then starts, where it does not with its own.
     """
 
     visible_gib: float
@@ -53,14 +56,15 @@ class MemoryUse:
     activation_gib: float
     non_torch_gib: float
     cuda_graphs_gib: float
-    graphs_in_budget: bool
+    cuda_graphs_in_budget: bool
     kv_cache_gib: float
     kv_bytes_per_token: float
-    fixed_bytes_per_sequence: float
+    state_bytes_per_sequence: float
     kv_cache_tokens: int
     max_concurrency: float
     sequence_gib: float
     max_model_len: int
+    max_model_len_that_fits: int
     fits: bool
     deficit_gib: float
     beside_gib: float = 0.0
@@ -71,6 +75,8 @@ class MemoryUse:
     most_num_seqs: int | None = None
     starts: bool = True
     warm_up_gib: float = 0.0
+    least_memory_fraction: float | None = None
+    least_fraction_num_seqs: int | None = None
 
 
 def static_fraction(
@@ -417,14 +423,15 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         activation_gib=activation / GIB,
         non_torch_gib=non_torch / GIB,
         cuda_graphs_gib=graphs / GIB,
-        graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
+        cuda_graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
         kv_cache_gib=0.0 if shard.model.encoder else max(0.0, room.tokens) / GIB,  # an encoder keeps nothing
         kv_bytes_per_token=per_token,
-        fixed_bytes_per_sequence=fixed,
+        state_bytes_per_sequence=fixed,
         kv_cache_tokens=0 if shard.model.encoder else _whole_blocks(held, settings.block_tokens),
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=tokens,
+        max_model_len_that_fits=0,
         fits=fits,
         deficit_gib=0.0 if fits else max(0.0, beyond, needed + needs.shared - room.tokens) / GIB,
         beside_gib=needs.extras / GIB,

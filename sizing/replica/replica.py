@@ -208,7 +208,7 @@ def candidates(
         for pp in depths(service, split, gpu_type.gpu, data.defaults, reach):
             if pp > deepest:
                 break
-            found = of(service, gpu_type, replace(split, pp=pp), precision_name, data)
+            found = of(service, gpu_type, split._replace(pp=pp), precision_name, data)
             yield found
             if isinstance(found, Replica):
                 deepest = min(deepest, 2 * pp)
@@ -233,7 +233,7 @@ def splits(service: Service, gpu: Gpu, defaults: Defaults, reach: Reach = "all")
         group = tp * given.token_ranks
         spread = (1, group) if group > 1 and experts else (1,)
         for ep in (serving.ep,) if serving.ep else spread:
-            yield replace(given, tp=tp, ep=ep)
+            yield given._replace(tp=tp, ep=ep)
     if experts and not (serving.tp or serving.dp or serving.cp or serving.dcp):
         ranks = _attention_ranks(node, defaults.max_gpus_per_replica)
         yield from (layout for layout in ranks if serving.ep in (None, layout.ep))

@@ -121,7 +121,7 @@ class Timing:
 
     def _key(self, replica: Replica) -> _Key:
         facts, service = Kernels.facts(replica, self.data), replica.service
-        shard = replace(facts.shard, layout=replace(replica.layout, pp=1))
+        shard = replace(facts.shard, layout=replica.layout._replace(pp=1))
         return _Key(facts._replace(shard=shard), service.isl, service.osl)
 
     def _tabulate(self, group: Mapping[_Key, Replica]) -> None:
@@ -133,7 +133,7 @@ class Timing:
 
 def timed_by(replica: Replica, kernels: Kernels) -> Timed:
     """A replica with the step times of given kernels for its service's lengths."""
-    split = kernels.at(replace(replica.layout, pp=1))
+    split = kernels.at(replica.layout._replace(pp=1))
     (curves,) = curves_of.with_lengths(curves_of.without_lengths(split), split, [_lengths(replica)])
     return _timed(replica, kernels, curves)
 

@@ -25,6 +25,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.evidence import Chosen, Evidence, SureOf, SurerType, evidence
@@ -32,7 +33,7 @@ from sizing.report.parts.figures import latency, load_figures, mean_ms, throughp
 from sizing.report.parts.layouts import FewerGpus, fewer, figures_by_name
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
-from sizing.report.parts.quantities import NoSizes, Sizes, flat_names
+from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import (
     LABELS,
     LimitInMs,
@@ -94,7 +95,7 @@ class CompareCandidate(NamedTuple):
     gpus: int | None = None
     replicas: int | None = None
     gpus_per_replica: int | None = None
-    sizes: Sizes | NoSizes = NoSizes()
+    sizes: Layout | NoSizes = NoSizes()
     gpus_per_replaced_gpu: float | None = None
     requests_per_s: float | None = None
     requests_per_s_per_gpu: float | None = None
@@ -139,7 +140,7 @@ class Replaced(NamedTuple):
     gpus_used: int
     weight_precision: str
     replicas: int
-    sizes: Sizes
+    sizes: Layout
     requests_per_s: float
     verified: bool
 

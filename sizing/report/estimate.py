@@ -11,6 +11,7 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, plain
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.architecture import SIZES
+from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
 from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence
@@ -18,7 +19,6 @@ from sizing.report.parts.figures import (
     Cost,
     Latency,
     LoadFigures,
-    MemoryFigures,
     Throughput,
     Users,
     Utilisation,
@@ -119,7 +119,7 @@ class Estimate(NamedTuple):
     throughput: Throughput | None
     latency: Latency | None
     simulation: Simulation | None
-    memory: MemoryFigures | None
+    memory: MemoryUse | None
     utilisation: Utilisation | None
     users: Users | None
     cost: Cost | None

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sizing.answers.deployment import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
+from sizing.model.memory import MemoryUse
 from sizing.replica.replica import cache_format
 from sizing.report.parts import bands, explain, screen
-from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.memory import layout_memory
 from sizing.report.parts.question import inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
@@ -30,7 +30,7 @@ class MemoryReport(NamedTuple):
 
     fits: bool
     inputs: dict[str, Any]
-    memory: MemoryFigures
+    memory: MemoryUse
     bands: dict[str, ErrorBand]
     reason: str | None
     suggestions: tuple[str, ...]
@@ -95,7 +95,7 @@ def _rows_of_all(record: SharedReport) -> Rows:
 
 def rows(record: MemoryReport) -> Rows:
     """One row: labels, every figure, and whether a sequence fits."""
-    return rows_of((record.memory._replace(fits=record.fits),), MemoryFigures._fields, labels(record.inputs))
+    return rows_of((record.memory._replace(fits=record.fits),), MemoryUse._fields, labels(record.inputs))
 
 
 def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]:
@@ -115,7 +115,7 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
     yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
 
 
-def _cache(m: MemoryFigures, maximum: int | None) -> Iterator[Line]:
+def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
     longest = f"; the longest single sequence that fits has {m.max_model_len_that_fits:,}"
     if m.max_model_len_that_fits == maximum:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sizing.formats.view import Assumption, filled
+from sizing.model.architecture import Layout
 from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import (
     Availability,
@@ -28,7 +29,6 @@ from sizing.report.parts import assumptions
 from sizing.report.parts.evidence import Evidence, evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
 from sizing.report.parts.limiting import suggested, unmet
-from sizing.report.parts.quantities import Sizes
 from sizing.report.parts.question import demand, habits, inputs
 
 
@@ -46,7 +46,7 @@ class WorkloadPlan(NamedTuple):
     gpu: str
     gpu_id: str
     pool: str
-    sizes: Sizes
+    sizes: Layout
     gpus_per_replica: int
     gpus_per_node: int
     replicas_per_node: int
@@ -247,7 +247,7 @@ def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadP
         model=question.service.model.name,
         weight_precision=chosen.plan.weight_format,
         gpu=chosen.gpu_type.name,
-        sizes=Sizes.of(chosen.layout),
+        sizes=chosen.layout,
         gpus_per_replica=chosen.layout.gpus,
         demand=demand(question),
         demand_unit="requests in flight" if need.in_flight else "requests/s",

@@ -27,11 +27,11 @@ from sizing.formats.view import (
 )
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
+from sizing.model.memory import MemoryUse
 from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
@@ -120,7 +120,7 @@ class SimulationReport(NamedTuple):
     passed: bool
     inputs: dict[str, Any]
     runs: tuple[SimulatedRun, ...]
-    memory: MemoryFigures
+    memory: MemoryUse
     bands: dict[str, ErrorBand]
     reason: str | None
     suggestions: tuple[str, ...]

@@ -22,12 +22,13 @@ from sizing.formats.view import (
     plain,
 )
 from sizing.formats.words import plural, stated
+from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
-from sizing.report.parts.quantities import NoSizes, Sizes, flat_names
+from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import inputs
 from sizing.report.parts.screen import few, following, rests_on, verdict
 from sizing.specs.errors import InputError
@@ -51,7 +52,7 @@ class SweepRow(NamedTuple):
     weight_precision: str | None
     gpus: int | None
     replicas: int | None
-    sizes: Sizes | NoSizes
+    sizes: Layout | NoSizes
     pools: str | None
     requests_per_s: float | None
     requests_per_s_per_gpu: float | None

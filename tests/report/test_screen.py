@@ -14,10 +14,10 @@ from sizing.cli.main import run
 from sizing.formats.text import render, render_for
 from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, in_words
 from sizing.formats.words import milliseconds, number
+from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
 from sizing.report.parts.evidence import Chosen, SurerType
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
-from sizing.report.parts.quantities import Sizes
 from sizing.report.parts.question import LimitInMs
 from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, counted_runs, few, kept, latencies, rests_on
 
@@ -462,7 +462,7 @@ def test_another_layout_that_makes_the_same_gpus_sure_says_why_it_was_not_chosen
 
 def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> None:
     def serves(gpu: str, usd: float | None) -> Alternative:
-        return Alternative(gpu, "fp8", Sizes(1, 1, 1, 1, 1, 1), 2, 2, 1.0, 1.0, 1.0, 1.0, usd, 1.0, "itl")
+        return Alternative(gpu, "fp8", Layout(), 2, 2, 1.0, 1.0, 1.0, 1.0, usd, 1.0, "itl")
 
     best, cheap, free = serves("A", 1.0), serves("B", 3.5), serves("C", None)
     no = RejectedLayout("D", "fp8", best.sizes, "memory", "", None)

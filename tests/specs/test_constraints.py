@@ -208,8 +208,8 @@ def test_cuda_graphs_are_planned_with_a_range() -> None:
 def test_on_old_versions_graphs_come_on_top_of_the_budget() -> None:
     old = memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.19.0", memory_fraction=0.9)
     new = memory_of(real_model("llama-3.1-8b"), real_gpu("h100-sxm"), engine="vllm:0.21.0", memory_fraction=0.9)
-    assert not old.graphs_in_budget
-    assert new.graphs_in_budget
+    assert not old.cuda_graphs_in_budget
+    assert new.cuda_graphs_in_budget
     parts = new.weights_gib + new.activation_gib + new.non_torch_gib + new.cuda_graphs_gib
     assert new.kv_cache_gib == pytest.approx(new.budget_gib - parts)
 

@@ -12,9 +12,10 @@ from sizing.answers.points import CurvePoint
 from sizing.engine.simulation import ROUNDS
 from sizing.formats.view import Assumption, fields, filled, plain
 from sizing.formats.words import milliseconds
+from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
-from sizing.report.parts.quantities import NoSizes, Sizes
+from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
@@ -40,7 +41,7 @@ class LineRecord(NamedTuple):
     gpu: str
     weight_precision: str
     kv_precision: str | None
-    sizes: Sizes | NoSizes
+    sizes: Layout | NoSizes
     gpus: int | None
     engine: str
     engine_version: str | None
@@ -112,7 +113,7 @@ def _line(line: CurveLine) -> LineRecord:
     return filled(
         LineRecord,
         line,
-        sizes=NoSizes() if line.layout is None else Sizes.of(line.layout),
+        sizes=NoSizes() if line.layout is None else line.layout,
         fits=line.origin == "measured" or bool(line.parts),
         reason=_reason(line),
         slots=None if line.load is None else line.load.slots,

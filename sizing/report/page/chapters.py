@@ -24,6 +24,7 @@ from sizing.formats.page import (
 )
 from sizing.formats.view import Assumption, Facts, Line, Prose, Quantity, Section, Table, Text, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, plural, rounded_usd, stated
+from sizing.model.memory import MemoryUse
 from sizing.report import cost, plan
 from sizing.report import estimate as answers
 from sizing.report.compare import CompareCandidate
@@ -33,7 +34,6 @@ from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts import quantities
 from sizing.report.parts.evidence import is_own
-from sizing.report.parts.figures import MemoryFigures
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
 from sizing.specs.bands import of_runs
@@ -229,7 +229,7 @@ PARTS = (
 )
 
 
-def _memory(report: Report, memory: MemoryFigures) -> Iterator[Shares | Prose | PageTable]:
+def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | PageTable]:
     """Yield the memory of one GPU of the tightest rank, as a bar and as a table."""
     parts = [(name, getattr(memory, field)) for field, name in PARTS]
     free = memory.visible_gib - sum(size for _, size in parts)

@@ -10,6 +10,7 @@ from sizing.answers.brief import Brief
 from sizing.answers.lines import LineByRate
 from sizing.answers.whatif import Effect
 from sizing.formats.view import filled
+from sizing.model.architecture import Layout
 from sizing.report import compare, estimate
 from sizing.report.compare import Compare
 from sizing.report.cost import CostReport
@@ -18,7 +19,6 @@ from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
 from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.limiting import unmet
-from sizing.report.parts.quantities import Sizes
 from sizing.report.plan_record import PlanReport
 from sizing.specs.units import HOURS_PER_MONTH, MONTHS_PER_YEAR, Statistics
 from sizing.specs.workload import LATENCIES
@@ -89,7 +89,7 @@ class RateLine(NamedTuple):
 
     gpu: str
     weight_precision: str
-    sizes: Sizes
+    sizes: Layout
     gpus: int
     points: tuple[RatePoint, ...]
 
@@ -188,4 +188,4 @@ def rate_line(found: LineByRate) -> RateLine:
         )
         for share, point in zip(found.shares, line.points, strict=True)
     ]
-    return filled(RateLine, line, sizes=Sizes.of(layout), points=tuple(points))
+    return filled(RateLine, line, sizes=layout, points=tuple(points))

@@ -9,10 +9,11 @@ from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import shelf
 from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
+from sizing.model.memory import MemoryUse
 from sizing.question.question import Question, situation_of
 from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import quantities
-from sizing.report.parts.figures import Figures, Latency, LoadFigures, MemoryFigures, Throughput
+from sizing.report.parts.figures import Figures, Latency, LoadFigures, Throughput
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, Situation, find, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
@@ -87,7 +88,7 @@ def memory_situation(question: Question, replica: Replica) -> Situation:
     return situation_of(question, replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
 
 
-def of_memory(memory: MemoryFigures, situation: Situation) -> Iterator[Predicted]:
+def of_memory(memory: MemoryUse, situation: Situation) -> Iterator[Predicted]:
     """Yield the weights and, of a model with a cache, the cache pool of one GPU and the tokens that it holds."""
     yield Predicted("memory.weights_gib", memory.weights_gib, "weights", situation)
     if memory.sequence_gib:  # an encoder keeps no cache

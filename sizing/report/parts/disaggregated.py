@@ -24,7 +24,6 @@ from sizing.report.parts.pools import (
     transfer_words,
     unserved,
 )
-from sizing.report.parts.quantities import Sizes
 from sizing.report.parts.question import (
     backend_in_force,
     backend_words,
@@ -184,7 +183,7 @@ def _pool(
         gpu=chosen.gpu_type.name,
         gpu_id=chosen.gpu_type.id,
         replicas=pool.count,
-        sizes=Sizes.of(chosen.layout),
+        sizes=chosen.layout,
         gpus_per_replica=chosen.layout.gpus,
         nodes_per_replica=nodes(pool),
         weight_precision=chosen.plan.weight_format,

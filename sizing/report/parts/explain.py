@@ -8,11 +8,12 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.formats.view import Explanation
 from sizing.formats.words import plural
+from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
 from sizing.replica import curves as curves_of
 from sizing.replica.replica import cache_format
 from sizing.replica.step import Step
-from sizing.report.parts.figures import Figures, LoadFigures, MemoryFigures
+from sizing.report.parts.figures import Figures, LoadFigures
 from sizing.specs.bands import EVEN
 from sizing.specs.engine import EngineSettings
 from sizing.specs.units import MILLI
@@ -80,7 +81,7 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
     )
 
 
-def of_memory(m: MemoryFigures, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
+def of_memory(m: MemoryUse, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
     """Yield the derivation of each part of one GPU's memory."""
     yield _derived("weights", m.weights_gib, "matrices and formats of the model's config")
     by = settings.forward_activation

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.formats.view import filled
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
@@ -69,46 +68,6 @@ class Utilisation(NamedTuple):
     decode_bound: str | None
 
 
-class MemoryFigures(NamedTuple):
-    """The memory of one GPU of the tightest rank, and the capacity of the replica's KV cache.
-
-    The weights include `beside_gib` for a draft, adapters and an image encoder. The cache includes `shared_prefix_gib` for shared
-    prefixes. A decoding sequence holds `resident_gib`; the engine reserves `sequence_gib` for it. `state_cache_gib` is a separate
-    pool of recurrent states; the token pool has blocks of `block_tokens`. `most_num_seqs` is the number of sequences that the
-    states allow; if `starts` is False, the engine does not start with more. `warm_up_gib` is the memory missing outside the
-    fraction for CUDA graphs and the sampler. `least_memory_fraction` is what one sequence needs, null if no fraction suffices.
-    `least_fraction_num_seqs` is the number of sequences with which the engine then starts, where it does not with its own.
-    """
-
-    visible_gib: float
-    budget_gib: float
-    weights_gib: float
-    activation_gib: float
-    non_torch_gib: float
-    cuda_graphs_gib: float
-    cuda_graphs_in_budget: bool
-    kv_cache_gib: float
-    kv_bytes_per_token: float
-    state_bytes_per_sequence: float
-    kv_cache_tokens: int
-    max_concurrency: float
-    sequence_gib: float
-    max_model_len: int
-    max_model_len_that_fits: int
-    fits: bool
-    deficit_gib: float
-    beside_gib: float = 0.0
-    shared_prefix_gib: float = 0.0
-    resident_gib: float = 0.0
-    state_cache_gib: float = 0.0
-    block_tokens: int = 1
-    most_num_seqs: int | None = None
-    starts: bool = True
-    warm_up_gib: float = 0.0
-    least_memory_fraction: float | None = None
-    least_fraction_num_seqs: int | None = None
-
-
 class Users(NamedTuple):
     """The daily active users that correspond to the load, with their habits.
 
@@ -145,7 +104,7 @@ class Figures(NamedTuple):
     load: LoadFigures
     throughput: Throughput
     latency: Latency
-    memory: MemoryFigures
+    memory: MemoryUse
     utilisation: Utilisation
     users: Users
     cost: Cost
@@ -266,27 +225,9 @@ def bound(step: Step) -> str:
     return "compute" if step.mfu > step.mbu else "memory"
 
 
-def memory_figures(
-    used: MemoryUse, longest: int, least: float | None = None, sequences: int | None = None
-) -> MemoryFigures:
-    """The memory of a layout with the longest sequence that fits and the least memory fraction, named as in records.
-
-    `sequences` is the number with which the engine starts at that fraction, where it does not with its own.
-    """
-    return filled(
-        MemoryFigures,
-        used,
-        cuda_graphs_in_budget=used.graphs_in_budget,
-        state_bytes_per_sequence=used.fixed_bytes_per_sequence,
-        max_model_len_that_fits=longest,
-        least_memory_fraction=least,
-        least_fraction_num_seqs=sequences,
-    )
-
-
-def memory_of(replica: Replica) -> MemoryFigures:
+def memory_of(replica: Replica) -> MemoryUse:
     """The memory of one GPU of a replica, and the longest sequence that fits."""
-    return memory_figures(replica.memory, replica.longest_that_fits())
+    return replica.memory._replace(max_model_len_that_fits=replica.longest_that_fits())
 
 
 def users_of(best: Answer, question: Question) -> Users:

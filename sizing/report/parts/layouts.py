@@ -18,7 +18,7 @@ from sizing.planning import cost
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
-from sizing.report.parts.quantities import NoSizes, Sizes
+from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.screen import dollars
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
@@ -41,7 +41,7 @@ class SizedLayout(NamedTuple):
     gpus: int
     replicas: int
     gpus_per_replica: int
-    sizes: Sizes
+    sizes: Layout
     nodes_per_replica: int
     gpus_sure: int | None = None
 
@@ -66,7 +66,7 @@ class Alternative(NamedTuple):
 
     gpu: str
     weight_precision: str
-    sizes: Sizes
+    sizes: Layout
     replicas: int
     gpus: int
     requests_per_s_per_gpu: float
@@ -83,7 +83,7 @@ class RejectedLayout(NamedTuple):
 
     gpu: str
     weight_precision: str
-    sizes: Sizes
+    sizes: Layout
     reason: str
     detail: str
     shortfall: float | None
@@ -121,7 +121,7 @@ def rejected(refusal: Refusal) -> RejectedLayout:
     return RejectedLayout(
         gpu=refusal.gpu_type.name,
         weight_precision=refusal.precision,
-        sizes=Sizes.of(refusal.layout),
+        sizes=refusal.layout,
         reason=refusal.reason,
         detail=refusal.detail,
         shortfall=refusal.shortfall if math.isfinite(refusal.shortfall) else None,
@@ -238,7 +238,7 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
         "kv_precision": _each(cache_format(replica) for replica in replicas),
         "layout": shape(found),
         "replicas": None if whole is None else whole.count,
-        "sizes": NoSizes() if whole is None else Sizes.of(whole.replica.layout),
+        "sizes": NoSizes() if whole is None else whole.replica.layout,
         "gpus": found.gpus,
         "gpus_per_replica": None if whole is None else whole.replica.layout.gpus,
         "requests_per_s": found.requests_per_s,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, get_args
 
@@ -11,10 +10,11 @@ from sizing.answers.deployment import Resolved, resolve
 from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
 from sizing.model.architecture import SIZES, Layout
+from sizing.model.memory import MemoryUse
 from sizing.replica.replica import Replica, candidates, sure_sequences, unstarted, with_fraction, with_length
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.figures import MemoryFigures, memory_figures
+from sizing.report.parts.figures import memory_of
 from sizing.specs.units import missing_gib
 from sizing.specs.workload import Reach
 
@@ -26,7 +26,7 @@ class LayoutMemory(NamedTuple):
     """The memory of one layout. If a sequence does not fit, the `reason`, and `suggestions` that make it fit."""
 
     fits: bool
-    memory: MemoryFigures
+    memory: MemoryUse
     predicted: tuple[Predicted, ...]
     reason: str | None
     suggestions: tuple[str, ...]
@@ -38,7 +38,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1) -> LayoutMemory:
     replica, used = resolved.replica, resolved.memory
     least = replica.least_fraction(sequences)
     starting = None if least is None else _sequences_to_start(with_fraction(replica, least))
-    figures = memory_figures(used, replica.longest_that_fits(), least, starting)
+    figures = memory_of(replica)._replace(least_memory_fraction=least, least_fraction_num_seqs=starting)
     fits = used.fits and used.starts and resolved.refused is None
     if sequences > 1:
         fits = fits and used.max_concurrency >= sequences
@@ -127,7 +127,7 @@ def _narrower(resolved: Resolved, sequences: int) -> Iterator[str]:
 def _larger(resolved: Resolved, sequences: int) -> Iterator[str]:
     """Yield the options of a layout with more GPUs that fits: more tensor parallelism, else the smallest layout of any kind."""
     for tp in range(resolved.layout.tp + 1, resolved.gpu_type.gpu.datasheet.island_gpus + 1):
-        if _fits(resolved, sequences, layout=replace(resolved.layout, tp=tp)):
+        if _fits(resolved, sequences, layout=resolved.layout._replace(tp=tp)):
             yield f"--tp {tp}"
             return
     question, weights, now = resolved.question, resolved.plan.weight_format, resolved.layout

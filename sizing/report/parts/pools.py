@@ -10,7 +10,6 @@ from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
 from sizing.report.parts.assumptions import taken
 from sizing.report.parts.limiting import at_limit, limit_words
-from sizing.report.parts.quantities import Sizes
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools
@@ -32,7 +31,7 @@ class PoolShape(NamedTuple):
     gpu: str
     gpu_id: str
     replicas: int
-    sizes: Sizes
+    sizes: Layout
     gpus: int
 
 
@@ -48,7 +47,7 @@ class PoolFigures(NamedTuple):
     gpu: str
     gpu_id: str
     replicas: int
-    sizes: Sizes
+    sizes: Layout
     gpus_per_replica: int
     nodes_per_replica: int
     gpus: int
@@ -87,7 +86,7 @@ class SimulatedPool(NamedTuple):
     gpu: str
     gpu_id: str
     replicas: int
-    sizes: Sizes
+    sizes: Layout
     gpus: int
     requests_per_s: float
     gpu_utilisation: float
@@ -223,7 +222,7 @@ def shapes(pair: Answer) -> PoolShapes:
 
 
 def _pool_shape(gpu_type: GpuType, replicas: int, layout: Layout) -> PoolShape:
-    return PoolShape(gpu_type.name, gpu_type.id, replicas, Sizes.of(layout), replicas * layout.gpus)
+    return PoolShape(gpu_type.name, gpu_type.id, replicas, layout, replicas * layout.gpus)
 
 
 def simulated(resolved: Resolved, replicas: int, served: Run) -> SimulatedPool:

@@ -49,24 +49,7 @@ COLUMN_TITLES = {
 }
 
 
-@flat
-class Sizes(NamedTuple):
-    """The parallel sizes of a replica, as fields of the record that has them. All are null where pools have layouts of their own."""
-
-    tp: int
-    pp: int
-    ep: int
-    dp: int
-    cp: int
-    dcp: int
-
-    @classmethod
-    def of(cls, layout: Layout) -> Sizes:
-        """The sizes of a layout."""
-        return cls(*(getattr(layout, name) for name in cls._fields))
-
-    def __str__(self) -> str:
-        return str(Layout(**self._asdict()))
+flat(Layout)  # a record has the sizes of its layout as fields of its own
 
 
 @flat
@@ -86,7 +69,7 @@ class NoSizes(NamedTuple):
 
 def flat_names(kind: type[NamedTuple]) -> tuple[str, ...]:
     """The fields of a record, with the parallel sizes one by one."""
-    return tuple(part for name in kind._fields for part in (Sizes._fields if name == "sizes" else (name,)))
+    return tuple(part for name in kind._fields for part in (Layout._fields if name == "sizes" else (name,)))
 
 
 def of_task(columns: Iterable[Quantity], task: str) -> tuple[Quantity, ...]:

@@ -17,7 +17,6 @@ from sizing.question import demand as demands
 from sizing.question.demand import Habits, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
-from sizing.report.parts.quantities import Sizes
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits
@@ -142,7 +141,7 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
         return asked
     return {
         **asked,
-        **Sizes.of(chosen.layout)._asdict(),
+        **chosen.layout._asdict(),
         **_in_force(question, chosen),
         "chunked_prefill": chosen.settings.chunked_prefill,
         "prefix_caching": chosen.settings.prefix_caching,
@@ -218,7 +217,7 @@ def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
         "kv_precision": cache_format(resolved.replica),
         "activation_precision": plan.activation,
         "layout": str(layout),
-        **Sizes.of(layout)._asdict(),
+        **layout._asdict(),
         "task": request.service.task,
         **_in_force(request, resolved.replica),
         "optimisations": request.service.optimisations.asked(),

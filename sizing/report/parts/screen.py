@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, number, percent, plural, rounded_usd, stated
-from sizing.report.parts.figures import MemoryFigures
+from sizing.model.memory import MemoryUse
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
@@ -202,7 +202,7 @@ def of_gpus(count: int) -> str:
     return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
-def memory_line(m: MemoryFigures, serving: Mapping[str, Any] | None = None) -> Line:
+def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None) -> Line:
     """The weights and KV cache of one GPU, its capacity, and the sequences to which recurrent states lower the engine's own."""
     holds = f"{number(m.max_concurrency)} requests of {m.max_model_len:,} tokens"
     if not m.fits:
@@ -216,24 +216,24 @@ def memory_line(m: MemoryFigures, serving: Mapping[str, Any] | None = None) -> L
     return Line(f"{parts}: {holds}{states}", "Memory")
 
 
-def used_gib(m: MemoryFigures) -> float:
+def used_gib(m: MemoryUse) -> float:
     """The sum of all parts of one GPU's memory, whether or not the engine counts them in its share."""
     graphs = m.cuda_graphs_gib
     return m.weights_gib + m.activation_gib + m.non_torch_gib + graphs + m.kv_cache_gib + m.state_cache_gib
 
 
-def over_gib(m: MemoryFigures) -> float:
+def over_gib(m: MemoryUse) -> float:
     """What the parts take beyond the card's memory; 0 for a card that is full up to rounding."""
     used = used_gib(m)
     return 0.0 if math.isclose(used, m.visible_gib) else max(0.0, used - m.visible_gib)
 
 
-def share_gib(m: MemoryFigures) -> float:
+def share_gib(m: MemoryUse) -> float:
     """The memory that a model takes of a shared card: its engine's budget, or its parts where some come on top of it."""
     return max(m.budget_gib, used_gib(m))
 
 
-def memory_bar(m: MemoryFigures, *, shared: bool = False) -> Whole:
+def memory_bar(m: MemoryUse, *, shared: bool = False) -> Whole:
     """The memory of one GPU as a bar of its parts. If the parts do not fit the engine's share, the bar is that share.
 
     So it is on a card that is `shared`, where the rest of the card belongs to other models.
