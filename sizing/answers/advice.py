@@ -103,7 +103,7 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     Where the objective is not GPUs, only layouts of the answer's GPU type and precision count, because fewer GPUs of one type
     also cost less.
     """
-    best, timing = outcome.best, Timing(data)
+    best = outcome.best
     assert best is not None
     any_type, own = outcome.question.rules.objective == "gpus", layout_of(best.pool.replica)
 
@@ -113,14 +113,14 @@ def _loads_below(outcome: Outcome, loosest: Question, data: Data) -> tuple[Timed
     found = [answer.pool.load for answer in outcome.answers if is_smaller(answer.pool.replica)]
     rejected = {layout_of(each) for each in outcome.refusals if each.reason in LIMITED and is_smaller(each)}
     again = [
-        timed(entry, timing)
+        entry
         for gpu_type in loosest.space.gpu_types
         if any(gpu_type.id == key[0] for key in rejected)
         for precision in loosest.space.precisions
         for entry in candidates(loosest.service, gpu_type, precision, data)
         if isinstance(entry, Replica) and layout_of(entry) in rejected
     ]
-    return (*found, *(load for load in again if isinstance(load, Timed)))
+    return (*found, *(load for load in timed(again, Timing(data)) if isinstance(load, Timed)))
 
 
 def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answer, ...]:

@@ -33,15 +33,17 @@ class Bounded(NamedTuple):
     most: Capacity | None
 
 
-def timed(replica: Replica, timing: Timing) -> Timed | Refusal:
-    """Tabulate a layout's step times.
+def timed(replicas: Sequence[Replica], timing: Timing) -> list[Timed | Refusal]:
+    """Tabulate the step times of layouts.
 
     A layout that the data cannot time is rejected like any other, so that a comparison can go on.
     """
-    try:
-        return timing.of(replica)
-    except UntimedError as error:
-        return replica.rejected("efficiency", "; ".join(fault.message for fault in error.faults))
+    return [
+        replica.rejected("efficiency", "; ".join(fault.message for fault in found.faults))
+        if isinstance(found, UntimedError)
+        else found
+        for replica, found in zip(replicas, timing.of_each(replicas), strict=True)
+    ]
 
 
 def alone(loads: Sequence[Timed | Refusal], limits: Limits) -> list[Timed | Refusal]:
@@ -314,12 +316,9 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
     """Evaluate each layout at the number of replicas of its trial."""
-    timing = Timing(data)
-    results: list[Timed | Refusal] = []
-    for candidate, trial in layouts:
-        layout = counts.with_hit_rate(candidate, trial)
-        entry = timed(layout, timing) if isinstance(layout, Replica) else layout
-        results.append(entry)
+    tried = [counts.with_hit_rate(*each) for each in layouts]
+    times = iter(timed([entry for entry in tried if isinstance(entry, Replica)], Timing(data)))
+    results = [next(times) if isinstance(entry, Replica) else entry for entry in tried]
     results = alone(results, question.target.limits)
     found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], question))
     return [next(found) if isinstance(entry, Timed) else entry for entry in results]
@@ -341,10 +340,10 @@ def tabulated(questions: Sequence[Question], data: Data) -> list[list[Timed | Re
 
     Equal splits of questions that differ in lengths are evaluated in one batch.
     """
-    timing = Timing(data)
     layouts = [list(_candidates(question, data)) for question in questions]
-    timing.prepare([entry for entries in layouts for entry in entries if isinstance(entry, Replica)])
-    return [[timed(entry, timing) if isinstance(entry, Replica) else entry for entry in entries] for entries in layouts]
+    replicas = [entry for entries in layouts for entry in entries if isinstance(entry, Replica)]
+    found = iter(timed(replicas, Timing(data)))
+    return [[next(found) if isinstance(entry, Replica) else entry for entry in entries] for entries in layouts]
 
 
 def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:

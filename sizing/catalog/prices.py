@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from sizing.catalog.shelf import hyphenated, only
@@ -89,6 +90,7 @@ def source_of(price: Price) -> str:
     return f"{price.provider} {price.sku} {price.kind}, {price.date} ({price.source})"
 
 
+@lru_cache
 def providers_offers(gpu: Gpu) -> tuple[Price, ...]:
     """The on-demand price of each provider, sorted by price: its median offer, because instance sizes differ in price.
 

@@ -38,7 +38,7 @@ ROW_FORMATS = (
     ),
     *FORMAT_OPTIONS[1:],
 )
-AT_ONCE = 64  # combinations in a task of a process; a slow combination is a task of its own
+AT_ONCE = 256  # combinations in a task of a process; a slow combination is a task of its own
 LENGTHS = ("isl", "osl")
 SHORT = 2  # stand-in for a varied length in tokens: long enough to decode
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
@@ -249,7 +249,7 @@ def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
 
     numbers = asking.shard.numbers(size(asking.axes))
     total = len(numbers)
-    each = 1 if asking.slow else AT_ONCE
+    each = 1 if asking.slow else max(FEW, min(AT_ONCE, total // (2 * asking.jobs)))
     tasks = (numbers[start : start + each] for start in range(0, total, each))
     jobs = asking.jobs if total > (1 if asking.slow else FEW) else 1
     if jobs == 1 and asking.dask is None:

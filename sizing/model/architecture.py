@@ -308,6 +308,7 @@ def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: in
     return split_why_not(model, layout, settings, block=block) or pipeline_why_not(model, layout, settings)
 
 
+@lru_cache(maxsize=1024)
 def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """The reason why the engine refuses to split a layer over `layout`, or None. It does not depend on `layout.pp`."""
     return (

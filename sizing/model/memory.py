@@ -16,7 +16,7 @@ from sizing.model.architecture import Layout, Shard, Stage
 from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import dispatches
-from sizing.model.pages import blocks_by_window, caches, filled, pages, state_bytes, states_held
+from sizing.model.pages import Room, blocks_by_window, caches, filled, pages, room_of, state_bytes
 from sizing.model.precision import PrecisionPlan
 from sizing.model.workspace import activation_bytes, exchange_bytes, workspace_bytes
 from sizing.specs.engine import EngineSettings, MemoryReserve
@@ -292,7 +292,7 @@ AS_DEFAULT = Serving.model_construct()  # skips validation
 
 def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
     """Memory of the tightest stage for sequences of up to `tokens` tokens, with the memory options of `serving`."""
-    found = [_stage_use(shard, gpu, stage, needs, tokens, serving) for stage, needs in _needs(shard)]
+    found = [_stage_use(shard, pool, tokens) for pool in _pools(shard, gpu, serving)]
     return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
 
 
@@ -354,39 +354,34 @@ def offload_why_not(shard: Shard, gib: float) -> str | None:
     return f"{gib:g} GiB of weights in host memory are more than the {most:.1f} GiB of a GPU" if gib > most else None
 
 
-class Room(NamedTuple):
-    """Bytes of a pool for tokens and for states, and the number of sequences that states allow (None: no limit)."""
+class _Pool(NamedTuple):
+    """What one GPU of a stage has for sequences, whatever their length, in bytes.
 
-    tokens: float
-    states: float
-    sequences: int | None
+    `beyond` is the part of a stated cache that the card cannot hold.
+    """
 
-
-def _room(shard: Shard, stage: Stage, pool: float, slots: int | None) -> Room:
-    """Split a pool into tokens and states by the engine's rule; `slots` is the number of states if it is stated."""
-    settings, rule = shard.settings, shard.settings.states
-    one = state_bytes(shard, stage)
-    if not one or rule.rule == "pages":
-        paged = pages(shard, stage)
-        checked = rule.checked and settings.full_decode_graph and paged is not None and pool > 0
-        return Room(pool, 0.0, int(pool / paged.block_bytes) if checked and paged is not None else None)
-    if rule.rule == "reserved":
-        return Room(
-            pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
-        )
-    states = max(0.0, pool) * rule.share / (1 + rule.share)
-    if slots is None:
-        slots = max(0, int(states / one) - rule.spare_slots)
-    else:
-        states = one * (slots + rule.spare_slots)
-    return Room(pool - states, states, slots // (states_held(shard) or 1))
+    stage: Stage
+    needs: Needs
+    visible: float
+    budget: float
+    weights: float
+    non_torch: float
+    graphs: float
+    room: Room
+    beyond: float
 
 
-def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, serving: Serving) -> MemoryUse:
+@lru_cache(maxsize=4096)
+def _pools(shard: Shard, gpu: Gpu, serving: Serving) -> tuple[_Pool, ...]:
+    """The pool of each distinct stage. The result is shared by all sequence lengths."""
+    return tuple(_pool(shard, gpu, stage, needs, serving) for stage, needs in _needs(shard))
+
+
+def _pool(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, serving: Serving) -> _Pool:
     settings = shard.settings
     graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
     weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
-    activation, per_token, fixed = needs.activation, needs.per_token, needs.fixed_per_sequence
+    activation = needs.activation
     non_torch = settings.non_torch_gib * GIB + exchange_bytes(shard)
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
     budget, pool = pool_bytes(shard, gpu, weights=weights, activation=activation, non_torch=non_torch, graphs=graphs)
@@ -398,14 +393,19 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
     card = visible - weights - non_torch - elsewhere
     beyond, pool = max(0.0, (serving.kv_cache_bytes or 0.0) - max(0.0, card)), min(pool, card)
-    room = _room(shard, stage, pool, serving.max_mamba_cache_size)
+    room = room_of(shard, stage, pool, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + needs.lost))
+    return _Pool(stage, needs, visible, budget, weights, non_torch, graphs, room, beyond)
+
+
+def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
+    settings, stage, needs, room = shard.settings, pool.stage, pool.needs, pool.room
     needed = sequence_bytes(shard, stage, tokens)
     free = room.tokens - needs.lost - needs.shared
-    if beyond > 0:  # a stated cache that the card cannot hold: the engine does not start
-        free = -beyond
+    if pool.beyond > 0:  # a stated cache that the card cannot hold: the engine does not start
+        free = -pool.beyond
     usable = max(0.0, free)
     clamped = room.sequences is not None and settings.states.rule == "split"  # the engine runs fewer, and starts
     fits = free >= needed and not (clamped and room.sequences == 0)
@@ -415,25 +415,25 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
     by_tokens = usable / needed if needed else slots
     concurrency = shard.layout.dp * (min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens)
     block = block_tokens(shard, stage)
-    held = usable / per_token if clamped and per_token else concurrency * tokens
+    held = usable / needs.per_token if clamped and needs.per_token else concurrency * tokens
     return MemoryUse(
-        visible_gib=visible / GIB,
-        budget_gib=budget / GIB,
-        weights_gib=weights / GIB,
-        activation_gib=activation / GIB,
-        non_torch_gib=non_torch / GIB,
-        cuda_graphs_gib=graphs / GIB,
+        visible_gib=pool.visible / GIB,
+        budget_gib=pool.budget / GIB,
+        weights_gib=pool.weights / GIB,
+        activation_gib=needs.activation / GIB,
+        non_torch_gib=pool.non_torch / GIB,
+        cuda_graphs_gib=pool.graphs / GIB,
         cuda_graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
         kv_cache_gib=0.0 if shard.model.encoder else max(0.0, room.tokens) / GIB,  # an encoder keeps nothing
-        kv_bytes_per_token=per_token,
-        state_bytes_per_sequence=fixed,
+        kv_bytes_per_token=needs.per_token,
+        state_bytes_per_sequence=needs.fixed_per_sequence,
         kv_cache_tokens=0 if shard.model.encoder else _whole_blocks(held, settings.block_tokens),
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=tokens,
         max_model_len_that_fits=0,
         fits=fits,
-        deficit_gib=0.0 if fits else max(0.0, beyond, needed + needs.shared - room.tokens) / GIB,
+        deficit_gib=0.0 if fits else max(0.0, pool.beyond, needed + needs.shared - room.tokens) / GIB,
         beside_gib=needs.extras / GIB,
         shared_prefix_gib=needs.shared / GIB,
         resident_gib=(sequence_bytes(shard, stage, tokens, 1) if needs.windowed else needed) / GIB,
@@ -441,7 +441,7 @@ def _stage_use(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, tokens: int, 
         block_tokens=block,
         most_num_seqs=room.sequences,
         starts=clamped or room.sequences is None or settings.max_num_seqs <= room.sequences,
-        warm_up_gib=_warm_up_bytes(shard, stage, visible - budget, graphs) / GIB,
+        warm_up_gib=_warm_up_bytes(shard, stage, pool.visible - pool.budget, pool.graphs) / GIB,
     )
 
 

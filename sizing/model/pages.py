@@ -140,3 +140,31 @@ def pages(shard: Shard, stage: Stage) -> Pages | None:
         sum(math.ceil(layers / group) for layers in states.values()),
         states_held(shard),
     )
+
+
+class Room(NamedTuple):
+    """Bytes of a pool for tokens and for states, and the number of sequences that states allow (None: no limit)."""
+
+    tokens: float
+    states: float
+    sequences: int | None
+
+
+def room_of(shard: Shard, stage: Stage, pool: float, slots: int | None) -> Room:
+    """Split a pool into tokens and states by the engine's rule; `slots` is the number of states if it is stated."""
+    settings, rule = shard.settings, shard.settings.states
+    one = state_bytes(shard, stage)
+    if not one or rule.rule == "pages":
+        paged = pages(shard, stage)
+        checked = rule.checked and settings.full_decode_graph and paged is not None and pool > 0
+        return Room(pool, 0.0, int(pool / paged.block_bytes) if checked and paged is not None else None)
+    if rule.rule == "reserved":
+        return Room(
+            pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
+        )
+    states = max(0.0, pool) * rule.share / (1 + rule.share)
+    if slots is None:
+        slots = max(0, int(states / one) - rule.spare_slots)
+    else:
+        states = one * (slots + rule.spare_slots)
+    return Room(pool - states, states, slots // (states_held(shard) or 1))

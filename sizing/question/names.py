@@ -337,7 +337,10 @@ def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catal
 
 def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
     """Each profile once. A file with the same stem as an earlier one is identified by its path."""
-    by_path = {resolved(profile.path): profile for profile in found}
+    every = tuple(found)
+    if len(every) == 1:
+        return every
+    by_path = {resolved(profile.path): profile for profile in every}
     taken: set[str] = set()
     distinct = []
     for profile in by_path.values():

@@ -349,8 +349,7 @@ def _bracket(reached: Array, wanted: Array) -> tuple[Array, NDArray[np.intp]]:
 
 def _points(found: Sequence[Timed], decoding: Array) -> list[Point]:
     """The operating point of each layout at its own load."""
-    points = batching.open_loop(*_stacked(found), decoding[:, np.newaxis])
-    return [points.row(index).at(0) for index in range(len(found))]
+    return batching.open_loop(*_stacked(found), decoding[:, np.newaxis]).firsts
 
 
 # --- layouts stacked ------------------------------------------------------------------------------------------------

@@ -206,6 +206,8 @@ def front_end(kernels: Kernels) -> FrontEnd:
 def at_depth(split: Curves, kernels: Kernels) -> Curves:
     """The curves of a layout, from those of its split at one stage: adds a pipeline's sends and uneven stages."""
     shard = kernels.shard
+    if shard.layout.pp == 1:
+        return split
     sends_s = gpu_seconds(operations.pipeline_sends(shard, split.grid * shard.layout.dp), kernels)
     largest, last = architecture.stage_shares(shard.model, shard.layout.pp, shard.settings.pp_remainder)
     return replace(split, body_s=split.body_s + sends_s, largest_stage=largest, last_stage=last)
@@ -246,21 +248,46 @@ def _prompts_s(kernels: Kernels, lengths: Sequence[StepLengths]) -> list[float]:
     return [float(np.sum(each)) for each in np.split(seconds, np.cumsum([len(each) for each in starts])[:-1])]
 
 
-def lookup(grid: NDArray[np.float64], seconds: NDArray[np.float64], at: Numeric) -> Numeric:
+def lookup(grid: Array, seconds: Array, at: Numeric) -> Numeric:
     """Seconds at any number of tokens: linear between grid points, constant below the grid, extended linearly above it.
 
     For stacked layouts `seconds` and `at` have one row per layout, and the grid is that of `token_grid`.
     """
-    if seconds.ndim == 1:
-        slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
-        extended: Numeric = np.interp(at, grid, seconds) + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
-        return extended
-    within, intervals = np.maximum(at, grid[0]), grid.size - 1
-    place = np.minimum(np.log2(within) * GRID_POINTS_PER_OCTAVE, intervals - 1).astype(np.intp)
-    slopes, rows = np.diff(seconds) / np.diff(grid), np.arange(len(seconds))[:, np.newaxis]
-    beyond = within - grid.take(place)
-    found: Numeric = slopes.take(place + rows * intervals) * beyond + seconds.take(place + rows * grid.size)
-    return found
+    if seconds.ndim > 1:
+        return _placed(grid, at, len(seconds)).seconds(seconds)
+    slope = (seconds[-1] - seconds[-2]) / (grid[-1] - grid[-2])
+    extended: Numeric = np.interp(at, grid, seconds) + slope * np.maximum(0.0, np.asarray(at) - grid[-1])
+    return extended
+
+
+class _Places(NamedTuple):
+    """Numbers of tokens in stacked tables: the place of each in its row's interval, the interval's length, and what is beyond its start."""
+
+    place: NDArray[np.intp]
+    length: Array
+    beyond: Array
+
+    def seconds(self, table: Array) -> Array:
+        least = table.take(
+            self.place
+        )  # slopes of the wanted intervals alone: tables are longer than most rows of loads
+        found: Array = (table.take(self.place + 1) - least) / self.length * self.beyond + least
+        return found
+
+
+def _placed(grid: Array, at: Numeric, rows: int) -> _Places:
+    within = np.maximum(at, grid[0])
+    place = np.minimum(np.log2(within) * GRID_POINTS_PER_OCTAVE, grid.size - 2).astype(np.intp)
+    start = grid.take(place)
+    return _Places(place + np.arange(rows)[:, np.newaxis] * grid.size, grid.take(place + 1) - start, within - start)
+
+
+def _lookups(curves: Curves, at: Numeric, *tables: Array | None) -> list[Numeric]:
+    """`lookup` in several tables at the same numbers of tokens; 0 for a table that a layout does not have."""
+    if curves.body_s.ndim == 1:
+        return [_table_s(curves, table, at) for table in tables]
+    places = _placed(curves.grid, at, len(curves.body_s))
+    return [0.0 if table is None else places.seconds(table) for table in tables]
 
 
 def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
@@ -272,18 +299,24 @@ def decode_step_s(curves: Curves, flow: Batching, decoding: Numeric) -> Numeric:
     micro = np.maximum(np.asarray(decoding, dtype=float) / flow.pp, 1.0)
     own = of_rank(micro, flow.dp)
     microbatches = np.clip(decoding, 1.0, flow.pp)
+    body_s, head_s, attention_s, joined_s, again_s = _of_decoding(curves, own)
     gpu_s = pipelined_s(
-        lookup(curves.grid, curves.body_s, own * curves.verified)
-        + _table_s(curves, curves.shared_s, micro * curves.verified)
-        + lookup(curves.grid, curves.decode_s, own)
-        + _table_s(curves, curves.joined_s, own),
-        lookup(curves.grid, curves.head_s, own * curves.verified),
+        body_s + _table_s(curves, curves.shared_s, micro * curves.verified) + attention_s + joined_s,
+        head_s,
         microbatches,
         curves.largest_stage,
         curves.last_stage,
     )
-    gpu_s = gpu_s + _table_s(curves, curves.again_s, own) * microbatches
+    gpu_s = gpu_s + again_s * microbatches
     return with_host_s(gpu_s, curves.host, own, microbatches) * curves.correction.decode
+
+
+def _of_decoding(curves: Curves, own: Numeric) -> list[Numeric]:
+    """Seconds of body, head, decode attention, joining and a draft's further passes for `own` decoding sequences of a rank."""
+    of_tokens, of_sequences = (curves.body_s, curves.head_s), (curves.decode_s, curves.joined_s, curves.again_s)
+    if curves.verified == 1:
+        return _lookups(curves, own, *of_tokens, *of_sequences)
+    return [*_lookups(curves, own * curves.verified, *of_tokens), *_lookups(curves, own, *of_sequences)]
 
 
 def _table_s(curves: Curves, table: NDArray[np.float64] | None, at: Numeric) -> Numeric:
@@ -308,12 +341,9 @@ def prefill_steps(curves: Curves, flow: Batching, decoding: Numeric) -> Callable
     micro = np.asarray(decoding, dtype=float) / flow.pp
     # Decode attention runs only in steps with a decoding sequence; below one sequence on average, not in every step.
     own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
-    attention_s = lookup(curves.grid, curves.decode_s, own) * least
-    further_s = [
-        _table_s(curves, table, np.maximum(own, 1.0)) * least
-        for table in (curves.again_s, curves.joined_s)
-        if table is not None
-    ]
+    tables = [table for table in (curves.again_s, curves.joined_s) if table is not None]
+    attention_s, *further = _lookups(curves, np.maximum(own, 1.0), curves.decode_s, *tables)
+    attention_s, further_s = attention_s * least, [more_s * least for more_s in further]
     verified, alike = own * curves.verified, curves.correction.decode == curves.correction.prefill
     decoding_s = 0.0 if alike else _decoding_s(curves, flow, micro)
 
@@ -339,16 +369,11 @@ def prefill_steps(curves: Curves, flow: Batching, decoding: Numeric) -> Callable
 
 def _decoding_s(curves: Curves, flow: Batching, micro: Numeric) -> Numeric:
     """Seconds that the `micro` decoding sequences of a step with prefill would take alone."""
-    own, least = of_rank(micro, flow.dp), np.minimum(micro, 1.0)
-    gpu_s = (
-        lookup(curves.grid, curves.body_s, np.maximum(own, 1.0) * curves.verified)
-        + lookup(curves.grid, curves.head_s, np.maximum(own, 1.0) * curves.verified)
-        + _table_s(curves, curves.shared_s, np.maximum(micro, 1.0) * curves.verified)
-        + lookup(curves.grid, curves.decode_s, own)
-    )
-    for table in (curves.again_s, curves.joined_s):
-        gpu_s = gpu_s + _table_s(curves, table, np.maximum(own, 1.0))
-    return with_host_s(gpu_s, curves.host, np.maximum(own, 1.0)) * least
+    own, least = np.maximum(of_rank(micro, flow.dp), 1.0), np.minimum(micro, 1.0)
+    body_s, head_s, attention_s, joined_s, again_s = _of_decoding(curves, own)
+    shared_s = _table_s(curves, curves.shared_s, np.maximum(micro, 1.0) * curves.verified)
+    gpu_s = body_s + head_s + shared_s + attention_s + again_s + joined_s
+    return with_host_s(gpu_s, curves.host, own) * least
 
 
 def solo_ttft_s(curves: Curves, flow: Batching) -> Numeric:

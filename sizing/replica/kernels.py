@@ -141,6 +141,8 @@ class Kernels:
 
     def at(self, layout: Layout) -> Kernels:
         """The same kernels for a layout of another pipeline depth."""
+        if layout == self.shard.layout:
+            return self
         return replace(self, shard=replace(self.shard, layout=layout))
 
     @property

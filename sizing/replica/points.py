@@ -47,7 +47,7 @@ class Batching:
     @property
     def decodes(self) -> bool:
         """Whether requests have a second token."""
-        return bool(np.all(np.asarray(self.osl) > 1))
+        return self.osl > 1 if isinstance(self.osl, int) else bool(np.all(self.osl > 1))
 
     @property
     def decode_steps(self) -> Numeric:
@@ -128,6 +128,20 @@ class Points:
     def at(self, index: int) -> Point:
         """One operating point of a layout."""
         return Point(*self._fields(lambda values: values[index].item()))
+
+    @property
+    def firsts(self) -> list[Point]:
+        """The first operating point of each stacked layout."""
+        columns = self._fields(lambda values: values[:, 0].tolist())
+        each = (
+            (
+                [dict(zip(of, row, strict=True)) for row in zip(*of.values(), strict=True)]
+                if isinstance(of, dict)
+                else of
+            )
+            for of in columns
+        )
+        return [Point(*values) for values in zip(*each, strict=True)]
 
     def _fields(self, taken: Callable[[Any], Any]) -> Iterator[Any]:
         for field in fields(self):

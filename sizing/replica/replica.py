@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sizing.catalog.profiles import card_of
 from sizing.catalog.shelf import only
@@ -21,6 +22,7 @@ from sizing.specs.bands import Bands, MemoryKind, find
 from sizing.specs.data import Data
 from sizing.specs.engine import EngineSettings
 from sizing.specs.gpu import Gpu, GpuType
+from sizing.specs.model import Model
 from sizing.specs.units import GIB, GIGA, MIB, missing_gib
 from sizing.specs.workload import Defaults, Reach
 
@@ -276,6 +278,11 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
 
     Engines compare with the total memory that nvidia-smi reports.
     """
+    return _conditions_of(service.model, gpu, layout)
+
+
+@lru_cache(maxsize=1024)
+def _conditions_of(model: Model, gpu: Gpu, layout: Layout) -> settings.SettingsConditions:
     mem = gpu.datasheet.memory
     return settings.SettingsConditions(
         gpu_name=card_of(gpu),
@@ -283,11 +290,11 @@ def conditions_of(service: Service, gpu: Gpu, layout: Layout) -> settings.Settin
         memory_gib=mem.nvidia_smi_mib * MIB / GIB if mem.nvidia_smi_mib else mem.cuda_visible_gib,
         tp=layout.tp,
         pp=layout.pp,
-        attention=architecture.attention_class(service.model),
+        attention=architecture.attention_class(model),
         switched=gpu.datasheet.switched,
-        states=architecture.has_states(service.model),
-        sparse=architecture.sparse_class(service.model),
-        windows=architecture.windows_class(service.model),
+        states=architecture.has_states(model),
+        sparse=architecture.sparse_class(model),
+        windows=architecture.windows_class(model),
         between_nodes=layout.stage_gpus > gpu.datasheet.island_gpus,
     )
 

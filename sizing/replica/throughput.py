@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from sizing.model.attention.terms import Numeric
 from sizing.replica.curves import Curves, decode_step_s, prefill_steps
 from sizing.replica.points import Array, Batching
 
+PrefillSteps = Callable[[Numeric], Numeric]  # seconds of a step with prefill, by the prompts that share it
 TINY = 1e-12  # avoids 0/0 where nothing arrives
 PACKING_ROUNDS = 32  # rounds of a fixed point; at up to 0.8 utilisation its error is then below 0.1 %
 
@@ -59,12 +62,15 @@ def pace_of(curves: Curves, flow: Batching, decoding: Array, queued: bool = Fals
 
     `queued` means that other requests wait for a slot.
     """
+    return _pace(curves, flow, decoding, prefill_steps(curves, flow, _beside(flow, decoding)), queued=queued)
+
+
+def _pace(curves: Curves, flow: Batching, decoding: Array, steps: PrefillSteps, *, queued: bool = False) -> Pace:
     decode_s = np.asarray(decode_step_s(curves, flow, decoding))
     # With a mean of m Poisson arrivals within a step on each stage, a step with any arrival has m/(1 - exp(-m)). With
     # several ranks, the prompts in prefill at once are those that came during all the steps of one prompt.
     within = np.maximum(decoding * flow.chunks / (flow.decode_steps * flow.stages), TINY)
     together = np.clip(within / -np.expm1(-within), 1.0, flow.most_together)
-    steps = prefill_steps(curves, flow, _beside(flow, decoding))
     pace = _paced(flow, decoding, decode_s, together, np.asarray(steps(together)))
     if flow.flat and not queued:
         for _ in range(PACKING_ROUNDS):
@@ -96,8 +102,8 @@ def _packed(flow: Batching, pace: Pace) -> Array:
 
 def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
     """The quantities of Poisson arrivals that keep `decoding` sequences decoding."""
-    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = pace_of(curves, flow, decoding)
     steps = prefill_steps(curves, flow, _beside(flow, decoding))
+    step_s, decode_s, chunk_s, together, hit_s, requests_per_s = _pace(curves, flow, decoding, steps)
     full_s = np.asarray(steps(flow.most_together))
     # The launch time outside CUDA graphs hides the first prompts of a step, so one more adds less to few than to many.
     more = np.minimum(together + 1.0, flow.most_together)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -100,29 +100,37 @@ class Timing:
 
     def of(self, replica: Replica) -> Timed:
         """A replica with its step times for its service's lengths. Raises UntimedError if an operation has no timing data."""
-        key = self._key(replica)
-        if key not in self._splits:
-            self._tabulate({key: replica})
-        of_split, split = self._splits[key]
-        return _timed(replica, of_split.at(replica.layout), split)
+        (found,) = self.of_each([replica])
+        if isinstance(found, UntimedError):
+            raise found
+        return found
 
-    def prepare(self, replicas: Iterable[Replica]) -> None:
-        """Tabulate the step times of many replicas; equal splits of different lengths are evaluated in one batch.
-
-        What cannot be timed is left to `of`.
-        """
+    def of_each(self, replicas: Sequence[Replica]) -> list[Timed | UntimedError]:
+        """`of` for many replicas, with its error as a value. Equal splits of different lengths are evaluated in one batch."""
+        keys = [self._key(replica) for replica in replicas]
         groups: dict[KernelFacts, dict[_Key, Replica]] = {}
-        for replica in replicas:
-            key = self._key(replica)
-            groups.setdefault(key.split, {})[key] = replica
+        for key, replica in zip(keys, replicas, strict=True):
+            if key not in self._splits:
+                groups.setdefault(key.split, {})[key] = replica
         for group in groups.values():
-            with suppress(UntimedError):
+            with suppress(UntimedError):  # what cannot be timed is found again for each replica
                 self._tabulate(group)
+        return [self._timed(key, replica) for key, replica in zip(keys, replicas, strict=True)]
+
+    def _timed(self, key: _Key, replica: Replica) -> Timed | UntimedError:
+        try:
+            if key not in self._splits:
+                self._tabulate({key: replica})
+            kernels, split = self._splits[key]
+            return _timed(replica, kernels.at(replica.layout), split)
+        except UntimedError as error:
+            return error
 
     def _key(self, replica: Replica) -> _Key:
-        facts, service = Kernels.facts(replica, self.data), replica.service
-        shard = replace(facts.shard, layout=replica.layout._replace(pp=1))
-        return _Key(facts._replace(shard=shard), service.isl, service.osl)
+        facts, service, layout = Kernels.facts(replica, self.data), replica.service, replica.layout
+        if layout.pp > 1:
+            facts = facts._replace(shard=replace(facts.shard, layout=layout._replace(pp=1)))
+        return _Key(facts, service.isl, service.osl)
 
     def _tabulate(self, group: Mapping[_Key, Replica]) -> None:
         """Tabulate equal splits of different lengths at one stage."""

@@ -301,6 +301,10 @@ class Model:
     source: str = ""
     notes: tuple[str, ...] = field(default=())
 
+    def __hash__(self) -> int:
+        """Hash the name alone, because much is looked up by model and a model has many fields."""
+        return hash(self.name)
+
 
 class Checkpoint(Spec):
     """One published checkpoint, a line of workloads/models/_checkpoints.csv: a profile, and the differences from it.

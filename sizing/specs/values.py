@@ -155,8 +155,8 @@ class Range(Spec):
 
 def taken_out(data: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
     """Plain data with each range replaced by its middle. The ranges go to `uncertain`, by dotted field."""
-    data = copy.deepcopy(data)
-    held = {name: data[name] for name in sections if isinstance(data.get(name), dict)}
+    held = copy.deepcopy({name: data[name] for name in sections if isinstance(data.get(name), dict)})
+    data = {**data, **held}
     found = {field: {"low": low, "high": high} for field, (low, high) in _split(held, "")}
     if found and isinstance(data.get("uncertain", {}), dict):
         data["uncertain"] = {**data.get("uncertain", {}), **found}

@@ -100,6 +100,7 @@ def test_a_stacks_rows_are_its_layouts_operating_points(model: str, prefill_only
     for index, (load, service) in enumerate(zip(loads, services, strict=True)):
         alone = batching.open_loop(load.curves, service, decoding)
         found = points.row(index)
+        assert points.firsts[index] == found.at(0)
         np.testing.assert_array_equal(found.stable, alone.stable)
         for name in ("requests_per_s", "running", "prefill_share"):
             np.testing.assert_allclose(getattr(found, name), getattr(alone, name), rtol=SAME)
