@@ -11,8 +11,14 @@ from sizing.model.memory import MemoryUse
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
 
-# Settings of a log that have the same names as options; the user's values take precedence.
-OPTIONS = ("tp", "pp", "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_precision")
+# Options by the setting of a log that states them; the user's values take precedence.
+SAME = ("tp", "pp", "ep", "memory_fraction", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_precision")
+SETTINGS = {
+    "dp": "attention_dp",
+    "precision": "weight_precision",
+    "speculative": "drafts",
+    **dict(zip(SAME, SAME, strict=True)),
+}
 NEEDED = {"model": "--model", "gpu": "--gpu"}
 
 
@@ -34,10 +40,7 @@ def logged(facts: EngineFacts, said: RunSettings) -> Logged:
     options = {
         **names,
         "engine": f"{facts.engine}:{version}" if version else facts.engine,
-        "precision": said.weight_precision or None,
-        "dp": said.attention_dp,
-        "ep": said.ep,
-        **{name: getattr(said, name, None) or getattr(facts, name) or None for name in OPTIONS},
+        **{option: getattr(said, name, None) or getattr(facts, name) or None for option, name in SETTINGS.items()},
     }
     try:
         return Logged(

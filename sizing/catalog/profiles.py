@@ -22,6 +22,7 @@ from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
 from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
+from sizing.specs.launch import EngineFlags
 from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.values import Sourced
@@ -218,6 +219,7 @@ def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: DataFile) 
 
 
 ENGINES = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings, own="engines")
+LAUNCHES = Shelf(EngineFlags, "engine with flags", "hardware_profiles", "launch", "llmsize engines")
 
 # The version follows the last colon. The colon of a drive letter does not count: a separator follows it.
 _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)

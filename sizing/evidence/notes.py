@@ -57,16 +57,19 @@ NUMBERS = {
 
 
 def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
-    """The facts in `notes`. The first matching rule decides each fact.
+    """The facts in `notes`. The first matching rule decides each fact; what a run `ran_with` is all that match.
 
     Raises InputError for text that is not a number, and for a number that the column with the same meaning would refuse.
     """
     found: dict[str, Any] = {}
+    ran_with: list[str] = []
     for rule in rules:
         match = re.search(rule.pattern, notes) if rule.sets not in found else None
-        if match:
+        if match and rule.sets == "ran_with":
+            ran_with.append((rule.value or "{}").format(*match.groups()))
+        elif match:
             found[rule.sets] = rule.spread or rule.value or _numeric(rule.sets, match[1])
-    return NoteFacts(**found)
+    return NoteFacts(**found, ran_with=", ".join(ran_with) or None)
 
 
 def _numeric(name: str, text: str) -> float | str:

@@ -231,8 +231,7 @@ class _Reader:
             self.found.open.add(row.term)
             return
         if row.values:
-            ours = {theirs: word for word, theirs in row.values.items()} | row.also
-            if written in ours:
+            if written in (ours := row.ours):
                 self._take(row.term, ours[written], place)
                 return
             known = [*ours, *row.unknown]

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import yaml
 
-from sizing.catalog.shelf import Shelf, load
+from sizing.catalog.profiles import LAUNCHES
+from sizing.catalog.shelf import load
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import EngineFlag, EngineFlags, Term
 
 Value = str | int | float | bool
 Terms = dict[Term, Value]
-SHELF = Shelf(EngineFlags, "engine with flags", "hardware_profiles", "launch", "llmsize engines")
 
 
 class Word(NamedTuple):
@@ -71,13 +71,13 @@ def dialect_of(name: str, title: str, version: str) -> Dialect:
 @cache
 def flags_of(name: str) -> EngineFlags:
     """The flags of an engine, read once. Raises InputError for an engine with unknown flags."""
-    return load(SHELF, name).spec
+    return load(LAUNCHES, name).spec
 
 
 @cache
 def engine_names() -> tuple[str, ...]:
     """The engines with known flags."""
-    return SHELF.ids
+    return LAUNCHES.ids
 
 
 # --- written ----------------------------------------------------------------------------------------------------------

@@ -7,10 +7,14 @@ from functools import partial
 from typing import NamedTuple
 
 from sizing.answers.logged import Logged
-from sizing.catalog.imports.rows import HEAD
+from sizing.catalog.imports.rows import HEAD, PERCENTILE_COLUMNS
+from sizing.catalog.shelf import only
+from sizing.evidence.notes import facts_of
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words
 from sizing.formats.words import number, plural
+from sizing.model.architecture import Layout
 from sizing.report.parts.quantities import LATENCY_QUANTITIES
+from sizing.specs.measurements import Conventions
 
 Cell = str | float | None
 
@@ -65,18 +69,28 @@ def rows(record: Imported) -> Rows:
     return Rows(HEAD, [tuple(row[name] for name in HEAD) for row in record.rows])
 
 
+def _latency(figure: Quantity) -> Quantity:
+    """The column of a latency: the mean of a row, or its lowest percentile where the row states no mean."""
+
+    def text(row: Mapping[str, Cell]) -> str | None:
+        if (mean := row[figure.key]) is not None:
+            return figure.write(mean)
+        name = figure.key.removesuffix("_ms")
+        percentiles = {column: row[column] for column in PERCENTILE_COLUMNS if column.startswith(f"{name}_")}
+        known = ((column, value) for column, value in percentiles.items() if value is not None)
+        return next((f"{figure.write(value)} {column.split('_')[1]}" for column, value in known), None)
+
+    return Quantity(figure.key, figure.heading, str, text)
+
+
+TOKENS_PER_S = Quantity("output_tok_per_s", "output tok/s")
 COLUMNS = (
-    *(
-        in_words(key, heading, shown="differs")
-        for key, heading in (("source", "tool"), ("model", "model"), ("gpu", "GPU"))
-    ),
-    Quantity("n_gpus", "GPUs", shown="differs"),
     in_words("mode", "load", lambda row: _load(row)),  # C=16: requests in flight; 5/s: arrivals; all: at once
     Quantity("isl", "ISL"),
     Quantity("osl", "OSL"),
-    *LATENCY_QUANTITIES,
+    *map(_latency, LATENCY_QUANTITIES),
     Quantity("req_per_s", "requests/s"),
-    Quantity("output_tok_per_s", "output tok/s"),
+    TOKENS_PER_S,
 )
 
 
@@ -86,29 +100,58 @@ def _load(row: Mapping[str, Cell]) -> str:
     return str(row["notes"]).partition(";")[0].replace("rate=", "") + "/s" if row["mode"] == "open_loop" else "all"
 
 
-def _by_load(row: Mapping[str, Cell]) -> tuple[str, str, str, float]:
+class Ran(NamedTuple):
+    """What a row was measured with, in words; rows with the same words form a table. Empty where nothing is known."""
+
+    tool: str
+    model: str
+    gpu: str
+    layout: str
+    weights: str
+    engine: str
+    with_: str
+
+
+ALWAYS = ("tool", "model", "gpu", "with_")  # in the title of a table; the others are in it where tables differ in them
+
+
+def _ran(row: Mapping[str, Cell]) -> Ran:
+    tp, pp, dp, ep, gpus = (int(row[name] or 1) for name in ("tp", "pp", "attention_dp", "ep", "n_gpus"))
+    layout = Layout(tp, pp, dp, ep)
+    return Ran(
+        str(row["source"]),
+        str(row["model"]),
+        str(row["gpu"]),
+        str(layout) if gpus == layout.gpus else f"{layout} on {plural(gpus, 'GPU')}",
+        str(row["weight_precision"] or ""),
+        " ".join(str(row[name]) for name in ("engine", "engine_version") if row[name]),
+        facts_of(str(row["notes"] or ""), only(Conventions).notes).ran_with or "",
+    )
+
+
+def _by_load(row: Mapping[str, Cell]) -> float:
     load = row["concurrency"]
-    return str(row["source"]), str(row["model"]), str(row["gpu"]), load if isinstance(load, int | float) else 0.0
+    return load if isinstance(load, int | float) else 0.0
 
 
 def sections(record: Imported) -> Iterator[Section]:
-    """Yield a table of the rows, and the notes of the files."""
-    same = [
-        str(values.pop())
-        for name in ("source", "model", "gpu")
-        if len(values := {row[name] for row in record.rows}) == 1
-    ]
+    """Yield the logs, a table of the rows of each setting, and the notes of the files."""
     yield from _logs(record.logs)
-    if not record.rows:
-        return
-    title = ", ".join([plural(len(record.rows), "measured row"), *same])
-    yield Table(COLUMNS, sorted(record.rows, key=_by_load), "/rows", title)
+    found: dict[Ran, list[Mapping[str, Cell]]] = {}
+    for row in record.rows:
+        found.setdefault(_ran(row), []).append(row)
+    shown = [name for name in Ran._fields if name in ALWAYS or len({getattr(ran, name) for ran in found}) > 1]
+    for ran in sorted(found):
+        title = ", ".join([plural(len(found[ran]), "measured row"), *(getattr(ran, name) for name in shown)])
+        records = sorted(found[ran], key=_by_load)
+        yield Table(COLUMNS, records, title=title.removesuffix(", "), spare=(TOKENS_PER_S.heading,))
     notes: dict[str, list[str]] = {}
     for row in record.rows:
         for note in filter(None, str(row["notes"] or "").split("; ")):
             if not note.startswith("rate="):
                 notes.setdefault(note.partition(":")[0], []).append(note)
-    yield Prose(tuple(Line(f"{plural(len(found), 'row')}: {_in_short(found)}") for found in notes.values()))
+    if notes:
+        yield Prose(tuple(Line(f"{plural(len(each), 'row')}: {_in_short(each)}") for each in notes.values()))
 
 
 FACTS = (

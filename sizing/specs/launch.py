@@ -77,6 +77,11 @@ class EngineFlag(Spec):
         return not (self.switch or self.off)
 
     @property
+    def ours(self) -> dict[str, str]:
+        """Our words by the engine's."""
+        return {theirs: word for word, theirs in self.values.items()} | self.also
+
+    @property
     def name(self) -> str:
         """The name that a user writes: the first spelling, else the key in the file, else the variable."""
         return self.flags[0] if self.flags else self.key or self.env or self.term

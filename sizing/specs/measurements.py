@@ -39,6 +39,7 @@ class UnstatedCache(Spec):
 class NoteRule(Spec):
     """A fact that only a row's notes state. Its value is `value`, else the group of the expression `pattern`.
 
+    `value` of `ran_with` has the group in place of `{}`.
     For `lengths` the value is `spread`: lengths of requests are uniform between these shares of the row's length.
     """
 
@@ -209,9 +210,13 @@ class Conventions(OneFile):
 
 
 class LogLines(Spec):
-    """The start-up log of an engine: an expression that recognises it, and expressions for each fact, the newest first."""
+    """The start-up log of an engine: an expression that recognises it, and expressions for each fact, the newest first.
+
+    `block_tokens` are the tokens of a cache block in logs that state the blocks alone.
+    """
 
     sign: Text
+    block_tokens: PositiveInt | None = None
     facts: dict[Text, tuple[Text, ...]]
 
 

@@ -10,12 +10,17 @@ import re
 from typing import NamedTuple
 
 from sizing.catalog.imports.run import MalformedRunError, parsed
-from sizing.catalog.shelf import only
-from sizing.specs.measurements import EngineLogs
+from sizing.catalog.profiles import LAUNCHES
+from sizing.catalog.shelf import load, only
+from sizing.specs.launch import Term
+from sizing.specs.measurements import Conventions, EngineLogs
 
 
 class EngineFacts(NamedTuple):
-    """The facts of a start-up log about one GPU; None or empty if not stated. Sizes are in GiB."""
+    """The facts of a start-up log about one GPU; None or empty if not stated. Sizes are in GiB.
+
+    `prefix_caching` is `on` or empty. `speculative` is a method of speculative decoding with `drafted` tokens in a row.
+    """
 
     file: str
     engine: str
@@ -35,6 +40,17 @@ class EngineFacts(NamedTuple):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     kv_precision: str = ""
+    weight_precision: str = ""
+    attention_dp: int | None = None
+    ep: int | None = None
+    prefix_caching: str = ""
+    speculative: str = ""
+    drafted: int | None = None
+
+    @property
+    def drafts(self) -> str:
+        """Speculative decoding as --speculative takes it; empty without it."""
+        return f"{self.speculative}:{self.drafted}" if self.speculative and self.drafted else self.speculative
 
     @property
     def holds(self) -> str:
@@ -51,8 +67,22 @@ class EngineFacts(NamedTuple):
         return ", ".join(words for value, words in known if value)
 
 
-TEXTS = ("engine_version", "model", "kv_precision")
-WHOLES = ("kv_cache_tokens", "max_model_len", "tp", "pp", "max_num_seqs", "max_num_batched_tokens")
+TEXTS = (
+    "engine_version",
+    "model",
+    "kv_precision",
+    "weight_precision",
+    "prefix_caching",
+    "speculative",
+    "expert_parallel",
+)
+WHOLES = ("kv_cache_tokens", "max_model_len", "tp", "pp", "max_num_seqs", "max_num_batched_tokens", "attention_dp", "drafted",
+          "kv_cache_blocks", "block_tokens")  # fmt: skip
+# Facts whose words are those of a flag.
+TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_precision", "speculative": "spec_method"}
+WORKED_WITH = ("expert_parallel", "kv_cache_blocks", "block_tokens")  # other facts follow from these
+NOTHING = ("", "auto", "None")
+ON = "on"
 KEY_AND_VALUE = re.compile(r"KV Cache is allocated\..*K size: ([\d.]+) GB, V size: ([\d.]+) GB")
 
 
@@ -64,18 +94,38 @@ def engine_of(content: str) -> str:
 def facts(content: str, file: str) -> EngineFacts:
     """The facts of a start-up log. Raises MalformedRunError for a log without memory or cache."""
     engine = engine_of(content)
+    known = only(EngineLogs).engines[engine]
     found: dict[str, str | float | int] = {}
-    for name, spellings in only(EngineLogs).engines[engine].facts.items():
+    for name, spellings in known.facts.items():
         values = (_last(spelling, content) for spelling in spellings)
-        value = next((value for value in values if value), "")
-        if value and value not in ("auto", "None"):
-            found[name] = value if name in TEXTS else _figure(name, value)
+        value = next((value for value in values if value not in NOTHING), "")
+        if value:
+            found[name] = _in_our_words(engine, name, value) if name in TEXTS else _figure(name, value)
+    if found.pop("expert_parallel", None):
+        found["ep"] = int(found.get("tp", 1)) * int(found.get("attention_dp", 1))
+    blocks, each = found.pop("kv_cache_blocks", None), found.pop("block_tokens", known.block_tokens)
+    if blocks and each:
+        found.setdefault("kv_cache_tokens", int(blocks) * int(each))
+    if "prefix_caching" in found:
+        found["prefix_caching"] = ON
     pair = KEY_AND_VALUE.findall(content)
     if engine == "sglang" and pair:
         found["kv_cache_gib"] = _figure("kv_cache_gib", pair[-1][0]) + _figure("kv_cache_gib", pair[-1][1])
     if not {"weights_gib", "kv_cache_gib", "kv_cache_tokens"} & found.keys():
         raise MalformedRunError(f"is a log of {engine} that ends before it says what its memory holds")
     return EngineFacts(file, engine, **found)  # type: ignore[arg-type]
+
+
+def _in_our_words(engine: str, name: str, value: str) -> str:
+    """Our word for a format or a method. A format of weights that the engine's word leaves open is empty: it is asked for."""
+    if name not in TERMS:
+        return value
+    word = value.lower()
+    rows = [row for row in load(LAUNCHES, engine).spec.flags if row.term == TERMS[name]]
+    ours = {theirs.lower(): own for row in rows for theirs, own in row.ours.items()}
+    if any(word in row.values for row in rows):  # a method of several versions has one name in an engine
+        return word
+    return ours.get(word, only(Conventions).cache.get(word, "" if name == "weight_precision" else word))
 
 
 def _last(spelling: str, content: str) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import combinations
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import checkpoints, models, profiles
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
-from sizing.catalog.imports.run import BenchmarkRun, RunSettings
+from sizing.catalog.imports.run import PREFIXES_KEPT, BenchmarkRun, RunSettings
 from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import (
     BOUNDS,
@@ -34,7 +36,7 @@ NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp"
           "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
 OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
                     "concurrency": "--concurrency", "rate_per_s": "--rps", "speculative": "--speculative",
-                    "prefix": "--prefix-hit"}  # fmt: skip
+                    "prefix": "--prefix-hit", "prefix_hit": "--prefix-hit"}  # fmt: skip
 UNLIKE_PLAIN = {name: OPTIONS[name] for name in ("speculative", "prefix")}
 LOGGED = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")  # settings that only a start-up log states
 PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
@@ -139,7 +141,7 @@ def _value(name: str, text: str) -> str | float | None:
 
 # Settings that a file records reliably, so that a contradicting option is a mistake. Model names are free text, so they contradict
 # only where both are known. Engine names are mostly those of the client.
-RECORDED = ("gpu", "engine", "weight_precision", "tp", "pp", "ep", "attention_dp", "concurrency")
+RECORDED = ("engine", "weight_precision", "kv_precision", "n_gpus", "tp", "pp", "ep", "attention_dp", "concurrency")
 LENGTHS = ("isl", "osl")  # stated and measured values contradict if they differ by more than tokenizers' counts do
 
 
@@ -154,8 +156,8 @@ def rows(
     faults: list[Fault] = []
     for index, recorded in enumerate(runs):
         run = recorded if stated.osl is None else recorded.forced_to(stated.osl)
-        wrong = [*_contradictions(run, stated, file)]
         of_engine = log if log is not None and run.engine in ("", log.engine) else None
+        wrong = [replace(fault, file=file, line=run.line) for fault in _against_record(run, stated, of_engine)]
         cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
         if absent := [name for name in NEEDED if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
@@ -182,18 +184,43 @@ def rows(
     return found, faults
 
 
-def _contradictions(run: BenchmarkRun, stated: RunSettings, file: str) -> Iterator[Fault]:
-    for name in RECORDED:
-        recorded, said = profiles.named_gpu(run.gpu)[0] if name == "gpu" else getattr(run, name), getattr(stated, name)
-        if recorded and said and recorded != said and (name != "gpu" or recorded in profiles.GPUS.ids):
-            yield Fault(f"the file records {recorded}, {OPTIONS[name]} says {said}", file, run.line)
-    served, asked = (models.known_id(name) if name else None for name in (run.model, stated.model))
-    if served and asked and served != asked:
-        yield Fault(f"the file records {run.model}, {OPTIONS['model']} says {stated.model}", file, run.line)
+def _against_record(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[Fault]:
+    """Yield a fault for each setting that the file, the engine's log and the user state differently."""
+    tellers: list[tuple[object, str]] = [(run, "the file records"), (stated, "")]
+    if log is not None:
+        tellers.insert(1, (log._replace(weight_precision=""), f"{log.file} says"))  # its words name families of formats
+    for (one, who), (other, whom) in combinations(tellers, 2):
+        for name, compared in COMPARED.items():
+            told, said = (getattr(of, name, None) for of in (one, other))
+            if told and said and "" != compared(told) != compared(said) != "":
+                shown = str if name == "model" else compared
+                yield Fault(f"{who} {shown(told)}, {whom or f'{OPTIONS[name]} says'} {shown(said)}")
     for name in LENGTHS:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and abs(said / recorded - 1) > only(Conventions).agreement.tokenizer:
-            yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}", file, run.line)
+            yield Fault(f"the file records a mean of {recorded:,.5g}, --{name} says {said:,.5g}")
+    sent = "" if not run.concurrency else f"{run.concurrency} requests in flight"
+    sent = sent if not run.rate_per_s or math.isinf(run.rate_per_s) else f"{run.rate_per_s:g} requests/s"
+    if stated.rate_per_s and sent and stated.rate_per_s != run.rate_per_s:
+        yield Fault(f"the file records {sent}, --rps says {stated.rate_per_s:g}")
+    if stated.concurrency and sent and not run.concurrency:
+        yield Fault(f"the file records {sent}, --concurrency says {stated.concurrency}")
+
+
+def _known_gpu(name: str) -> str:
+    """The id of a GPU of the catalogue; empty for other names, which contradict nothing."""
+    found = profiles.named_gpu(name)[0]
+    return found if found in profiles.GPUS.ids else ""
+
+
+# Settings in the form in which they are compared. An empty form contradicts nothing.
+COMPARED: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(RECORDED, str),
+    "model": lambda name: models.known_id(name) or "",
+    "gpu": _known_gpu,
+    "speculative": lambda said: re.split("[:@]", said)[0],
+    "prefix_hit": lambda said: f"{said:.0%}",
+}
 
 
 def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_: str) -> dict[str, str]:
@@ -206,7 +233,7 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
     values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
-    notes = [*run.notes, *_unlike_plain(run, stated), *([f"settings of {log.file}"] if log is not None else [])]
+    notes = [*run.notes, *_unlike_plain(run, stated, log), *([f"settings of {log.file}"] if log is not None else [])]
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
     known = by_stem(checkpoints.without_organisation(run.model), models.SHELF) if run.model else None
@@ -232,17 +259,20 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
 
 
-def _unlike_plain(run: BenchmarkRun, stated: RunSettings) -> Iterator[str]:
+def _unlike_plain(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[str]:
     """Yield what tells the run from one without drafts and cached prefixes, in the form that predictions read."""
-    named = stated.speculative or run.speculative
-    drafted = f"{run.drafted:g}" if run.drafted else ""
-    if named or run.drafted or run.tokens_per_step:
+    named = stated.speculative or run.speculative or (log.speculative if log else "")
+    tokens = run.drafted or (log.drafted if log else None)
+    drafted = f"{tokens:g}" if tokens else ""
+    if named or drafted or run.tokens_per_step:
         told = f"{named}:{drafted}" if named and drafted and ":" not in named else named or f"{drafted} tokens drafted"
         given = f", {run.tokens_per_step:.4g} tokens a step" if run.tokens_per_step and "@" not in told else ""
         yield f"speculative decoding: {told}{given}"
     hit = run.prefix_hit if stated.prefix_hit is None else stated.prefix_hit
     if hit:
         yield f"prefix caching: {100 * hit:.3g}% of prompt tokens were found"
+    elif hit is None and log is not None and log.prefix_caching and PREFIXES_KEPT not in run.notes:
+        yield PREFIXES_KEPT
 
 
 def _mode(concurrency: int | None, rate_per_s: float | None) -> str:

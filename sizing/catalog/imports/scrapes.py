@@ -169,12 +169,7 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
         total / requests if (total := _tokens(found, kind)) is not None else None for kind in ("prompt", "generation")
     )
     per_s = _served_per_s(found, e2e.mean, requests, seconds)
-    now = f"{found.first(RUNNING) or 0:,.0f} running and {found.first(WAITING) or 0:,.0f} waiting as it was taken"
-    cache = found.first(CACHE_USE)
-    notes = [
-        f"a running service {when}, {requests:,.0f} requests",
-        now + (f", {cache:.0%} of the cache in use" if cache is not None and cache <= 1 else ""),
-    ]
+    notes = [f"a running service {when}, {requests:,.0f} requests", _as_taken(found)]
     hits, queries = found.first(HITS), found.first(QUERIES)
     steps, drafted, accepted = (found.first(names) for names in (DRAFTS, DRAFTED, ACCEPTED))
     if f"{ITL[0]}_count" not in found.values:
@@ -200,6 +195,18 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     )
 
 
+def _as_taken(found: Scrape) -> str:
+    """The gauges of a scrape in words: requests that ran and waited, and the share of the cache in use."""
+    gauges = {"running": found.first(RUNNING), "waiting": found.first(WAITING)}
+    known = [f"{value:,.0f} {state}" for state, value in gauges.items() if value is not None]
+    absent = [state for state, value in gauges.items() if value is None]
+    cache = found.first(CACHE_USE)
+    used = [f"{cache:.0%} of the cache in use"] if cache is not None and cache <= 1 else []
+    unknown = [f"not known how many requests were {' and '.join(absent)}"] if absent else []
+    taken = f"{' and '.join(known)} as it was taken" if known else ""
+    return ", ".join(filter(None, (taken, *unknown, *used)))
+
+
 def _served_per_s(found: Scrape, e2e_ms: float | None, requests: float, seconds: float | None) -> float:
     """Requests/s over a known time, otherwise by Little's law from the requests in flight.
 
@@ -207,10 +214,10 @@ def _served_per_s(found: Scrape, e2e_ms: float | None, requests: float, seconds:
     """
     if seconds is not None:
         return requests / seconds
-    in_flight = found.first(RUNNING)
-    if not in_flight or not e2e_ms:
+    running, waiting = found.first(RUNNING), found.first(WAITING)
+    if not running or waiting is None or not e2e_ms:
         raise MalformedRunError("does not say over which time it counts, nor what is in flight", TIMES)
-    return (in_flight + (found.first(WAITING) or 0.0)) / (e2e_ms * MILLI)
+    return (running + waiting) / (e2e_ms * MILLI)
 
 
 def _tokens(found: Scrape, kind: str) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from sizing.catalog.imports.run import (
+    PREFIXES_KEPT,
     BenchmarkRun,
     LatencyFigures,
     MalformedRunError,
@@ -94,7 +95,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
     notes = [f"failed requests: {failed}"] if (failed := count(entry, "failed")) else []
     if server.get("disable_radix_cache") is False:
-        notes.append("prefix caching was on")
+        notes.append(PREFIXES_KEPT)
     return BenchmarkRun(
         keys.tool,
         model=text(entry, "model_id") or text(server, "model_path"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.answers.logged import logged
-from sizing.catalog.imports.engine_logs import EngineFacts
+from sizing.catalog.imports.engine_logs import WORKED_WITH, EngineFacts
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
@@ -99,9 +99,14 @@ def test_without_a_time_the_rate_follows_from_requests_in_flight(tmp_path: Path)
     (row,) = imported(tmp_path, metrics()).rows
     assert row["req_per_s"] == pytest.approx(42 / E2E_S)
     assert "Little's law" in str(row["notes"])
-    idle = metrics().replace("num_requests_running", "num_requests_swapped")
-    (fault,) = imported(tmp_path, idle).faults
-    assert "--seconds" in str(fault)
+    for gauge in ("running", "waiting"):  # a gauge that is not there is not a zero
+        absent = metrics().replace(f"num_requests_{gauge}", "num_requests_swapped")
+        (fault,) = imported(tmp_path, absent).faults
+        assert "--seconds" in str(fault)
+        (row,) = imported(tmp_path, absent, seconds=SECONDS).rows
+        assert f"not known how many requests were {gauge}" in str(row["notes"]) and f"0 {gauge}" not in str(
+            row["notes"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,29 @@ LOGS = {
         "[2025-07-15 10:00:25] Capture cuda graph end. Time elapsed: 7.82 s. mem usage=0.28 GB. avail mem=9.37 GB.\n"
         "[2025-07-15 10:00:25] max_total_num_tokens=435211, chunked_prefill_size=8192, max_running_requests=2048, context_len=131072\n",
         {"weights_gib": 15.08, "kv_cache_gib": 53.12, "kv_cache_tokens": 435211, "graphs_gib": 0.28, "tp": 4, "memory_fraction": 0.88,
-         "max_num_batched_tokens": 8192, "max_num_seqs": 2048, "max_model_len": 131072},
+         "max_num_batched_tokens": 8192, "max_num_seqs": 2048, "max_model_len": 131072, "prefix_caching": "", "speculative": ""},
+    ),
+    "vllm of 0.7": (  # its arguments as a Namespace, its cache in blocks of 16 tokens
+        "INFO api_server.py:840] vLLM API server version 0.7.2\n"
+        "INFO api_server.py:841] args: Namespace(subparser='serve', model_tag='a/b', model='a/b', dtype='auto', kv_cache_dtype='fp8_e4m3', "
+        "max_model_len=None, tensor_parallel_size=1, block_size=None, max_num_batched_tokens=None, max_num_seqs=256, quantization=None)\n"
+        "INFO llm_engine.py:234] Initializing a V0 LLM engine (v0.7.2) with config: model='a/b', speculative_config=None, "
+        "dtype=torch.bfloat16, max_seq_len=131072, tensor_parallel_size=1, quantization=None, enable_prefix_caching=False\n"
+        "INFO model_runner.py:1115] Loading model weights took 14.9888 GB\n"
+        "INFO executor_base.py:110] # CUDA blocks: 27488, # CPU blocks: 2048\n",
+        {"engine_version": "0.7.2", "model": "a/b", "weights_gib": 14.9888, "kv_cache_tokens": 439808, "max_num_seqs": 256, "tp": 1,
+         "max_num_batched_tokens": None, "weight_precision": "bf16", "kv_precision": "fp8", "max_model_len": 131072, "speculative": "",
+         "prefix_caching": ""},
+    ),
+    "vllm of 0.11": (  # its arguments as a dict, with values that are no literals
+        "(APIServer pid=1) INFO [utils.py:233] non-default args: {'model_tag': 'a/b', 'model': 'a/b', 'max_model_len': 16384, "
+        "'data_parallel_size': 2, 'tensor_parallel_size': 2, 'enable_expert_parallel': True, 'gpu_memory_utilization': 0.92, "
+        "'enable_prefix_caching': True, 'max_num_batched_tokens': 4096, 'max_num_seqs': 128, 'quantization': 'awq_marlin', "
+        "'compilation_config': {'cudagraph_mode': <CUDAGraphMode.FULL: 2>}, "
+        "'speculative_config': {'model': 'x', 'method': 'deepseek_mtp', 'num_speculative_tokens': 3, 'draft_tensor_parallel_size': 1}}\n"
+        "(EngineCore_0 pid=2) INFO [kv_cache_utils.py:716] GPU KV cache size: 1,876,000 tokens\n",
+        {"model": "a/b", "tp": 2, "attention_dp": 2, "ep": 4, "max_model_len": 16384, "max_num_seqs": 128, "memory_fraction": 0.92,
+         "max_num_batched_tokens": 4096, "weight_precision": "int4", "prefix_caching": "on", "speculative": "mtp", "drafted": 3},
     ),
     "tensorrt-llm": (  # the log of its own documents
         "[TensorRT-LLM] TensorRT-LLM version: 0.14.0\n"
@@ -256,7 +283,8 @@ def test_a_log_gives_rows_its_settings_and_none_of_its_own(tmp_path: Path, capsy
 
 
 def test_every_fact_of_a_line_is_a_field() -> None:
-    assert {name for known in only(EngineLogs).engines.values() for name in known.facts} <= set(EngineFacts._fields)
+    facts = {name for known in only(EngineLogs).engines.values() for name in known.facts}
+    assert facts - set(WORKED_WITH) <= set(EngineFacts._fields)
 
 
 TEXTS = st.sampled_from([metrics(), metrics(engine="sglang"), *(text for text, _ in LOGS.values())])
@@ -283,3 +311,17 @@ def test_mutated_scrapes_and_logs_give_figures_or_faults(
         assert len(load_measured(path)) == len(found.rows)
     for facts in found.facts:
         assert all(not isinstance(value, float) or 0 <= value < math.inf for value in facts)
+
+
+def test_a_log_against_the_run_or_the_user_is_refused(tmp_path: Path) -> None:
+    said = RunSettings(gpu="h100-sxm", weight_precision="bf16", tp=2)
+    found = imported(tmp_path, metrics(), LOGS["vllm"][0], seconds=SECONDS, said=said)
+    (fault,) = found.faults
+    assert found.rows == [] and "engine1.txt says 1, --tp says 2" in str(fault)
+
+
+def test_drafts_and_formats_of_a_log_are_those_of_its_rows(tmp_path: Path) -> None:
+    log, said = LOGS["vllm of 0.11"][0].replace("'a/b'", f"'{MODEL}'"), RunSettings(gpu="h100-sxm")
+    (row,) = imported(tmp_path, metrics(), log, seconds=SECONDS, said=said).rows
+    assert (row["weight_precision"], row["n_gpus"], row["ep"]) == ("int4", 4, 4)
+    assert "speculative decoding: mtp:3" in str(row["notes"]) and "prefix caching was on" in str(row["notes"])
