@@ -112,21 +112,17 @@ class Ran(NamedTuple):
     with_: str
 
 
+SETTING = ("source", "model", "gpu", "weight_precision", "engine", "engine_version", "notes")
 ALWAYS = ("tool", "model", "gpu", "with_")  # in the title of a table; the others are in it where tables differ in them
 
 
 def _ran(row: Mapping[str, Cell]) -> Ran:
+    tool, model, gpu, weights, engine, version, notes = (str(row[name] or "") for name in SETTING)
     tp, pp, dp, ep, gpus = (int(row[name] or 1) for name in ("tp", "pp", "attention_dp", "ep", "n_gpus"))
     layout = Layout(tp, pp, dp, ep)
-    return Ran(
-        str(row["source"]),
-        str(row["model"]),
-        str(row["gpu"]),
-        str(layout) if gpus == layout.gpus else f"{layout} on {plural(gpus, 'GPU')}",
-        str(row["weight_precision"] or ""),
-        " ".join(str(row[name]) for name in ("engine", "engine_version") if row[name]),
-        facts_of(str(row["notes"] or ""), only(Conventions).notes).ran_with or "",
-    )
+    laid_out = str(layout) if gpus == layout.gpus else f"{layout} on {plural(gpus, 'GPU')}"
+    ran_with = facts_of(notes, only(Conventions).notes).ran_with or ""
+    return Ran(tool, model, gpu, laid_out, weights, f"{engine} {version}".strip(), ran_with)
 
 
 def _by_load(row: Mapping[str, Cell]) -> float:

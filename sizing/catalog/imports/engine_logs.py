@@ -19,7 +19,7 @@ from sizing.specs.measurements import Conventions, EngineLogs
 class EngineFacts(NamedTuple):
     """The facts of a start-up log about one GPU; None or empty if not stated. Sizes are in GiB.
 
-    `prefix_caching` is `on` or empty. `speculative` is a method of speculative decoding with `drafted` tokens in a row.
+    `expert_parallel` and `prefix_caching` are `on` or empty. `speculative` is a method of speculative decoding with `drafted` tokens in a row.
     """
 
     file: str
@@ -42,10 +42,17 @@ class EngineFacts(NamedTuple):
     kv_precision: str = ""
     weight_precision: str = ""
     attention_dp: int | None = None
-    ep: int | None = None
+    kv_cache_blocks: int | None = None
+    block_tokens: int | None = None
+    expert_parallel: str = ""
     prefix_caching: str = ""
     speculative: str = ""
     drafted: int | None = None
+
+    @property
+    def ep(self) -> int | None:
+        """Expert parallelism, over all GPUs of a stage where it is on."""
+        return (self.tp or 1) * (self.attention_dp or 1) if self.expert_parallel else None
 
     @property
     def drafts(self) -> str:
@@ -67,20 +74,19 @@ class EngineFacts(NamedTuple):
         return ", ".join(words for value, words in known if value)
 
 
-TEXTS = (
-    "engine_version",
-    "model",
-    "kv_precision",
-    "weight_precision",
-    "prefix_caching",
-    "speculative",
-    "expert_parallel",
+SIZES = (
+    "weights_gib",
+    "activation_gib",
+    "non_torch_gib",
+    "graphs_gib",
+    "kv_cache_gib",
+    "max_concurrency",
+    "memory_fraction",
 )
-WHOLES = ("kv_cache_tokens", "max_model_len", "tp", "pp", "max_num_seqs", "max_num_batched_tokens", "attention_dp", "drafted",
-          "kv_cache_blocks", "block_tokens")  # fmt: skip
+TEXTS = ("engine_version", "model", "kv_precision", "weight_precision", "speculative")
+SWITCHES = ("expert_parallel", "prefix_caching")
 # Facts whose words are those of a flag.
 TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_precision", "speculative": "spec_method"}
-WORKED_WITH = ("expert_parallel", "kv_cache_blocks", "block_tokens")  # other facts follow from these
 NOTHING = ("", "auto", "None")
 ON = "on"
 KEY_AND_VALUE = re.compile(r"KV Cache is allocated\..*K size: ([\d.]+) GB, V size: ([\d.]+) GB")
@@ -100,20 +106,26 @@ def facts(content: str, file: str) -> EngineFacts:
         values = (_last(spelling, content) for spelling in spellings)
         value = next((value for value in values if value not in NOTHING), "")
         if value:
-            found[name] = _in_our_words(engine, name, value) if name in TEXTS else _figure(name, value)
-    if found.pop("expert_parallel", None):
-        found["ep"] = int(found.get("tp", 1)) * int(found.get("attention_dp", 1))
-    blocks, each = found.pop("kv_cache_blocks", None), found.pop("block_tokens", known.block_tokens)
-    if blocks and each:
-        found.setdefault("kv_cache_tokens", int(blocks) * int(each))
-    if "prefix_caching" in found:
-        found["prefix_caching"] = ON
+            found[name] = _read(engine, name, value)
     pair = KEY_AND_VALUE.findall(content)
     if engine == "sglang" and pair:
-        found["kv_cache_gib"] = _figure("kv_cache_gib", pair[-1][0]) + _figure("kv_cache_gib", pair[-1][1])
-    if not {"weights_gib", "kv_cache_gib", "kv_cache_tokens"} & found.keys():
+        found["kv_cache_gib"] = sum(parsed("the KV cache", size.rstrip(".")) for size in pair[-1])
+    made = EngineFacts(file, engine, **found)  # type: ignore[arg-type]
+    if made.kv_cache_tokens is None and made.kv_cache_blocks:
+        made = made._replace(kv_cache_tokens=made.kv_cache_blocks * (made.block_tokens or known.block_tokens or 1))
+    if not made.holds:
         raise MalformedRunError(f"is a log of {engine} that ends before it says what its memory holds")
-    return EngineFacts(file, engine, **found)  # type: ignore[arg-type]
+    return made
+
+
+def _read(engine: str, name: str, value: str) -> str | float | int:
+    """The value of a fact. Raises MalformedRunError for text that is no number, where the fact is one."""
+    if name in SWITCHES:
+        return ON
+    if name in TEXTS:
+        return _in_our_words(engine, name, value)
+    figure = parsed(name, value.replace(",", "").rstrip("."))
+    return figure if name in SIZES else int(figure)
 
 
 def _in_our_words(engine: str, name: str, value: str) -> str:
@@ -134,8 +146,3 @@ def _last(spelling: str, content: str) -> str:
     if not matches:
         return ""
     return matches[-1] if isinstance(matches[-1], str) else matches[-1][-1]
-
-
-def _figure(name: str, text: str) -> float | int:
-    value = parsed(name, text.replace(",", "").rstrip("."))
-    return int(value) if name in WHOLES else value

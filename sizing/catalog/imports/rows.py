@@ -214,7 +214,7 @@ def _known_gpu(name: str) -> str:
 
 
 # Settings in the form in which they are compared. An empty form contradicts nothing.
-COMPARED: dict[str, Callable[[Any], str]] = {
+COMPARED: dict[str, Callable[..., str]] = {
     **dict.fromkeys(RECORDED, str),
     "model": lambda name: models.known_id(name) or "",
     "gpu": _known_gpu,

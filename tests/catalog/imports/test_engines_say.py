@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizing.answers.logged import logged
-from sizing.catalog.imports.engine_logs import WORKED_WITH, EngineFacts
+from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
@@ -284,7 +284,7 @@ def test_a_log_gives_rows_its_settings_and_none_of_its_own(tmp_path: Path, capsy
 
 def test_every_fact_of_a_line_is_a_field() -> None:
     facts = {name for known in only(EngineLogs).engines.values() for name in known.facts}
-    assert facts - set(WORKED_WITH) <= set(EngineFacts._fields)
+    assert facts <= set(EngineFacts._fields)
 
 
 TEXTS = st.sampled_from([metrics(), metrics(engine="sglang"), *(text for text, _ in LOGS.values())])
