@@ -42,7 +42,8 @@ def command(**values: Any) -> None:
     from sizing.question.question import load_data
     from sizing.question.rules import check_rules
     from sizing.question.values import Part, positive
-    from sizing.report.memory import document, record, shared
+    from sizing.report.memory import document, on_one_card, record, shared
+    from sizing.report.parts.changes import fit
 
     output = Part(lambda: chosen_format(values))
     situations = ("one cache", "a memory", *(() if values["prefix_shared"] is not None else ("nothing is shared",)))
@@ -55,9 +56,14 @@ def command(**values: Any) -> None:
     questions = [layout_question(options, output, rules, most) for options in asked]
     deployed = [deployment(question, load_data()) for question in questions]
     check_rules(set.intersection(*(set(_idle(each)) for each in deployed)), OPTIONS, values)
-    found = [record(each, most.value or 1, explained=values["explain"]) for each in deployed]
-    write(document(found[0]) if len(found) == 1 else shared(found), output.value)
-    if not all(each.fits for each in found):
+    sequences, explained = most.value or 1, values["explain"]
+    if len(deployed) == 1:
+        found = record(deployed[0], sequences, explained=explained)
+        write(document(found), output.value)
+    else:
+        whole = on_one_card(deployed, sequences, explained=explained)
+        write(shared(whole), output.value)
+    if not fit(deployed, sequences):
         raise typer.Exit(1)
 
 

@@ -47,7 +47,8 @@ class MemoryUse(NamedTuple):
 
     Three fields take a search, and are counted for a record only: `max_model_len_that_fits` (0 until then),
     `least_memory_fraction`, which is what one sequence needs (null if no fraction suffices), and `least_fraction_num_seqs`, the
-    number of sequences with which the engine then starts, where it does not with its own.
+    number of sequences with which the engine then starts, where it does not with its own. `beyond_card_gib` is what a
+    stated cache and the rest take beyond the card.
     """
 
     visible_gib: float
@@ -77,6 +78,7 @@ class MemoryUse(NamedTuple):
     warm_up_gib: float = 0.0
     least_memory_fraction: float | None = None
     least_fraction_num_seqs: int | None = None
+    beyond_card_gib: float = 0.0
 
 
 def static_fraction(
@@ -245,28 +247,48 @@ def draft_cache_bytes(shard: Shard, stage: Stage) -> float:
     return drafts.cache_bytes(draft, shard.draft) if draft is not None and stage.last else 0.0
 
 
-def pool_bytes(
-    shard: Shard, gpu: Gpu, *, weights: float, activation: float, non_torch: float, graphs: float
-) -> tuple[float, float]:
-    """(budget, pool) in bytes by the engine's rule. The pool is negative if memory is too small.
+class Beside(NamedTuple):
+    """Bytes of one GPU beside its pool."""
+
+    weights: float
+    activation: float
+    non_torch: float
+    graphs: float
+
+
+class CachePool(NamedTuple):
+    """Bytes of the engine's budget, of its pool, negative if memory is too small, and of a stated pool beyond the card."""
+
+    budget: float
+    size: float
+    beyond: float = 0.0
+
+
+def pool_bytes(shard: Shard, gpu: Gpu, beside: Beside, stated: float | None) -> CachePool:
+    """The pool by the engine's rule, which never exceeds the card; or as `stated`, where no profile run checks it.
 
     utilisation: the budget is visible * fraction. The pool is the budget less weights, activation, non-torch and, where the
     version counts them, graphs. free_before_load: the budget is the fraction of the memory free before loading, and the
-    pool is the budget less weights; activation and graphs use the rest. free_after_load: the pool is the fraction of what
-    remains after all of them.
+    pool is the budget less weights; activation and graphs use the rest, and the engine does not know whether they exceed
+    it. free_after_load: the pool is the fraction of what remains after all of them.
     """
     settings, visible = shard.settings, gpu.datasheet.memory.cuda_visible_gib * GIB
-    if settings.pool_rule == "utilisation":
-        budget = visible * _fraction(settings)
-        in_budget = graphs if settings.graphs_in_budget else 0.0
-        return budget, budget - weights - activation - non_torch - in_budget
+    weights, activation, non_torch, graphs = beside
+    counted = graphs if settings.graphs_in_budget or settings.pool_rule == "free_after_load" else 0.0
+    if stated is not None:
+        beyond = min(stated, max(0.0, sum(beside) + stated - visible))
+        return CachePool(sum(beside) - graphs + counted + stated, stated - beyond, beyond)
     if settings.pool_rule == "free_before_load":
         free = visible - non_torch
-        fraction = settings.memory_fraction or _reserve_fraction(shard, gpu)
-        return free * fraction, free * fraction - weights
-    left = visible - weights - activation - non_torch - graphs
+        budget = free * (settings.memory_fraction or _reserve_fraction(shard, gpu))
+        return CachePool(budget, min(budget, free) - weights)
+    if settings.pool_rule == "utilisation":
+        budget = visible * _fraction(settings)
+        least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
+        return CachePool(budget, min(budget - counted, visible - least_graphs) - weights - activation - non_torch)
+    left = visible - sum(beside)
     pool = left * _fraction(settings) if left > 0 else left
-    return pool + weights + activation + non_torch + graphs, pool
+    return CachePool(pool + sum(beside), pool)
 
 
 def _fraction(settings: EngineSettings) -> float:
@@ -369,6 +391,7 @@ class _Pool(NamedTuple):
     graphs: float
     room: Room
     beyond: float
+    warm_up: float
 
 
 @lru_cache(maxsize=4096)
@@ -381,23 +404,16 @@ def _pool(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, serving: Serving) 
     settings = shard.settings
     graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
     weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
-    activation = needs.activation
     non_torch = settings.non_torch_gib * GIB + exchange_bytes(shard)
     visible = gpu.datasheet.memory.cuda_visible_gib * GIB
-    budget, pool = pool_bytes(shard, gpu, weights=weights, activation=activation, non_torch=non_torch, graphs=graphs)
-    # Whatever the fraction, the total never exceeds the card. SGLang sizes its pool without a profile run, so it does not
-    # know whether its activation exceeds what is left.
-    least_graphs = min(graphs, settings.cuda_graphs.low_gib * GIB)
-    elsewhere = 0.0 if settings.pool_rule == "free_before_load" else activation + least_graphs
-    if serving.kv_cache_bytes is not None:
-        pool, budget = serving.kv_cache_bytes, weights + activation + non_torch + serving.kv_cache_bytes
-    card = visible - weights - non_torch - elsewhere
-    beyond, pool = max(0.0, (serving.kv_cache_bytes or 0.0) - max(0.0, card)), min(pool, card)
-    room = room_of(shard, stage, pool, serving.max_mamba_cache_size)
+    beside = Beside(weights, needs.activation, non_torch, graphs)
+    budget, size, beyond = pool_bytes(shard, gpu, beside, serving.kv_cache_bytes)
+    room = room_of(shard, stage, size, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + needs.lost))
-    return _Pool(stage, needs, visible, budget, weights, non_torch, graphs, room, beyond)
+    warm_up = 0.0 if serving.kv_cache_bytes is not None else _warm_up_bytes(shard, stage, visible - budget, graphs)
+    return _Pool(stage, needs, visible, budget, weights, non_torch, graphs, room, beyond, warm_up)
 
 
 def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
@@ -441,7 +457,8 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
         block_tokens=block,
         most_num_seqs=room.sequences,
         starts=clamped or room.sequences is None or settings.max_num_seqs <= room.sequences,
-        warm_up_gib=_warm_up_bytes(shard, stage, pool.visible - pool.budget, pool.graphs) / GIB,
+        warm_up_gib=pool.warm_up / GIB,
+        beyond_card_gib=pool.beyond / GIB,
     )
 
 

@@ -335,6 +335,13 @@ def undemanded(workload: Workload, service: Service, defaults: Defaults) -> Ques
     return Question(service, target, Rules("gpus", None, defaults.headroom), Space(), Origin(workload, defaults))
 
 
+def with_longest(question: Question, tokens: int) -> Question:
+    """The question of one layout where `--max-model-len` says that sequences have up to `tokens` tokens."""
+    serving = question.service.serving.model_copy(update={"max_model_len": tokens})
+    seeing = _seeing(question.service.model, serving, tokens)
+    return question.with_(serving=serving, max_model_len=tokens, isl=tokens, model=seeing)
+
+
 def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
     needed = workload.longest
     faults = []

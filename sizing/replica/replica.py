@@ -36,7 +36,6 @@ GIVEN = {
     "prefix_caching": "prefix_caching",
     "pp_layers": "pp_remainder",
 }
-FRACTIONS = 1_000  # steps of the search for a memory fraction
 SPLIT_REASONS = ("link", "split", "token_budget")  # the same at every deeper pipeline
 
 
@@ -69,36 +68,12 @@ class Replica:
         """Memory use when sequences have up to `tokens` tokens."""
         return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
 
-    def least_fraction(self, sequences: int = 1) -> float | None:
-        """Smallest memory fraction whose cache holds `sequences` longest sequences, in steps of 0.001.
-
-        None if even all memory is too small, or if the cache size is given.
-        """
-        if self.service.serving.kv_cache_bytes is not None or not self._holds(FRACTIONS, sequences):
-            return None
-        return smallest(lambda thousandths: self._holds(thousandths, sequences), 0, FRACTIONS) / FRACTIONS
-
-    def _holds(self, thousandths: int, sequences: int) -> bool:
-        used = with_fraction(self, thousandths / FRACTIONS).memory
-        return used.fits and used.max_concurrency >= sequences
-
     def longest_that_fits(self) -> int:
         """Tokens of the longest single sequence that fits the cache, at most the model's maximum."""
         most = self.service.model.max_position
         if self.memory_at(most).fits:
             return most
         return smallest(lambda tokens: not self.memory_at(tokens).fits, 0, most) - 1
-
-
-def with_fraction(replica: Replica, fraction: float) -> Replica:
-    """The replica with its memory under another memory fraction."""
-    settings = replica.settings.model_copy(update={"memory_fraction": fraction})
-    return with_length(replace(replica, settings=settings), replica.service.max_model_len)
-
-
-def with_length(replica: Replica, tokens: int) -> Replica:
-    """The replica with its memory where sequences have up to `tokens` tokens."""
-    return replace(replica, memory=replica.memory_at(tokens))
 
 
 def smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
@@ -190,10 +165,13 @@ def fitting(replica: Replica) -> Replica | Refusal:
 
 def unstarted(replica: Replica) -> str:
     """Why an engine does not start with the given `max_num_seqs`, and the number of sequences with which it starts."""
-    service, most = replica.service, replica.memory.most_num_seqs
+    service, blocks = replica.service, replica.memory.most_num_seqs
+    most, sure = most_sequences(replica), sure_sequences(replica)
+    with_fewer = "it starts with no number of sequences" if not most else f"it starts with at most {most:,} sequences"
+    surely = f", and surely with {sure:,}" if sure and sure != most else ""
     return (
-        f"does not start: max_num_seqs {replica.settings.max_num_seqs:,} exceeds the cache's {most:,} blocks for recurrent "
-        f"states, which {service.engine.title} {service.engine_version} checks; it starts with at most {most:,} sequences"
+        f"does not start: max_num_seqs {replica.settings.max_num_seqs:,} exceeds the cache's {blocks:,} blocks for recurrent "
+        f"states, which {service.engine.title} {service.engine_version} checks; {with_fewer}{surely}"
     )
 
 
@@ -379,20 +357,46 @@ def with_sequences(replica: Replica, most: int) -> Replica:
 def started(replica: Replica) -> Replica:
     """The same replica; if `max_num_seqs` was not given, it is lowered to the number with which the engine is sure to start."""
     sure = None if replica.service.serving.max_num_seqs is not None else sure_sequences(replica)
-    return replica if sure is None or replica.settings.max_num_seqs <= sure else with_sequences(replica, sure)
+    return with_sequences(replica, sure) if sure and sure < replica.settings.max_num_seqs else replica
 
 
 def sure_sequences(replica: Replica) -> int | None:
     """The most sequences with which an engine is sure to start that checks its blocks for recurrent states; None for others.
 
-    It refuses one sequence too many. So the number is for the small end of the pools that engines log where this is predicted.
+    It refuses one sequence too many, and names the blocks that it had with its own number. So this number is for the small
+    end of the pools that engines log where those are predicted.
     """
-    most = replica.memory.most_num_seqs
-    if not most or replica.settings.states.rule != "pages":
-        return None
+    share, blocks = _sure_share(replica), replica.memory.most_num_seqs
+    if blocks is None or replica.settings.states.rule != "pages":
+        return most_sequences(replica, share)
+    return int(share * blocks)
+
+
+def _sure_share(replica: Replica) -> float:
+    """The small end of the pools that engines log, over the predicted pool; 1 where it is not known."""
     here = replica.service.situation(replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
     band = find(only(Bands).bands, "kv_cache", here)
-    return max(1, int(most * (band.low if band is not None else 1.0)))
+    return 1.0 if band is None else band.low
+
+
+def most_sequences(replica: Replica, share: float = 1.0) -> int | None:
+    """The most sequences that `share` of the blocks for recurrent states allows, 0 for none; None where none are checked.
+
+    Fewer sequences leave more blocks, because activation and CUDA graphs shrink. So each number is tried with its own.
+    """
+    if replica.settings.states.rule != "pages" or not architecture.has_states(replica.service.model):
+        return None
+
+    def allowed(sequences: int) -> int | None:
+        blocks = with_sequences(replica, sequences).memory.most_num_seqs
+        return None if blocks is None else int(share * blocks)
+
+    near = allowed(replica.settings.max_num_seqs) or 1
+    most = allowed(near)
+    if most is None:
+        return None
+    low, high = (0, near) if most < near else (near, most + 1)
+    return smallest(lambda sequences: sequences > (allowed(sequences) or 0), low, high) - 1
 
 
 def lowered_from(replica: Replica) -> int | None:

@@ -12,7 +12,7 @@ from sizing.formats.words import between, gib, number
 from sizing.model.memory import MemoryUse
 from sizing.replica.replica import cache_format
 from sizing.report.parts import bands, explain, screen
-from sizing.report.parts.memory import layout_memory
+from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
 
@@ -48,12 +48,16 @@ class SharedReport(NamedTuple):
     fits: bool
     share: float
     models: tuple[MemoryReport, ...]
+    suggestions: tuple[str, ...]
     schema: str = "llmsize.memory-shared/1"
 
 
-def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -> MemoryReport:
-    """The memory of one layout. If the longest sequences do not fit, the reason and changes that make them fit."""
-    layout = layout_memory(resolved, sequences)
+def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, shared: bool = False) -> MemoryReport:
+    """The memory of one layout. If the longest sequences do not fit, the reason and changes that make them fit.
+
+    Changes of a model on a `shared` card stand in the record of the card.
+    """
+    layout = layout_memory(resolved, sequences, shared=shared)
     found = (
         ()
         if not explained
@@ -74,10 +78,11 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False) -
     )
 
 
-def shared(records: Sequence[MemoryReport]) -> Document[SharedReport]:
-    """The document of several models that share a card."""
-    whole = sum(record.inputs["memory_fraction"] for record in records)
-    return Document(SharedReport(all(record.fits for record in records), whole, tuple(records)), _of_all, _rows_of_all)
+def on_one_card(deployed: Sequence[Resolved], sequences: int = 1, *, explained: bool = False) -> SharedReport:
+    """The record of several models that share a card. If one does not fit, the changes with which all do."""
+    records = tuple(record(each, sequences, explained=explained, shared=True) for each in deployed)
+    fits, share = all(each.fits for each in records), sum(each.inputs["memory_fraction"] for each in records)
+    return SharedReport(fits, share, records, () if fits else suggestions(deployed, sequences))
 
 
 def _of_all(record: SharedReport) -> Iterator[Section]:
@@ -85,7 +90,9 @@ def _of_all(record: SharedReport) -> Iterator[Section]:
         yield from sections(model, shared=True)
     card, taken = record.models[0].memory.visible_gib, sum(screen.share_gib(model.memory) for model in record.models)
     rest = f"; {gib(card - taken)} of {gib(card)} GiB are left" if taken < card else ""
-    yield Facts((), f"Together {record.share:.0%} of the card{rest}")
+    yield Facts(
+        tuple(screen.few("Try", record.suggestions, "change")), f"Together {record.share:.0%} of the card{rest}"
+    )
 
 
 def _rows_of_all(record: SharedReport) -> Rows:
@@ -130,7 +137,7 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
     m = record.memory
     on_top = "" if m.cuda_graphs_in_budget else "; CUDA graphs come on top"
     yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
-    if m.sequence_gib:
+    if m.sequence_gib and not m.beyond_card_gib:
         yield from _cache(m, record.model_max_len)
     if m.resident_gib < RESIDENT_SHARE * m.sequence_gib:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
@@ -152,3 +159,4 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
 
 
 document = partial(Document, sections=sections, rows=rows)
+shared = partial(Document, sections=_of_all, rows=_rows_of_all)

@@ -12,6 +12,7 @@ from sizing.model import memory
 from sizing.question.ask import ask_layout
 from sizing.report.memory import record
 from sizing.report.parts import assumptions, bands
+from sizing.report.parts.changes import least_fraction
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB, MIB, parse_bytes
 
@@ -131,13 +132,10 @@ def test_fewer_sequences_capture_fewer_graphs() -> None:
 
 
 def test_the_least_fraction_is_the_least() -> None:
-    least = deployed().replica.least_fraction()
-    assert least is not None
-    assert deployed(memory_fraction=least).memory.fits
-    assert not deployed(memory_fraction=least - 0.001).memory.fits
-    more = deployed().replica.least_fraction(20)
-    assert more is not None and more - least == pytest.approx(19 / 79.19, abs=0.002)
-    assert deployed().replica.least_fraction(1000) is None
+    least, more = (least_fraction(deployed(), sequences) for sequences in (1, 20))
+    assert least is not None and more is not None
+    assert more[0] - least[0] == pytest.approx(19 / 79.19, abs=0.002)
+    assert least_fraction(deployed(), 1000) is None
 
 
 @pytest.mark.parametrize(

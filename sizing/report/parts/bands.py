@@ -88,10 +88,10 @@ def memory_situation(question: Question, replica: Replica) -> Situation:
     return situation_of(question, replica.gpu_type.gpu)._replace(memory=memory_kind(replica))
 
 
-def of_memory(memory: MemoryUse, situation: Situation) -> Iterator[Predicted]:
-    """Yield the weights and, of a model with a cache, the cache pool of one GPU and the tokens that it holds."""
+def of_memory(memory: MemoryUse, situation: Situation, *, stated: bool = False) -> Iterator[Predicted]:
+    """Yield the weights and, of a model with a cache that is not `stated`, the pool of one GPU and the tokens that it holds."""
     yield Predicted("memory.weights_gib", memory.weights_gib, "weights", situation)
-    if memory.sequence_gib:  # an encoder keeps no cache
+    if memory.sequence_gib and not stated:  # an encoder keeps no cache
         yield Predicted("memory.kv_cache_gib", memory.kv_cache_gib, "kv_cache", situation)
         yield Predicted("memory.kv_cache_tokens", memory.kv_cache_tokens, "kv_cache", situation)
 

@@ -218,8 +218,8 @@ def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None) -> Line:
 
 def used_gib(m: MemoryUse) -> float:
     """The sum of all parts of one GPU's memory, whether or not the engine counts them in its share."""
-    graphs = m.cuda_graphs_gib
-    return m.weights_gib + m.activation_gib + m.non_torch_gib + graphs + m.kv_cache_gib + m.state_cache_gib
+    work, cache = m.activation_gib + m.non_torch_gib + m.cuda_graphs_gib, m.kv_cache_gib + m.state_cache_gib
+    return m.weights_gib + work + cache + m.beyond_card_gib
 
 
 def over_gib(m: MemoryUse) -> float:
@@ -244,11 +244,11 @@ def memory_bar(m: MemoryUse, *, shared: bool = False) -> Whole:
         Segment("weights", m.weights_gib, "W"),
         Segment("activation", m.activation_gib, "a"),
         Segment("CUDA graphs and other", m.non_torch_gib + m.cuda_graphs_gib, "o"),
-        *([Segment("KV cache", m.kv_cache_gib, "K")] if m.sequence_gib else []),
+        *([Segment("KV cache", m.kv_cache_gib + m.beyond_card_gib, "K")] if m.sequence_gib else []),
         *([Segment("recurrent states", m.state_cache_gib, "s")] if m.state_cache_gib else []),
     )
     missing = m.deficit_gib - m.sequence_gib - m.shared_prefix_gib  # before any sequence
-    if missing > 0:
+    if missing > 0 and not m.beyond_card_gib:
         return Whole("Engine's", parts, used_gib(m) - missing, lambda size: f"{gib(size)} GiB")
     if shared:
         return Whole(

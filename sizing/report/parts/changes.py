@@ -1,0 +1,292 @@
+"""Changes with which sequences fit that do not: each is tried as the options say that are written, before it is returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import get_args
+
+from sizing.answers.deployment import Resolved, resolve
+from sizing.model.architecture import SIZES, Layout
+from sizing.model.precision import stored_as
+from sizing.question.question import with_longest
+from sizing.replica.replica import Replica, candidates, most_sequences, smallest, sure_sequences
+from sizing.specs.units import GIB, GIGA
+from sizing.specs.workload import Reach
+
+NARROWER = ("fp8", "int4")  # weights with fewer bits, in the order of suggestions
+REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # reaches of suggested layouts: none that only a full search tries
+FRACTIONS = 1_000  # steps of a memory fraction
+CACHES_A_GIGABYTE = 10  # steps of a stated cache in a GB
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """Options that replace those of a question, the same for all models of a card; None leaves an option as it is.
+
+    `fractions` has the memory fraction of each model; on a card of several models they are its shares.
+    """
+
+    fractions: tuple[float, ...] | None = None
+    kv_cache_bytes: float | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    layout: Layout | None = None
+    precision: str | None = None
+    kv_precision: str | None = None
+
+    def of(self, asked: Sequence[Resolved]) -> tuple[Resolved, ...]:
+        """The deployments with the change."""
+        fractions = self.fractions or (None,) * len(asked)
+        return tuple(self._of(each, fraction) for each, fraction in zip(asked, fractions, strict=True))
+
+    def _of(self, asked: Resolved, fraction: float | None) -> Resolved:
+        question, layout = asked.question, self.layout or asked.layout
+        if self.max_model_len is not None:
+            question = with_longest(question, self.max_model_len)
+        if self.kv_precision is not None:
+            question = question.with_(kv_precision=self.kv_precision)
+        given = {
+            "memory_fraction": fraction,
+            "kv_cache_bytes": self.kv_cache_bytes,
+            "max_num_seqs": self.max_num_seqs,
+            **{name: getattr(layout, name) for name in self._sizes(asked.layout)},
+        }
+        stated = {name: value for name, value in given.items() if value is not None}
+        question = question.with_(serving=question.service.serving.model_copy(update=stated))
+        precision = self.precision or asked.replica.precision
+        return resolve(question, asked.gpu_type, layout, precision, asked.data, notes=asked.notes)
+
+    def _sizes(self, now: Layout) -> list[str]:
+        return [name for name in SIZES if self.layout is not None and getattr(self.layout, name) != getattr(now, name)]
+
+    def options(self, now: Layout) -> str:
+        """The options on a command line, for a deployment that has the layout `now`."""
+        shares = ",".join(f"{fraction:g}" for fraction in self.fractions or ())
+        cache = self.kv_cache_bytes
+        written = (
+            ("--share" if "," in shares else "--gpu-memory-utilization", shares or None),
+            ("--kv-cache-memory-bytes", None if cache is None else f"{cache / GIGA:.10g}g"),
+            *((f"--{name}", getattr(self.layout, name)) for name in self._sizes(now)),
+            ("--precision", self.precision),
+            ("--max-model-len", self.max_model_len),
+            ("--max-num-seqs", self.max_num_seqs),
+            ("--kv-precision", self.kv_precision),
+        )
+        return " ".join(f"{flag} {value}" for flag, value in written if value is not None)
+
+
+AS_ASKED = MemoryChange()
+
+
+def fit(deployed: Sequence[Resolved], sequences: int) -> bool:
+    """Whether each deployment starts, holds `sequences` sequences of the longest length, and runs as many at once."""
+    return all(
+        each.refused is None
+        and each.memory.fits
+        and each.memory.starts
+        and each.memory.max_concurrency >= sequences
+        and slots(each.replica) >= sequences
+        for each in deployed
+    )
+
+
+def slots(replica: Replica) -> int:
+    """The sequences that the engine runs at once, whatever its memory holds."""
+    return replica.settings.max_num_seqs * replica.layout.dp
+
+
+def starting(
+    change: MemoryChange,
+    asked: Sequence[Resolved],
+    sequences: int,
+    most: Callable[[Replica], int | None] = sure_sequences,
+) -> MemoryChange:
+    """The change; with another number of sequences where an engine runs fewer than are asked for, or does not start with so many.
+
+    An engine that checks its blocks for recurrent states gets the number that `most` finds.
+    """
+    tried = change.of(asked)
+    if min(slots(each.replica) for each in tried) < sequences:
+        change = replace(change, max_num_seqs=-(-sequences // min(each.layout.dp for each in tried)))
+        tried = change.of(asked)
+    found = [most(each.replica) for each in tried if not (each.memory.fits and each.memory.starts)]
+    fewest = min((count for count in found if count), default=None)
+    return change if fewest is None else replace(change, max_num_seqs=fewest)
+
+
+def suggested(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield the changes with which `sequences` sequences of each model fit: of the engine, the length, layout and formats."""
+    whole = all(each.refused is None for each in asked)
+    own = (change for change in _of_the_engine(asked, sequences) if whole and fit(change.of(asked), sequences))
+    for change in islice(own, 1):
+        yield change
+        if change.fractions is None and all(each.memory.fits for each in asked):
+            return
+    if whole:
+        yield from _shorter(AS_ASKED, asked, sequences)
+    yield from _larger(asked, sequences)
+    yield from _narrower(asked, sequences)
+    cache = starting(MemoryChange(kv_precision="fp8"), asked, sequences)
+    if all(each.plan.kv_bits > 8 for each in asked) and fit(cache.of(asked), sequences):
+        yield cache
+
+
+def _of_the_engine(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield changes of what the engine takes and admits, which leave the question as it is."""
+    other = starting(AS_ASKED, asked, sequences)
+    if other != AS_ASKED:
+        yield other
+    yield from _caches(asked, sequences)
+    yield from _fewer(asked, sequences)
+    shares = _shares(asked, sequences)
+    if shares is not None:
+        yield shares
+
+
+def _fewer(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield the most sequences with whose activation and CUDA graphs the sequences fit, where fewer are run than asked to."""
+    least = -(-sequences // min(each.layout.dp for each in asked))
+    most = max(each.settings.max_num_seqs for each in asked)
+    if least < most and not fit(asked, sequences) and fit(MemoryChange(max_num_seqs=least).of(asked), sequences):
+        found = smallest(lambda count: not fit(MemoryChange(max_num_seqs=count).of(asked), sequences), least, most) - 1
+        yield MemoryChange(max_num_seqs=found)
+
+
+def _caches(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield the largest stated cache that every card holds, or the smallest that holds the sequences, in steps of 0.1 GB."""
+    stated = [each.question.service.serving.kv_cache_bytes for each in asked]
+    rooms = [
+        size - each.memory.beyond_card_gib * GIB for each, size in zip(asked, stated, strict=True) if size is not None
+    ]
+    if len(rooms) < len(asked):
+        return
+
+    def at(steps: int) -> MemoryChange:
+        return starting(MemoryChange(kv_cache_bytes=steps * GIGA / CACHES_A_GIGABYTE), asked, sequences)
+
+    def steps_in(size: float) -> int:
+        return int(size / GIGA * CACHES_A_GIGABYTE)
+
+    if any(each.memory.beyond_card_gib for each in asked):
+        if steps_in(min(rooms)):
+            yield at(steps_in(min(rooms)))
+        return
+    card = steps_in(min(each.memory.visible_gib for each in asked) * GIB)
+
+    def holds(steps: int) -> bool:
+        tried = at(steps).of(asked)
+        return fit(tried, sequences) or any(each.memory.beyond_card_gib for each in tried)
+
+    yield at(smallest(holds, steps_in(min(rooms)), card))
+
+
+def least_fraction(asked: Resolved, sequences: int) -> tuple[float, int | None] | None:
+    """The smallest memory fraction with which the sequences fit, in steps of 0.001, and the number of sequences to start with.
+
+    The number is None where the engine starts with its own. The whole is None if even all memory is too small, if the layout
+    is refused, or if the size of the cache is stated.
+    """
+    if asked.question.service.serving.kv_cache_bytes is not None or asked.refused is not None:
+        return None
+
+    def at(steps: int) -> MemoryChange:
+        return starting(MemoryChange(fractions=(steps / FRACTIONS,)), [asked], sequences, most_sequences)
+
+    found = _bounded(at, [asked], sequences)
+    steps = smallest(lambda steps: found(steps) is not None, 0, FRACTIONS)
+    change = found(steps)
+    return None if change is None else (steps / FRACTIONS, change.max_num_seqs)
+
+
+def longest(asked: Resolved) -> int:
+    """Tokens of the longest single sequence that fits the cache, at most the model's maximum, whether or not the engine starts."""
+    most = asked.question.service.model.max_position
+
+    def holds(tokens: int) -> bool:
+        return MemoryChange(max_model_len=tokens).of([asked])[0].memory.fits
+
+    return most if holds(most) else smallest(lambda tokens: not holds(tokens), 0, most) - 1
+
+
+def _bounded(
+    change: Callable[[int], MemoryChange], asked: Sequence[Resolved], sequences: int
+) -> Callable[[int], MemoryChange | None]:
+    """A function of a number: the change by it, or None where sequences do not fit with it."""
+
+    def tried(number: int) -> MemoryChange | None:
+        found = change(number)
+        return found if fit(found.of(asked), sequences) else None
+
+    return tried
+
+
+def _shares(asked: Sequence[Resolved], sequences: int) -> MemoryChange | None:
+    """The least memory fraction of a model; on a card of several, their shares, the least of those that do not fit."""
+    if len(asked) == 1 and not asked[0].memory.fits:
+        return None  # what one sequence needs stands in its own line
+    least = [found[0] for each in asked if (found := least_fraction(each, sequences)) is not None]
+    if len(least) < len(asked):
+        return None
+    kept = tuple(
+        each.settings.memory_fraction or fraction if fit([each], sequences) else fraction
+        for each, fraction in zip(asked, least, strict=True)
+    )
+    shares = kept if sum(kept) <= 1 else tuple(least)
+    if len(asked) > 1 and sum(shares) > 1:
+        return None
+    return starting(MemoryChange(fractions=shares), asked, sequences)
+
+
+def _shorter(change: MemoryChange, asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield a change with the longest sequences that then fit, if there are any."""
+
+    def at(tokens: int) -> MemoryChange:
+        return starting(replace(change, max_model_len=tokens), asked, sequences)
+
+    found = _bounded(at, asked, sequences)
+    services = [each.question.service for each in asked]
+    most = min(max(service.max_model_len for service in services), *(each.model.max_position for each in services))
+    tokens = most if found(most) else smallest(lambda tokens: found(tokens) is None, 0, most) - 1
+    shorter = found(tokens) if tokens > 0 else None
+    if shorter is not None and all(service.extras.cached.within(tokens) for service in services):
+        yield shorter
+
+
+def _narrower(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield the widest weights with fewer bits that fit. If none fit, yield each format with the longer length that then fits."""
+    narrowest = min(each.plan.weight_bits for each in asked)
+    names = [name for name in NARROWER if stored_as(name, asked[0].data.formats).bits < narrowest]
+    tried = [starting(MemoryChange(precision=name), asked, sequences) for name in names]
+    alone = next((change for change in tried if fit(change.of(asked), sequences)), None)
+    if alone is not None:
+        yield alone
+        return
+    longest = [change.max_model_len or 0 for change in _shorter(AS_ASKED, asked, sequences)]
+    for name in names:
+        found = _shorter(MemoryChange(precision=name), asked, sequences)
+        yield from (change for change in found if (change.max_model_len or 0) > max(longest, default=0))
+
+
+def _larger(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
+    """Yield the layout with the fewest GPUs that fits: with more tensor parallelism, else the smallest of any kind."""
+    first, now = asked[0], asked[0].layout
+
+    def fitting(layouts: Iterator[Layout]) -> Iterator[MemoryChange]:
+        changes = (starting(MemoryChange(layout=layout), asked, sequences) for layout in layouts)
+        return islice((change for change in changes if fit(change.of(asked), sequences)), 1)
+
+    wider = range(now.tp + 1, first.gpu_type.gpu.datasheet.island_gpus + 1)
+    found = tuple(fitting(now._replace(tp=tp) for tp in wider))
+    if not found:
+        question = first.question
+        unsized = question.with_(serving=question.service.serving.model_copy(update=dict.fromkeys(SIZES)))
+        layouts = {
+            replica.layout
+            for reach in REACHES
+            for replica in candidates(unsized.service, first.gpu_type, first.replica.precision, first.data, reach)
+            if isinstance(replica, Replica)
+        }
+        found = tuple(fitting(iter(sorted(layouts, key=lambda layout: (layout.gpus, -layout.tp, layout.pp)))))
+    yield from found
