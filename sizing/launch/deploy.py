@@ -11,6 +11,7 @@ from sizing.catalog.shelf import only
 from sizing.formats.words import money, number
 from sizing.launch import benchmark, command, written
 from sizing.launch.answered import Checkpoints, Started, started
+from sizing.launch.existing import MOST_COMMANDS
 from sizing.question.question import Question
 from sizing.specs.errors import InputError, unknown
 from sizing.specs.launch import LaunchFacts
@@ -92,9 +93,15 @@ def deploy(
     if target == "compose" and any(part.card != part.gpu_type.id for part in parts):
         what = "Docker knows a slice by an identifier of its own, which each server gives it"
         raise InputError(what, field=f"--for {target}", allowed="kubernetes")
+    services = written.placed(parts) if target == "compose" else []
+    if len(services) > MOST_COMMANDS:
+        what = (
+            f"a compose file has a service for each of the {len(services):,} replicas, more than `llmsize check` reads"
+        )
+        raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or at most {MOST_COMMANDS:,} replicas")
     head = [f"# {line}" for line in _head(answer, question, parts)]
     head += (*_routed(answer, question, target), *_joined(widest))
-    if target == "compose" and any(service.profile for service in written.placed(parts)):
+    if any(service.profile for service in services):
         head.append(OF_SERVERS)
     return Written(
         target,

@@ -33,7 +33,7 @@ from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
 COMMANDS = "commands"  # of a script
-MOST_COMMANDS = 256  # commands in a file
+MOST_COMMANDS = 1024  # commands in a file
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
@@ -200,7 +200,7 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
         what = "holds no command of an engine that is known"
         raise InputError(what, file=asked.file, allowed=allowed, nearest=meant(words))
     if len(found) > MOST_COMMANDS:
-        raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS}")
+        raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS:,}")
     parts = [Part(partial(_existing, container, asked)) for container in found]
     check(*parts)
     read_ = [part.value for part in parts]

@@ -294,6 +294,12 @@ def test_a_layout_that_an_engine_has_no_words_for_is_no_answer(engine: str, size
     assert why in refused.detail
 
 
+def test_a_compose_file_has_no_more_services_than_a_check_reads() -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu="l4", isl=1000, osl=200, rps=10_000)
+    with pytest.raises(InputError, match=r"each of the [\d,]+ replicas, more than `llmsize check` reads"):
+        deploy(sizing.estimate(question, simulated=False, relaxed=False), "compose")
+
+
 @pytest.mark.parametrize("target", ["kserve", "compose"])
 def test_targets_of_one_node_say_so(target: str) -> None:
     with pytest.raises(InputError, match=f"a replica of 16 GPUs takes 2 nodes, which a {target} file does not state"):

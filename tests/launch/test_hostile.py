@@ -107,5 +107,5 @@ def test_endless_commands_end_soon(tmp_path: Path) -> None:
     path.write_text(
         "\n".join(f"c{n}: {{args: [vllm, serve, m], nodeSelector: {{a: b}}}}" for n in range(2_000)), encoding="utf-8"
     )
-    with pytest.raises(InputError, match="holds 2,000 commands; allowed: at most 256"):
+    with pytest.raises(InputError, match="holds 2,000 commands; allowed: at most 1,024"):
         existing(str(path), FILLED)

@@ -189,7 +189,7 @@ def test_what_generates_nothing_is_started_and_read_back(engine: str, flag: str,
         assert found.held is not None and found.held.answer is not None and found.passed
         assert found.held.answer.pool.replica.settings == outcome.best.pool.replica.settings
         assert found.held.answer.pool.most_requests_per_s == pytest.approx(outcome.best.pool.most_requests_per_s)
-    with pytest.raises(InputError, match=r"vLLM 0\.9\.2 has no flag for it; --runner is there since 0\.10\.2"):
+    with pytest.raises(InputError, match=r"vLLM 0\.9\.2 has no flag for it; --runner is there since 0\.10\.1"):
         deploy(sizing.estimate(sizing.ask(str(demand), gpu="l4", engine="vllm:0.9.2"), simulated=False, relaxed=False))
 
 
