@@ -36,14 +36,8 @@ from sizing.specs.own_runs import FACTORS, HIGH_END, Factor, FactorRange, GpuExt
 from sizing.specs.units import MILLI
 
 Floats = NDArray[np.float64]
-LOADS, LIGHTEST = (
-    64,
-    1e-3,
-)  # number of loads of the closed form to interpolate between, and the lightest load as a share of the slots
-TRIED, TURNS = (
-    0.1,
-    3,
-)  # step, in spreads, for the effect of a factor; iterations of the closed form in a round
+LOADS, LIGHTEST = 64, 1e-3  # loads of the closed form to interpolate between, and the lightest as a share of the slots
+TRIED, TURNS = 0.1, 3  # step, in spreads, for the effect of a factor; iterations of the closed form in a round
 SETTLED = 1e-3  # the search ends if a round lowers the cost by less than this share
 SIGMAS_OF_8_IN_10 = 1.2816
 LEAST_SETTINGS, MOST_REASONS, DIGITS = 2, 3, 4
@@ -91,8 +85,8 @@ class MeasuredRuns:
 
     @cached_property
     def weight(self) -> Floats:
-        """One over the error of a measurement, shape (n,)."""
-        return np.array([1 / self.rules.error[BAND_METRICS[name]] for name in self.names])
+        """One over what factors leave of a measurement, shape (n,)."""
+        return np.array([1 / self.rules.unexplained[BAND_METRICS[name]] for name in self.names])
 
     def own(self, at: Floats) -> dict[str, float]:
         """The factors at the point `at`. At zero they leave the base profile unchanged."""
@@ -189,7 +183,7 @@ class FactorFit(NamedTuple):
 
 
 def told(slopes: Floats, rules: OwnRunRules) -> tuple[int, ...]:
-    """The numbers of the factors that the runs determine. `slopes`, shape (n, 4), are in units of measurement error.
+    """The numbers of the factors that the runs determine. `slopes`, shape (n, 4), are in units of what factors leave.
 
     The least known factor is dropped first. Fixing it makes the others better known, so they are tested again.
     """
@@ -243,14 +237,13 @@ def _best(runs: MeasuredRuns, at: Floats, predicted: Floats) -> tuple[Floats, Fl
 
 
 def _with_scatter(runs: MeasuredRuns, predicted: Floats) -> OwnRunRules:
-    """The rules with each metric's error raised to the remaining scatter. It never falls below the measurement error."""
+    """The rules with what is left of each metric raised to the scatter of these runs. It never falls."""
     off = (_weight(runs, predicted) * (runs.measured - predicted)) ** 2
     free = max(0.1, 1 - len(FACTORS) / len(off))  # degrees of freedom left, as a share of the measurements
     metrics = np.array([BAND_METRICS[name] for name in runs.names])
     scatter = {name: float(np.sqrt(np.mean(off[metrics == name]) / free)) for name in set(metrics)}
-    return runs.rules.model_copy(
-        update={"error": {name: error * max(1.0, scatter.get(name, 1.0)) for name, error in runs.rules.error.items()}}
-    )
+    raised = {name: left * max(1.0, scatter.get(name, 1.0)) for name, left in runs.rules.unexplained.items()}
+    return runs.rules.model_copy(update={"unexplained": raised})
 
 
 def _cost(runs: MeasuredRuns, at: Floats, predicted: Floats) -> float:

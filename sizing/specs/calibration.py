@@ -97,7 +97,8 @@ class OwnRunRules(Spec):
 
     `spread` is the expected distance of a factor from the base profile (compute and bandwidth as logarithms, times in us). A
     factor may move by up to `most` spreads. Beyond `far` spreads the run was probably made on another machine. `error` is the
-    error of one measurement; deviations beyond `bend` errors count linearly. `elsewhere` is what other lengths, loads and layouts
+    error of one measurement. `unexplained` is what factors leave of a measurement, its error included: it weighs by that, and
+    deviations beyond `bend` times as much count linearly. `elsewhere` is what other lengths, loads and layouts
     add to the bands. A factor counts as known if the runs leave at most `most_left` of its spread. The simulator confirms a fit
     in at most `rounds` rounds. Runs of one setting contradict each other if they differ by more than `most_apart` errors.
     """
@@ -106,6 +107,7 @@ class OwnRunRules(Spec):
     most: Positive
     far: Positive
     error: dict[BandMetric, Positive]
+    unexplained: dict[BandMetric, Positive]
     elsewhere: dict[BandMetric, Positive]
     bend: Positive
     most_left: Fraction
