@@ -67,7 +67,8 @@ class CurveLine:
     """A deployment with its points by load; without points, `reason` or `pools` (`Unpaired`) say why.
 
     `parts` are the replicas of a prediction: one, or a prefill and a decode replica of `pools`. `gpus` are the GPUs of one
-    replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds. `source`,
+    replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds, and
+    `cache_over_predicted` its tokens over the predicted ones, where an engine's log states them. `source`,
     `arrivals` and `ran_with` (what tells its runs from plain ones) are those of a measured line; its weight precision may be
     empty (not stated).
     """
@@ -82,6 +83,7 @@ class CurveLine:
     gpus: int | None = None
     reason: str | None = None
     cache_holds: float | None = None
+    cache_over_predicted: float | None = None
     source: str | None = None
     arrivals: Arrivals | None = None
     ran_with: str | None = None

@@ -14,7 +14,7 @@ from sizing.catalog import models, shelf
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import GPUS, named_gpu
 from sizing.evidence.notes import NoteFacts, check_weights, facts_of
-from sizing.evidence.rows import layout_of
+from sizing.evidence.rows import cache_over_predicted, layout_of
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
@@ -172,7 +172,7 @@ def model_key(name: str) -> str:
 def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     """A line for each GPU type, precision, layout, engine version, source and kind of arrivals, its points by load."""
     found: dict[CurveLine, list[CurvePoint]] = {}
-    holds: dict[CurveLine, float] = {}
+    printed: dict[CurveLine, MeasuredRow] = {}
     faults: list[Fault] = []
     conventions = shelf.only(Conventions)
     for row in rows:
@@ -198,16 +198,24 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
         )
         found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
         if row.kv_cache_tokens is not None:
-            holds[line] = row.kv_cache_tokens / (row.isl + row.osl)
+            printed[line] = row
     if faults:
         raise InputError(faults[:MOST_LISTED])
     with_points = [
-        replace(line, points=tuple(sorted(points, key=lambda point: point.concurrency)), cache_holds=holds.get(line))
+        _with_cache(replace(line, points=tuple(sorted(points, key=lambda each: each.concurrency))), printed.get(line))
         for line, points in found.items()
     ]
     return tuple(
         sorted(with_points, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout)))
     )
+
+
+def _with_cache(line: CurveLine, row: MeasuredRow | None) -> CurveLine:
+    """The line with the cache that the engine of the row printed; the same without one."""
+    if row is None or row.kv_cache_tokens is None:
+        return line
+    holds = row.kv_cache_tokens / (row.isl + row.osl)
+    return replace(line, cache_holds=holds, cache_over_predicted=cache_over_predicted(row))
 
 
 def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:

@@ -123,7 +123,10 @@ def _as_read(target: Target, *, closed: bool) -> Target:
 
 def _of_arrivals(lines: Sequence[CurveLine], wanted: Arrivals) -> list[CurveLine]:
     """The lines to use: of each layout those measured at the `wanted` arrivals if there are any, otherwise all."""
-    plain = [replace(line, arrivals=None, points=(), source=None, cache_holds=None) for line in lines]
+    plain = [
+        replace(line, arrivals=None, points=(), source=None, cache_holds=None, cache_over_predicted=None)
+        for line in lines
+    ]
     as_wanted = {layout for layout, line in zip(plain, lines, strict=True) if line.arrivals == wanted}
     return [
         line for layout, line in zip(plain, lines, strict=True) if line.arrivals == wanted or layout not in as_wanted

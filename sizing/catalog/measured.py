@@ -23,7 +23,7 @@ from sizing.specs.units import MILLI
 MOST_FAULTS = 10  # shown per file; more faults of the same kind help nobody
 
 MODES = ("static_batch", "closed_loop", "open_loop", "max_throughput", "server_slo")
-PERCENTILE = re.compile(r"(?P<metric>ttft|itl|e2e)_(?P<percentile>p\d+)_ms")
+PERCENTILE = re.compile(r"(?P<metric>ttft|itl|e2e)_(?P<percentile>p[1-9]\d?)_ms")
 METRICS = ("ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s")
 NEEDED = ("id", "engine", "model", "gpu", "isl", "osl", "mode")
 TEXTS = ("source", "url", "engine_version", "weight_precision", "kv_precision", "notes")
@@ -68,6 +68,7 @@ BOUNDS: dict[str, Bounds] = {
     **{name: LATENCY_MS if name.endswith("_ms") else RATE_PER_S for name in METRICS},
 }
 COLUMNS = tuple(dict.fromkeys((*NEEDED, *TEXTS, *BOUNDS)))
+PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
 
 AGREEING = "figures of one run: ms, requests/s and tokens/s of all GPUs, ITL without the first token, 10 requests or more of each client"
 
@@ -179,10 +180,21 @@ class MeasuredRows(NamedTuple):
     unread: tuple[Unread, ...]
 
 
+def unread_columns(rows: Iterable[MeasuredRow], used: Iterable[str] = ()) -> list[Fault]:
+    """A notice for each column of the rows that nothing reads, with the nearest name; `used` are columns to group by."""
+    read = (*COLUMNS, *PERCENTILE_COLUMNS)
+    names = dict.fromkeys(name for row in rows for name in row.cells)
+    own = (name for name in names if name not in (*read, *used) and not PERCENTILE.fullmatch(name))
+    return [
+        Fault("the column is not read; validate --by can group by it", field=name, nearest=nearest(name, read))
+        for name in own
+    ]
+
+
 def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
     """The rows of a file without any mistake.
 
-    Unknown columns are kept for grouping. Raises InputError for a file that can't be read, lacks needed columns, has no rows, or
+    Unknown columns are kept for grouping, see `unread_columns`. Raises InputError for a file that can't be read, lacks needed columns, has no rows, or
     has wrong cells (the first ten are named by line and column).
     """
     found = _read(path)

@@ -40,7 +40,7 @@ def command(
     from sizing.catalog.measured import LeftOut, read_measured
     from sizing.catalog.profiles import load_engine, load_gpu
     from sizing.catalog.shelf import YAML_SUFFIXES, Found
-    from sizing.cli.output import chosen_format, write, write_file
+    from sizing.cli.output import chosen_format, say_unread, write, write_file
     from sizing.cli.reading import written_apart
     from sizing.question.values import Part, check
     from sizing.report.calibrate import document, record
@@ -60,6 +60,7 @@ def command(
         lambda: load_engine(engine) if engine is not None else None, lambda fault: replace(fault, field="--engine")
     )
     check(output, target, rows, on, ran)
+    say_unread(rows.value.rows)
     found = calibrate(rows.value.rows, on.value, engine, ", ".join(files))
     unread = [LeftOut(row.id, row.reason) for row in rows.value.unread]
     if target.value is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.cli.output import chosen_format, complain, write, write_picture
+from sizing.cli.output import chosen_format, complain, say_unread, write, write_picture
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -164,6 +164,8 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
         )
         check(*parts, stated, idle)
         limits, mode = stated.value, values["mode"] or "streaming"
+    if measured.value is not None:
+        say_unread(measured.value.rows)
     return _Asking(own.value, output.value, measured.value, question, grid, limits, mode, values["jobs"])
 
 

@@ -74,6 +74,7 @@ def answer_from(
     """
     from sizing.answers.measured_size import measured_sizes
     from sizing.catalog import workloads
+    from sizing.cli.output import say_unread
     from sizing.question.ask import measured_question
     from sizing.question.fields import options_of
     from sizing.question.values import Part, check
@@ -90,6 +91,7 @@ def answer_from(
     rows = Part(lambda: _rows(file, values, found.value))
     check(*parts, idle, found, rows)
     closed, measured = bool(values["closed_loop"]), rows.value
+    say_unread(measured.rows)
     stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": _of_clients(values)})
     question = measured_question(found.value, stated)
     sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)

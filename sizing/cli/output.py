@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sizing.formats.view import Document, Figure
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
+
+if TYPE_CHECKING:
+    from sizing.catalog.measured import MeasuredRow
 
 
 def files_with(line: str, folder: Path) -> tuple[str, ...]:
@@ -114,6 +117,14 @@ def flush_output() -> None:
         sys.stdout.flush()
     except OSError as error:
         raise OutputError(error) from None
+
+
+def say_unread(rows: Iterable[MeasuredRow], used: Iterable[str] = ()) -> None:
+    """Say on stderr which columns of measured rows nothing reads; `used` are columns to group by."""
+    from sizing.catalog.measured import unread_columns
+
+    for notice in unread_columns(rows, used):
+        complain(str(notice))
 
 
 def complain(line: str) -> None:

@@ -48,7 +48,7 @@ def command(
     from sizing.catalog import shelf
     from sizing.catalog.measured import read_measured
     from sizing.catalog.profiles import load_gpu
-    from sizing.cli.output import chosen_format, complain, write, write_file, write_picture
+    from sizing.cli.output import chosen_format, complain, say_unread, write, write_file, write_picture
     from sizing.cli.progress import Bar
     from sizing.cli.workers import cores, ordered
     from sizing.evidence.errors import check_columns
@@ -66,6 +66,7 @@ def command(
         lambda fault: fault if fault.file else replace(fault, field="--gpu"),
     )
     check(output, targets, rows, columns, on)
+    say_unread(rows.value.rows, columns.value)
     with Bar("rows predicted", len(rows.value.rows)) as bar:
         each = partial(ordered, jobs=values["jobs"] or cores())
         results = predict_rows(rows.value.rows, shelf.only(Corrections), bar, on.value, each)

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.catalog.measured import BOUNDS, PERCENT, RATE_PER_S, TOKENS_PER_STEP, MeasuredRow, benchmark_of, read_number
+from sizing.catalog.measured import (
+    BOUNDS,
+    PERCENT,
+    RATE_PER_S,
+    SHARE,
+    TOKENS_PER_STEP,
+    MeasuredRow,
+    benchmark_of,
+    read_number,
+)
 from sizing.catalog.models import FoundModel
 from sizing.catalog.workloads import load_workload
 from sizing.model import settings
@@ -37,6 +46,7 @@ class NoteFacts(NamedTuple):
     attention_dp: int | str | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    memory_fraction: float | None = None
     statistic: str | None = None
     itl_definition: str | None = None
     lengths: tuple[float, float] | None = None
@@ -51,6 +61,7 @@ class NoteFacts(NamedTuple):
 NUMBERS = {
     "rate_per_s": RATE_PER_S,
     **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
+    "memory_fraction": SHARE,
     "tokens_per_step": TOKENS_PER_STEP,
     "prefix_hit": PERCENT,
 }

@@ -34,10 +34,11 @@ from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import NOTHING, Extras, acceptance_of
 from sizing.model.extras import cached as cached_prefixes
+from sizing.model.pages import caches
 from sizing.model.settings import Service
 from sizing.question.served import speculation
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Replica, conditions_of, laid_out
+from sizing.replica.replica import Replica, conditions_of, laid_out, with_length
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts
@@ -198,6 +199,8 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
     resolved = settings.resolve(engine, version, conditions_of(service, gpu.spec, layout))
     resolved = as_run(resolved, row, setup, gpu.spec, conventions)
+    if facts.memory_fraction:
+        resolved = resolved.model_copy(update={"memory_fraction": facts.memory_fraction})
     plan = precision.plan(
         model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv, extras=extras
     )
@@ -207,14 +210,14 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     sizes, size_note = sizes_of(row, facts, setup, Shard(model, layout, resolved, plan, extras), gpu.spec, conventions)
     whole_batch = row.mode == "static_batch" and engine.name in conventions.whole_batch_engines
     resolved = sized(resolved, sizes, model, whole_batch=whole_batch)
-    replica = laid_out(service, gpu_type, weights, resolved, plan, layout)
+    replica, pool_note = with_pool(laid_out(service, gpu_type, weights, resolved, plan, layout), row.kv_cache_tokens)
     rules, rules_note = rules_of(row, facts, resolved, extras.verified, whole_batch=whole_batch)
     traffic = traffic_of(row, facts, requests_of(row, setup, conventions), longest)
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
     shard = replace(replica.shard, model=with_experts_of(row, model, conventions))
     kernels = Kernels(gpu.spec, shelf.only(Assumptions), profiles.borrowed, engine.name, shard)
-    notes = (version_note, length_note, kv_note, size_note, rules_note)
+    notes = (version_note, length_note, kv_note, size_note, pool_note, rules_note)
     return Case(
         row=row,
         model=found.id,
@@ -227,6 +230,43 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         missed=None if replica.memory.fits else f"does not fit: {replica.memory.deficit_gib:.1f} GiB a GPU are missing",
         notes=tuple(note for note in notes if note),
     )
+
+
+def with_pool(replica: Replica, tokens: int | None) -> tuple[Replica, str | None]:
+    """The replica with a cache of `tokens` tokens, as its engine printed it, and a note that says so; the same without them.
+
+    The predicted cache stays for models with windows or states, whose tokens depend on the length of a sequence. Raises
+    InputError for a cache that the GPU cannot hold, or that holds no request.
+    """
+    if tokens is None:
+        return replica, None
+    shard, service = replica.shard, replica.service
+    if not _is_printed_as_held(shard):
+        return replica, "the cache as predicted: what an engine prints of windows and states depends on the length"
+    size_bytes = tokens / shard.layout.dp * max(memory.growing_bytes(shard, stage) for stage in shard.stages)
+    service = replace(service, serving=service.serving.model_copy(update={"kv_cache_bytes": size_bytes}))
+    found = with_length(replace(replica, service=service), service.max_model_len)
+    if replica.memory.fits and not found.memory.fits:
+        message = f"{tokens:,} tokens exceed the memory beside the weights, or hold no request"
+        allowed = f"about {replica.memory.kv_cache_tokens:,}, as predicted; kv_precision says in which format"
+        raise InputError(message, field="kv_cache_tokens", allowed=allowed)
+    return found, "the cache that the engine printed"
+
+
+def _is_printed_as_held(shard: Shard) -> bool:
+    """Whether the tokens of a cache do not depend on the length of a sequence: no windows, no recurrent states."""
+    held = [one for stage in shard.stages for one, _ in caches(shard, stage)]
+    return not any(one.window_tokens or one.windows or one.fixed_bytes_per_sequence for one in held)
+
+
+def cache_over_predicted(row: MeasuredRow) -> float | None:
+    """Tokens of the cache that the row's engine printed over the predicted ones; None where one of them is not known."""
+    try:
+        replica = resolve(replace(row, kv_cache_tokens=None)).replica
+    except InputError:
+        return None
+    predicted = replica.memory.kv_cache_tokens if _is_printed_as_held(replica.shard) else 0
+    return row.kv_cache_tokens / predicted if row.kv_cache_tokens and predicted else None
 
 
 IN_NOTES = {"speculative": "notes", "prefix": "notes"}

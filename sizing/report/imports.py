@@ -7,7 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from sizing.answers.logged import Logged
-from sizing.catalog.imports.rows import HEAD, PERCENTILE_COLUMNS
+from sizing.catalog.imports.rows import HEAD
+from sizing.catalog.measured import PERCENTILE_COLUMNS
 from sizing.catalog.shelf import only
 from sizing.evidence.notes import facts_of
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words
@@ -154,6 +155,7 @@ FACTS = (
     in_words("what", "of one GPU"),
     Quantity("logged", "log", number, shown="always"),
     Quantity("predicted", "predicted", number),
+    Quantity("over_predicted", "log over predicted", lambda share: f"{share * 100:+.0f} %"),
 )
 
 
@@ -161,14 +163,18 @@ def _logs(found: Sequence[LoggedMemory]) -> Iterator[Section]:
     """Yield the memory in each log next to its prediction, and the settings in the log."""
     for one in found:
         said = {name: value for name in MEMORY if isinstance(value := one.facts.get(name), int | float)}
-        rows = [
-            {"what": MEMORY[name], "logged": value, "predicted": (one.predicted or {}).get(name)}
-            for name, value in said.items()
-        ]
+        rows = []
+        for name, value in said.items():
+            predicted = (one.predicted or {}).get(name)
+            over = value / predicted - 1 if predicted else None
+            rows.append({"what": MEMORY[name], "logged": value, "predicted": predicted, "over_predicted": over})
         yield Table(FACTS, rows, title=f"Start-up log of {one.engine}: {one.file}")
         settings = [f"{name} {value}" for name, value in one.facts.items() if name not in MEMORY and value is not None]
         lines = [Line(", ".join(settings), "Settings")] if settings else []
         lines += [Line(one.why_not, "No prediction")] if one.why_not else []
+        gib, tokens = (said.get(name) for name in ("kv_cache_gib", "kv_cache_tokens"))
+        option = f"--kv-cache-memory-bytes {gib}GiB" if gib else f"--max-total-tokens {tokens}" if tokens else None
+        lines += [Line(f"{option}, in memory, estimate and the others", "Take this cache")] if option else []
         yield Facts(tuple(lines))
 
 

@@ -44,7 +44,7 @@ class MeasuredDeployment(NamedTuple):
 
     `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it
     is null for rows at random arrivals. `cache_holds` is the number of requests of mean length that the KV cache of a replica
-    holds, where its log says so. `ran_with` is what the rows ran with besides, as drafts, where they say so.
+    holds, where its log says so, and `cache_over_predicted` its tokens over the predicted ones. `ran_with` is what the rows ran with besides, as drafts, where they say so.
     """
 
     gpu: str
@@ -60,6 +60,7 @@ class MeasuredDeployment(NamedTuple):
     rows: int
     arrivals: str
     cache_holds: float | None
+    cache_over_predicted: float | None
     ran_with: str | None = None
 
 
@@ -196,6 +197,7 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
         rows=len(line.points),
         arrivals=RANDOM if size.curve.random else CLOSED,
         cache_holds=line.cache_holds,
+        cache_over_predicted=line.cache_over_predicted,
         ran_with=line.ran_with,
     )
 
@@ -277,6 +279,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
                 "Replica",
             ),
             Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),
+            *labelled("Cache", _cache(deployment, load)),
             Line(f"{number(load.most_per_replica)} {load.most_unit}: {ends}", "At most"),
             Line(
                 f"{inputs['model']}, ISL {inputs['isl']:,}, OSL {inputs['osl']:,}, {deployment.weight_precision} on {deployment.engine}",
@@ -325,8 +328,19 @@ def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
     }[wanted, deployment.arrivals]
     unused = rows - deployment.rows
     others = f"; {plural(unused, 'row')} of other layouts, arrivals or without a load" if unused else ""
-    holds = "" if deployment.cache_holds is None else f"; the cache holds {number(deployment.cache_holds)} at once"
-    return f"{plural(deployment.rows, 'row')} {how}{others}{holds}"
+    return f"{plural(deployment.rows, 'row')} {how}{others}"
+
+
+def _cache(deployment: MeasuredDeployment, load: MeasuredLoad) -> Iterator[str]:
+    """Yield what the cache that the engine printed holds, beside the prediction and the load."""
+    holds, over = deployment.cache_holds, deployment.cache_over_predicted
+    if holds is None:
+        return
+    off = percent(abs((over or 1) - 1))
+    apart = "as predicted" if off == percent(0) else f"{off} {'more' if (over or 1) > 1 else 'less'} than predicted"
+    beside = "" if over is None else f", {apart}"
+    waits = "fewer than are in flight: the others wait for it, which the rows have measured"
+    yield f"{number(holds)} requests at once by the engine's log{beside}; {waits if holds < load.in_flight_per_replica else 'more than are in flight'}"
 
 
 def _binds(binds: str, utilisation: float, wanted: str, measured: str) -> str:

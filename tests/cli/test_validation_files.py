@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 from places import DATA, SHARED
 
-from sizing.catalog.measured import BOUNDS, METRICS, load_measured
+from sizing.catalog.measured import BOUNDS, METRICS, load_measured, unread_columns
 from sizing.cli.main import run
 from sizing.specs.errors import InputError
 
@@ -37,6 +37,12 @@ def test_a_good_row_is_typed(tmp_path: Path) -> None:
     assert (row.isl, row.concurrency, row.tp, row.itl_ms) == (1000.0, 4, None, 8.0)
     assert row.measured() == {"itl_ms": 8.0}
     assert row.cells["rack"] == "7"  # a column of one's own, to group by
+    (notice,) = unread_columns([row])
+    assert str(notice) == "rack: the column is not read; validate --by can group by it"
+    assert unread_columns([row], ["rack"]) == []
+    path.write_text(f"{HEAD},tpot_ms,ttft_p999_ms,ttft_p25_ms\n{GOOD},7,9,8\n", encoding="utf-8")
+    said = [str(notice) for notice in unread_columns(load_measured(path))]
+    assert [line.partition(":")[0] for line in said] == ["tpot_ms", "ttft_p999_ms"] and "did you mean ttft" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from sizing.catalog.imports.scrapes import Scrape
 from sizing.catalog.measured import (
     BOUNDS,
     COLUMNS,
+    PERCENTILE_COLUMNS,
     RATE_PER_S,
     checked_cells,
     contradictions,
@@ -39,7 +40,6 @@ OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": 
                     "prefix": "--prefix-hit", "prefix_hit": "--prefix-hit"}  # fmt: skip
 UNLIKE_PLAIN = {name: OPTIONS[name] for name in ("speculative", "prefix")}
 LOGGED = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")  # settings that only a start-up log states
-PERCENTILE_COLUMNS = tuple(f"{name}_p{percent:g}_ms" for name in ("ttft", "itl", "e2e") for percent in (50, 90, 95, 99))
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
 
 
@@ -233,7 +233,10 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
     values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
-    notes = [*run.notes, *_unlike_plain(run, stated, log), *([f"settings of {log.file}"] if log is not None else [])]
+    notes = [*run.notes, *_unlike_plain(run, stated, log)]
+    if log is not None:
+        notes += [f"memory fraction {log.memory_fraction:g}"] if log.memory_fraction else []
+        notes.append(f"settings of {log.file}")
     if values["mode"] == "open_loop":
         notes.insert(0, f"rate={rate_per_s:.6f}".rstrip("0").rstrip("."))
     known = by_stem(checkpoints.without_organisation(run.model), models.SHELF) if run.model else None

@@ -18,6 +18,8 @@ from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
 from sizing.catalog.shelf import only
 from sizing.cli.main import run
+from sizing.evidence.rows import resolve
+from sizing.specs.errors import InputError
 from sizing.specs.measurements import EngineLogs
 
 STATED = RunSettings(gpu="h100-sxm", weight_precision="bf16", tp=1)
@@ -277,7 +279,8 @@ def test_a_log_gives_rows_its_settings_and_none_of_its_own(tmp_path: Path, capsy
     log.write_text(LOGS["vllm"][0], encoding="utf-8")
     out.write_text(csv_text([row]), encoding="utf-8")
     assert run(["estimate", "--from", str(out), "--rps", "10"]) == 0
-    assert "cache holds 397 at once" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Cache 397 requests at once by the engine's log, as predicted; more than are in flight" in said
     assert run(["estimate", "--from", str(log), "--rps", "10"]) == 2
     assert "has no performance, only weights of 14.99 GiB" in capsys.readouterr().err
 
@@ -325,3 +328,21 @@ def test_drafts_and_formats_of_a_log_are_those_of_its_rows(tmp_path: Path) -> No
     (row,) = imported(tmp_path, metrics(), log, seconds=SECONDS, said=said).rows
     assert (row["weight_precision"], row["n_gpus"], row["ep"]) == ("int4", 4, 4)
     assert "speculative decoding: mtp:3" in str(row["notes"]) and "prefix caching was on" in str(row["notes"])
+
+
+def test_a_row_is_predicted_with_the_cache_that_its_engine_printed(tmp_path: Path) -> None:
+    said = RunSettings(gpu="h100-sxm", weight_precision="bf16")
+    found = imported(tmp_path, metrics(), LOGS["vllm"][0], seconds=SECONDS, said=said)
+    path = tmp_path / "rows.csv"
+    path.write_text(csv_text(found.rows), encoding="utf-8")
+    (row,) = load_measured(path)
+    plain = resolve(replace(row, kv_cache_tokens=None)).replica
+    assert plain.settings.memory_fraction == 0.95 and plain.memory.kv_cache_tokens == pytest.approx(476_000, rel=0.01)
+    for tokens in (476_000, 30_000):
+        held = resolve(replace(row, kv_cache_tokens=tokens)).replica.memory
+        assert held.kv_cache_tokens == pytest.approx(tokens, rel=0.01)
+        assert held.kv_cache_gib * 2**30 == pytest.approx(tokens * held.kv_bytes_per_token)
+    with pytest.raises(InputError, match="900,000 tokens exceed the memory"):
+        resolve(replace(row, kv_cache_tokens=900_000))
+    windowed = resolve(replace(row, model="gpt-oss-120b", weight_precision="mxfp4", kv_cache_tokens=30_000))
+    assert any("depends on the length" in note for note in windowed.notes)
