@@ -38,7 +38,7 @@ from sizing.model.pages import caches
 from sizing.model.settings import Service
 from sizing.question.served import speculation
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Replica, conditions_of, laid_out, with_length
+from sizing.replica.replica import Replica, conditions_of, laid_out
 from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts
@@ -245,7 +245,8 @@ def with_pool(replica: Replica, tokens: int | None) -> tuple[Replica, str | None
         return replica, "the cache as predicted: what an engine prints of windows and states depends on the length"
     size_bytes = tokens / shard.layout.dp * max(memory.growing_bytes(shard, stage) for stage in shard.stages)
     service = replace(service, serving=service.serving.model_copy(update={"kv_cache_bytes": size_bytes}))
-    found = with_length(replace(replica, service=service), service.max_model_len)
+    found = replace(replica, service=service)
+    found = replace(found, memory=found.memory_at(service.max_model_len))
     if replica.memory.fits and not found.memory.fits:
         message = f"{tokens:,} tokens exceed the memory beside the weights, or hold no request"
         allowed = f"about {replica.memory.kv_cache_tokens:,}, as predicted; kv_precision says in which format"
