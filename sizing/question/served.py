@@ -69,8 +69,16 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     asked = workload.optimisations
     if asked == NOTHING_ASKED:
         return NOTHING
-    if asked.images and workload.serving.language_model_only:
+    serving, asked_images = workload.serving, asked.images.count if asked.images else 0
+    if asked_images and serving.language_model_only:
         raise InputError("no images are encoded", field="serving.language_model_only", allowed="without --images")
+    limit = serving.limit_mm_per_prompt
+    if limit is not None and asked_images > limit.count:
+        raise InputError(
+            f"the engine takes at most {limit.count:,} images of a prompt, fewer than the {asked_images:,} of --images",
+            field="serving.limit_mm_per_prompt",
+            allowed=f"image={asked_images} or more",
+        )
     from sizing.specs.facts import OptimisationFacts
 
     facts = shelf.only(OptimisationFacts)  # read where an optimisation is on

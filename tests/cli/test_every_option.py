@@ -23,7 +23,9 @@ from sizing.cli.options import COST_OPTIONS, MEMORY_OPTIONS, PLAN_OPTIONS, STEP_
 from sizing.cli.report import OPTIONS as REPORT_OPTIONS
 from sizing.cli.simulate import OPTIONS as SIMULATE_OPTIONS
 from sizing.cli.whatif import OPTIONS as WHATIF_OPTIONS
+from sizing.formats import view
 from sizing.question.fields import QUESTION_OPTIONS, SWITCH, WORKLOAD_OPTIONS, Field
+from sizing.report.page import chapters
 
 ECHOES = frozenset({"inputs", "simulate_command", "command", "assumptions", "explanations", "evidence"})
 MODEL, EXPERTS = ("-m", "llama-3.1-8b"), ("-m", "qwen3-30b-a3b")
@@ -137,7 +139,7 @@ def cases() -> Iterator[tuple[str, str]]:
 
 
 def answered(*arguments: str) -> Any:
-    """The answer without what repeats the question; None where it is refused, or nothing is written. A report has it in its page."""
+    """The answer without what repeats the question; None where it is refused, or nothing is written."""
     page = arguments[0] == "report"
     written = io.StringIO()
     with redirect_stdout(written), redirect_stderr(io.StringIO()):
@@ -145,8 +147,7 @@ def answered(*arguments: str) -> Any:
     out = written.getvalue()
     if code == 2 or not out:
         return None
-    text = out.partition('<script type="application/json" id="document">')[2].partition("</script>")[0] if page else out
-    return without_echoes(json.loads(text))
+    return without_echoes(json.loads(out))
 
 
 answered_plainly = cache(answered)  # many options are tried beside one question
@@ -159,9 +160,10 @@ def without_echoes(value: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all optimisations `whatif` tries one, as what is tested here is the question that all of them share."""
+def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all optimisations `whatif` tries one, and a page is its record: what is tested here is the question that all share."""
     monkeypatch.setattr(whatif, "applicable", lambda trial, *_: trial.optimisation == "kv_offload")
+    monkeypatch.setattr(chapters, "html", lambda report: json.dumps(view.plain(report)))
 
 
 @pytest.mark.parametrize(("command", "name"), list(cases()))

@@ -101,7 +101,7 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
 
     Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes,
     or since the start of the engine. A single start-up log is that of the engine that served the runs: it fills the settings
-    that they leave out.
+    that they leave out. `seconds` without scrapes are a fault.
     """
     readings: list[tuple[str, Reading]] = []
     for file in dict.fromkeys(files):
@@ -116,6 +116,9 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
     logs = tuple(facts for _, reading in readings for facts in reading.facts)
     found: list[Cells] = []
     faults: list[Fault] = []
+    if seconds is not None and not engines:
+        why = "has no meaning where files record their own durations"
+        faults.append(Fault(why, field="--seconds", allowed="with scrapes of an engine's metrics"))
     for file, reading in readings:
         good, wrong = rows(reading.runs, said, file, logs[0] if len(logs) == 1 else None)
         found += good
