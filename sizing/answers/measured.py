@@ -10,9 +10,10 @@ from typing import NamedTuple, get_args
 
 from sizing.answers.lines import Arrivals, CurveLine
 from sizing.answers.points import CurvePoint, LoadSample, point_of
-from sizing.catalog import models, shelf
+from sizing.catalog import models
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import GPUS, named_gpu
+from sizing.catalog.shelf import only
 from sizing.evidence.notes import NoteFacts, check_weights, facts_of
 from sizing.evidence.rows import cache_over_predicted, layout_of
 from sizing.specs.errors import Fault, InputError, nearest
@@ -64,12 +65,6 @@ class Measured(NamedTuple):
         return found
 
 
-class _Shape(NamedTuple):
-    model: str
-    isl: float
-    osl: float
-
-
 def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mapping[str, Arrivals] = CLOSED) -> Measured:
     """The rows of `modes` in a file that pass a filter, and their lines; `option` is the option that named the file.
 
@@ -90,10 +85,9 @@ def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mappi
         if not kept:
             raise InputError(_none_left(name, asked, taken, wanted.stated))
         taken = kept
-    shapes = dict.fromkeys(_shape(row) for row in taken)
+    shapes = _shapes(taken)
     if len(shapes) > 1:
-        first = {shape: next(row for row in taken if _shape(row) == shape) for shape in list(shapes)[:MOST_LISTED]}
-        listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in first.values()]
+        listed = [f"{row.model} {row.isl:g}/{row.osl:g}" for row in shapes[:MOST_LISTED]]
         more = f" and {len(shapes) - MOST_LISTED} more" if len(shapes) > MOST_LISTED else ""
         message = f"holds {len(shapes)} models and shapes (ISL/OSL), and a curve is of one: {'; '.join(listed)}{more}"
         raise InputError(message, file=file, field=option, allowed="one of them, by --model, --isl and --osl")
@@ -152,8 +146,20 @@ def _rounded(tokens: float) -> float:
     return float(f"{tokens:.{SAME_DIGITS}g}")
 
 
-def _shape(row: MeasuredRow) -> _Shape:
-    return _Shape(model_key(row.model), _rounded(row.isl), _rounded(row.osl))
+def _shapes(rows: Iterable[MeasuredRow]) -> list[MeasuredRow]:
+    """The first row of each model and shape. Lengths that a tool draws have means a little apart, and are one shape."""
+    found: list[MeasuredRow] = []
+    apart = only(Conventions).agreement.lengths
+    for row in rows:
+        alike = (
+            model_key(row.model) == model_key(one.model)
+            and abs(row.isl / one.isl - 1) <= apart
+            and abs(row.osl / one.osl - 1) <= apart
+            for one in found
+        )
+        if not any(alike):
+            found.append(row)
+    return found
 
 
 def _mean(rows: Sequence[MeasuredRow], name: str) -> float:
@@ -174,7 +180,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     found: dict[CurveLine, list[CurvePoint]] = {}
     printed: dict[CurveLine, MeasuredRow] = {}
     faults: list[Fault] = []
-    conventions = shelf.only(Conventions)
+    conventions = only(Conventions)
     for row in rows:
         try:
             check_weights(row, get_args(Precision), conventions)
@@ -202,7 +208,9 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     if faults:
         raise InputError(faults[:MOST_LISTED])
     with_points = [
-        _with_cache(replace(line, points=tuple(sorted(points, key=lambda each: each.concurrency))), printed.get(line))
+        _with_cache(
+            replace(line, points=tuple(sorted(points, key=lambda each: each.concurrency))), printed.get(line), file
+        )
         for line, points in found.items()
     ]
     return tuple(
@@ -210,12 +218,17 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     )
 
 
-def _with_cache(line: CurveLine, row: MeasuredRow | None) -> CurveLine:
-    """The line with the cache that the engine of the row printed; the same without one."""
+def _with_cache(line: CurveLine, row: MeasuredRow | None, file: str) -> CurveLine:
+    """The line with the cache that the engine of the row printed; the same without one. Raises InputError for one that cannot be."""
     if row is None or row.kv_cache_tokens is None:
         return line
-    holds = row.kv_cache_tokens / (row.isl + row.osl)
-    return replace(line, cache_holds=holds, cache_over_predicted=cache_over_predicted(row))
+    try:
+        over = cache_over_predicted(row)
+    except InputError as error:
+        raise InputError(
+            [replace(each, file=file, message=f"row {row.id}: {each.message}") for each in error.faults]
+        ) from None
+    return replace(line, cache_holds=row.kv_cache_tokens / (row.isl + row.osl), cache_over_predicted=over)
 
 
 def _point(row: MeasuredRow, facts: NoteFacts, gpus: int, replicas: int) -> CurvePoint:

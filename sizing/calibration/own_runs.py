@@ -370,7 +370,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     if len(versions) != 1:
         _refuse_mixed(versions, aside)
     if len({_setting(case) for case in cases}) < LEAST_SETTINGS:
-        message = f"{len(cases)} of the rows are runs of {on.spec.name}, all at one load and one length"
+        ran = "a single row is a run" if len(cases) == 1 else f"{len(cases)} of the rows are runs"
+        message = f"{ran} of {on.spec.name}, all at one load and one length"
         allowed = (
             f"at least {LEAST_SETTINGS} loads or lengths; best a light and a heavy load, and short and long prompts"
         )

@@ -261,11 +261,15 @@ def _is_printed_as_held(shard: Shard) -> bool:
 
 
 def cache_over_predicted(row: MeasuredRow) -> float | None:
-    """Tokens of the cache that the row's engine printed over the predicted ones; None where one of them is not known."""
+    """Tokens of the cache that the row's engine printed over the predicted ones; None where one of them is not known.
+
+    Raises InputError for a cache that the GPU cannot hold, or that holds no request.
+    """
     try:
         replica = resolve(replace(row, kv_cache_tokens=None)).replica
     except InputError:
         return None
+    with_pool(replica, row.kv_cache_tokens)
     predicted = replica.memory.kv_cache_tokens if _is_printed_as_held(replica.shard) else 0
     return row.kv_cache_tokens / predicted if row.kv_cache_tokens and predicted else None
 

@@ -165,6 +165,7 @@ class Agreement(Spec):
 
     `over_lower_percentile` is the least ratio of a percentile to a lower one, or of a p99 to the mean. Runs with fewer busy
     clients than the share `least_busy` are told. Token counts that differ by more than `tokenizer` are of different tokenizers.
+    Mean lengths that differ by less than `lengths` are of one shape.
     """
 
     e2e_over_parts: Range
@@ -174,6 +175,7 @@ class Agreement(Spec):
     over_lower_percentile: Positive
     least_busy: Fraction
     tokenizer: Positive
+    lengths: Positive
     source: Text
 
 

@@ -362,3 +362,16 @@ def test_rows_that_ran_with_drafts_are_said_to_have(tmp_path: Path, capsys: pyte
     assert run(["estimate", "--from", str(path), "--rps", "30", "--itl", "40ms"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "requests/s; ran with speculative decoding" in said
+
+
+def test_lengths_that_a_tool_drew_are_one_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "id,engine,model,gpu,tp,isl,osl,mode,concurrency,ttft_ms,itl_ms,req_per_s"
+    path = tmp_path / "rows.csv"
+    for second, code in (("509.1,513.3", 0), ("509.1,480", 2)):
+        runs = [
+            "a,vllm,m,h100,1,508.7,534.5,closed_loop,1,50,5,0.36",
+            f"b,vllm,m,h100,1,{second},closed_loop,8,60,6,2.5",
+        ]
+        path.write_text("\n".join([head, *runs]) + "\n", encoding="utf-8")
+        assert run(["estimate", "--from", str(path), "--rps", "1", "--closed-loop"]) == code
+    assert "2 models and shapes" in capsys.readouterr().err

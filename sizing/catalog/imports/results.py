@@ -45,7 +45,7 @@ def read_results(path: str) -> Reading:
         raise InputError("is empty", file=path)
     start = content.lstrip()
     if start[0] in "{[" and not LOG.match(start):
-        return _taken(_objects(content, path), path)
+        return _taken(*_objects(content, path), path)
     try:
         if scrapes.recognised(content):
             return Reading((), (), scrapes=scrapes.scrapes(content, path))
@@ -61,24 +61,36 @@ def read_scrapes(taken: Sequence[scrapes.Scrape], seconds: float | None) -> Read
     return _settled([(None, scrapes.runs(taken, seconds))], taken[-1].file)
 
 
-def _objects(content: str, file: str) -> list[tuple[int | None, Any]]:
-    """The JSON values of a file, each with its line. The file has one value, a list, or one value per line."""
+def _objects(content: str, file: str) -> tuple[list[tuple[int | None, Any]], list[Fault]]:
+    """The JSON values of a file, each with its line, and the faults of lines without one.
+
+    The file has one value, a list, or one value per line, where the last one may be torn.
+    """
     lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
-    if len(lines) > 1 and all(line.lstrip()[0] == "{" and line.rstrip()[-1] == "}" for _, line in lines):
-        return [(number, json_value(line, file, number)) for number, line in lines]
+    found: list[tuple[int | None, Any]] = []
+    faults: list[Fault] = []
+    for number, line in lines if len(lines) > 1 and all(line.lstrip()[0] == "{" for _, line in lines) else ():
+        try:
+            found.append((number, json_value(line, file, number)))
+        except InputError as error:
+            faults += error.faults
+    if found:
+        return found, faults
     value = json_value(content, file)
-    return [(None, each) for each in value] if isinstance(value, list) else [(None, value)]
+    return [(None, each) for each in value] if isinstance(value, list) else [(None, value)], []
 
 
-def _taken(entries: Sequence[tuple[int | None, Any]], file: str) -> Reading:
-    """The runs of JSON values. All records of single requests make one run."""
+def _taken(entries: Sequence[tuple[int | None, Any]], torn: Sequence[Fault], file: str) -> Reading:
+    """The runs of JSON values, and the faults of `torn` lines. All records of single requests make one run."""
     records, others = [], []
     for line, entry in entries:
         if isinstance(entry, Mapping) and metric_objects.is_record(entry):
             records.append(entry)
         else:
             others.append((line, _runs(entry)))
-    return _settled([(None, metric_objects.from_records(records)), *others] if records else others, file)
+    of_records = [(None, metric_objects.from_records(records))] if records else []
+    found = _settled([*of_records, *others], file)
+    return found._replace(faults=(*found.faults, *torn))
 
 
 def _runs(entry: Any) -> Iterator[BenchmarkRun]:

@@ -142,6 +142,8 @@ def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps(at(in_flight)) for in_flight in (4, 8, 16))
     rows, faults, _ = import_files([written(tmp_path, lines)], STATED)
     assert ([row["concurrency"] for row in rows], faults) == ([4, 8, 16], [])
+    rows, (fault,), _ = import_files([written(tmp_path, lines[:-9])], STATED)  # the last line is torn
+    assert [row["concurrency"] for row in rows] == [4, 8] and ":3: is not valid JSON" in str(fault)
 
 
 def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
