@@ -303,6 +303,8 @@ def test_without_the_hub_client_the_way_to_the_file_is_told(monkeypatch: pytest.
         ("openai/whisper-large-v3", "a whisper model, which is not modelled: sound is its input or its output"),
         ("whisper-large-v3", "a whisper model"),
         ("google-t5/t5-11b", "an encoder beside a decoder"),
+        ("google/flan-t5-xl", "a t5 model"),
+        ("Qwen3-Omni-30B-A3B-Instruct", "a qwen3_omni_moe model"),
     ],
 )
 def test_a_model_of_a_refused_type_is_refused_by_its_name(name: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +315,9 @@ def test_a_model_of_a_refused_type_is_refused_by_its_name(name: str, why: str, m
     assert why in text and "can't be sized here" in text and "download" not in text
 
 
-@pytest.mark.parametrize("name", ["nobody/Llama-clip-7B", "nobody/mixtral-whisper", "nobody/ragged-7b"])
+@pytest.mark.parametrize(
+    "name", ["nobody/Llama-clip-7B", "nobody/mixtral-whisper", "nobody/ragged-7b", "Pixtral-Large-Instruct-2411"]
+)
 def test_a_word_of_a_refused_type_within_a_name_does_not_refuse_it(name: str) -> None:
     assert refused_by_name(name) is None
 

@@ -68,8 +68,8 @@ def _pairs(text: str) -> dict[str, Any]:
 def refused_by_name(name: str) -> Family | None:
     """The refused family whose model type begins the name of a checkpoint: whisper of `openai/whisper-large-v3`; else None."""
     words = re.split(r"[-_.\s]+", name.rpartition("/")[2].lower())
-    begun = (family("_".join(words[:count])) for count in range(len(words), 0, -1))
-    known = next((each for each in begun if each is not None), None)
+    begun, meant = ("_".join(words[:count]) for count in range(len(words), 0, -1)), only(ConfigKeys).named
+    known = next((found for each in begun if (found := family(meant.get(each, each))) is not None), None)
     return known if known is not None and known.refused else None
 
 

@@ -50,7 +50,7 @@ Mixer = Literal["full", "window", "chunk", "linear", "ssm", "conv", "cross", "bi
 class ConfigKeys(OneFile, Sourced):
     """The file workloads/models/_keys.yaml: the names of fields, formats, projections and layers in configs.
 
-    It also states why model types are refused, which keys change no size or are `idle` beside others, and words in keys that may
+    It also states why model types are refused, which types names of checkpoints mean, which keys change no size or are `idle` beside others, and words in keys that may
     change sizes.
     """
 
@@ -62,6 +62,7 @@ class ConfigKeys(OneFile, Sourced):
     projections: dict[str, Text]
     layer_types: dict[str, Mixer]
     refused: dict[str, Text]
+    named: dict[str, Text]
     harmless: tuple[Text, ...]
     harmless_of_quantisation: tuple[Text, ...]
     telling: tuple[Text, ...]
