@@ -215,6 +215,14 @@ def sparsity_why_not(plan: PrecisionPlan, gpu: Gpu) -> str | None:
     return None
 
 
+def kernels_why_not(plan: PrecisionPlan, settings: EngineSettings, gpu: Gpu) -> str | None:
+    """The reason why an engine cannot run the weights of `plan` on `gpu`, because it has no kernels for them; or None."""
+    formats = dict.fromkeys((plan.weight_format, *(one.weight_format for one in plan.others)))
+    missing = [name for name in formats if name in settings.weights_without_kernels]
+    capability = f"{gpu.name} (compute capability {gpu.compute_capability})"
+    return f"no kernels for {', '.join(missing).upper()} weights on {capability}" if missing else None
+
+
 def _of_draft(
     draft: Draft, target: PrecisionPlan, gpu: Gpu, settings: EngineSettings, formats: Formats
 ) -> PrecisionPlan:

@@ -415,6 +415,9 @@ def _refusals(
         yield "sparsity", pruned
     if engine.vendors and gpu.vendor not in engine.vendors:
         yield "engine", f"{engine.title} runs on GPUs of {' and '.join(engine.vendors)} alone"
+    unrun = precision.kernels_why_not(plan, resolved, gpu)
+    if unrun:
+        yield "engine", f"{engine.title} {service.engine_version} has {unrun}"
     for detail in _nodes_why_not(gpu, layout):
         yield "link", detail
     for asked, has, title in (

@@ -292,6 +292,7 @@ class EngineSettings(Spec):
     - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
     - `older_experts`: the expert kernels are older than the measured ones.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
+    - `weights_without_kernels`: the formats of weights that the engine has no kernels for, not even at 16 bit.
     """
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
@@ -344,6 +345,7 @@ class EngineSettings(Spec):
     uneven_experts: Flag = False
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
+    weights_without_kernels: tuple[Text, ...] = ()
     older_experts: Flag = False
     shared_expert_tokens: NonNegativeInt = 0
     qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)

@@ -62,7 +62,7 @@ DEPLOYMENTS = [
     )
 ]
 DEPLOYMENTS += [on(gpu, 8, 1, "mla", sparse) for gpu in CARDS for sparse in ("indexed", "compressed")]
-DEPLOYMENTS += [replace(on("H100 SXM 80GB"), between_nodes=True)]
+DEPLOYMENTS += [replace(on("H100 SXM 80GB"), between_nodes=True), replace(on("T4 16GB"), architecture="volta")]
 DEPLOYMENTS += [replace(on("H100 SXM 80GB"), windows=windows) for windows in get_args(Windows)]
 
 

@@ -289,3 +289,22 @@ def test_a_range_says_whose_logs_it_is_of() -> None:
         for gpu, tp in (("h100-sxm", 1), ("rtx-4090", 2))
     )
     assert (here, there) == ("engine logs like this", bands.ALL_LOGS)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "runs"),
+    [
+        ("vllm:0.33.0", "v100-sxm2-32gb", False),
+        ("vllm:0.33.0", "t4", True),
+        ("vllm:0.12.0", "t4", False),
+        ("vllm:0.12.0", "a100-sxm-80gb", True),
+        ("vllm:0.33.0", "mi300x", True),
+        ("sglang:0.5.9", "t4", False),
+        ("sglang:0.5.9", "rtx-3090", True),
+    ],
+)
+def test_weights_in_fp8_need_marlin_or_native_products(engine: str, gpu: str, runs: bool) -> None:
+    """Marlin needs compute capability 7.5 in vLLM 0.33, 8.0 before and in SGLang."""
+    narrow, narrower = (deployed(gpu=gpu, engine=engine, precision=name).refused for name in ("fp8", "int4"))
+    assert (narrow is None) == runs and narrower is None
+    assert narrow is None or "has no kernels for FP8 weights" in narrow

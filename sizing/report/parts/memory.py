@@ -61,7 +61,7 @@ def suggestions(asked: Sequence[Resolved], sequences: int) -> tuple[str, ...]:
 def _reason(resolved: Resolved, sequences: int) -> str:
     used, replica = resolved.memory, resolved.replica
     if resolved.refused is not None:
-        return f"{resolved.layout} is refused: {resolved.refused}"
+        return f"{f'{resolved.layout} is ' if resolved.layout.gpus > 1 else ''}refused: {resolved.refused}"
     stated = (resolved.question.service.serving.kv_cache_bytes or 0.0) / GIB
     if used.beyond_card_gib and used.beyond_card_gib < stated:
         return (
