@@ -17,7 +17,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.data import Data
-from sizing.specs.workload import LATENCIES, Limit
+from sizing.specs.workload import LATENCIES, Limit, latency_name
 
 MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
 THRESHOLD_STEP = 1.005  # relative precision of the threshold, before it is rounded up
@@ -235,7 +235,8 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
         for times in TIMES_ALONE:
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = request.target.limits.at(name, seconds)
-            what = f"{name.upper()} limit {_rounded_up(seconds * 1e3):,} ms"
+            called = latency_name(name, single=request.service.osl == 1)
+            what = f"{called} limit {_rounded_up(seconds * 1e3):,} ms"
             yield name, what, request.with_(limits=limits)
 
 

@@ -21,7 +21,7 @@ from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Limits, Reach, Target
+from sizing.specs.workload import Limits, Reach, Target, latency_name
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
 
@@ -56,11 +56,9 @@ def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     if over is None:
         return load
     name, value_s, limit_s = over
-    return load.replica.rejected(
-        name,
-        f"{name.upper()} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms",
-        value_s / limit_s - 1,
-    )
+    called = latency_name(name, single=load.replica.service.osl == 1)
+    detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
+    return load.replica.rejected(name, detail, value_s / limit_s - 1)
 
 
 def evaluate(loads: Sequence[Timed], question: Question) -> list[Pool | Refusal]:

@@ -21,7 +21,7 @@ from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts, OptimisationTrial
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES, Tokens
+from sizing.specs.workload import LATENCIES, Tokens, latency_name
 
 SHARES = (-0.2, 0.2)  # by which each input is changed
 LENGTHS = ("isl", "osl")
@@ -78,7 +78,8 @@ def _limit(question: Question, name: str, share: float) -> Iterator[Change]:
     seconds = limit.seconds * (1 + share)
     changed = question.with_(limits=question.target.limits.at(name, seconds))
     statistic = "" if limit.statistic == "mean" else f" ({limit.statistic})"
-    yield Change(f"{name.upper()} limit{statistic}", share, seconds / MILLI, "ms", changed)
+    called = latency_name(name, single=question.service.osl == 1)
+    yield Change(f"{called} limit{statistic}", share, seconds / MILLI, "ms", changed)
 
 
 def _length(question: Question, name: str, share: float) -> Iterator[Change]:

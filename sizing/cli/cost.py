@@ -150,7 +150,10 @@ def _api(text: str | None) -> ApiPrices | None:
         of, age = offer.model, age_words(offer.date, today())
         sure = ", ".join(part for part in (f"confidence {of.confidence}", of.note, age) if part)
         title = f"{offer.provider} {of.model} at ${of.input:g} / ${of.output:g}"
-        return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})")
+        return ApiPrices(of.input, of.output, title, offer.date, f"{offer.source} ({sure})", of.model)
+    if not any(letter.isdigit() for letter in text):
+        allowed = "PROVIDER:MODEL, as deepseek:deepseek-v3.2 (llmsize prices)"
+        raise InputError(f"{text!r} names no model", field="--api", allowed=allowed)
     least, most = LEAST_USD_PER_MILLION, MOST_USD_PER_MILLION
     found = [_number(part, least, most) for part in text.split(",")]
     usd_in, usd_out = found if len(found) == 2 else (math.nan, math.nan)

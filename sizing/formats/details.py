@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
+from sizing.formats.text import GAP, USUAL
 from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
 from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
 
@@ -15,6 +16,9 @@ KINDS = ("assumed", "derived", "datasheet", "measured")  # kinds of assumptions,
 LEFT_OUT = ("schema", "assumptions", "explanations")  # of no use to a reader, or shown elsewhere
 MOST_ROWS = 60  # rows of a list; JSON and CSV have them all
 USD = "usd_"
+NAME = "name"  # the field that names a record in a list
+FOLDABLE = 4  # columns that a terminal has room for, folded
+SHORT = 40  # characters of a text that stands among figures; a longer one has a line of its own
 DIGITS, CELL_DIGITS, MOST_DIGITS = 4, 3, 9  # digits in a line, in a table, and in a share near 1
 WRITERS: dict[str, Callable[[float], str]] = {  # by the suffix of a name
     "_ms": milliseconds,
@@ -164,8 +168,11 @@ def _written(value: float, digits: int) -> str:
     return f"{value:.{MOST_DIGITS}g}" if value < 1 <= float(f"{value:.{digits}g}") else number(value, digits)
 
 
-def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
-    """Yield a list of records as a table of the plain values that differ, then the lists inside the records."""
+def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
+    """Yield a list of records as a table of the plain values that differ, then the lists inside the records.
+
+    A table that would be wider than a terminal is several tables or, if it has long texts, a paragraph for each record.
+    """
     if not records:
         return
     rows = [{name: _cell(name, value) for name, value in _fields(record)} for record in records]
@@ -176,19 +183,51 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table]:
             _is_nested(value) or _records(value) for record in records for key, value in _fields(record) if key == name
         )
     ]
-    columns = [
-        Quantity(name, _words(name), str, is_number=_is_number(rows, name), shown="differs")
-        for name in rows[0]
-        if name not in nested
-    ]
-    if len(records) > 1:
-        yield Table(tuple(columns), rows, title=title).cut(MOST_ROWS, "more row", "--format csv")
-    for number_, record in enumerate(records, start=1):
+    names = [name for name in rows[0] if name not in nested]
+    told = [name for name in names if len({row[name] for row in rows}) > 1]
+    if told in ([], [NAME]):  # records that are alike but for their names
+        told = names
+    columns = [Quantity(name, _words(name), str, is_number=_is_number(rows, name)) for name in told]
+    prose = any(len(row[column.key]) > SHORT for row in rows for column in columns)
+    if len(records) > 1 and prose and len(columns) > FOLDABLE and _width(columns, rows) > USUAL:
+        yield Facts(tuple(line for at, record in enumerate(records, 1) for line in _paragraph(at, record, told)), title)
+    elif len(records) > 1:
+        for at, part in enumerate(_parts(columns, rows)):
+            yield Table(part, rows, title="" if at else title).cut(MOST_ROWS, "more row", "--format csv")
+    for number_, (row, record) in enumerate(zip(rows, records, strict=True), start=1):
         for name, value in _fields(record):
-            yield from _table(f"{title} {number_}: {_words(name)}", _records(value))
+            yield from _table(f"{title}: {row.get(NAME, number_)}: {_words(name)}", _records(value))
 
 
-def _tables_in(record: object, title: str) -> Iterator[Table]:
+def _width(columns: Sequence[Quantity], rows: Sequence[dict[str, str]]) -> int:
+    """The characters of a table whose cells do not fold; a heading needs its longest word."""
+    widest = (max(*map(len, column.heading.split()), *(len(row[column.key]) for row in rows)) for column in columns)
+    return sum(width + len(GAP) for width in widest) - len(GAP)
+
+
+def _parts(columns: Sequence[Quantity], rows: Sequence[dict[str, str]]) -> Iterator[tuple[Quantity, ...]]:
+    """Yield the columns of tables that fit a terminal, each with the first column; few columns fold instead."""
+    first, *others = columns
+    part: tuple[Quantity, ...] = (first,)
+    for column in others:
+        if len(columns) > FOLDABLE and len(part) > 1 and _width((*part, column), rows) > USUAL:
+            yield part
+            part = (first,)
+        part = (*part, column)
+    yield part
+
+
+def _paragraph(number_: int, record: object, told: Sequence[str]) -> Iterator[Line]:
+    """Yield a record whose table would be too wide: its name or number, the fields `told` with units, and its long texts."""
+    values = dict(_fields(record))
+    names = [name for name in told if name != NAME]
+    texts = {name: text for name in names if isinstance(text := values[name], str) and len(text) > SHORT}
+    said = [text for name in names if name not in texts and (text := _said(name, values[name], ""))]
+    yield Line(", ".join(said), str(values.get(NAME, number_)))
+    yield from (Line(f"{_words(name)}: {text}", " ") for name, text in texts.items())
+
+
+def _tables_in(record: object, title: str) -> Iterator[Table | Facts]:
     """Yield the lists in a record and in its nested records as tables."""
     for name, value in _fields(record):
         yield from _table(f"{title}: {_words(name)}", _records(value))

@@ -33,7 +33,7 @@ from sizing.specs.units import MONTHS_PER_YEAR
 K = TypeVar("K")
 V = TypeVar("V")
 
-BY_GPU = "counted by the GPU, as llmsize estimate does, though an instance may hold several"
+BY_GPU = "GPUs are rented one by one, as llmsize estimate counts them"
 
 
 class Ways(NamedTuple):
@@ -203,7 +203,8 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     deployed = sorted((each for _, each in sized), key=_usd_per_1k)
     options = [option for each in deployed for option in each.options]
     if deployed and ways.api is not None:
-        options.append(api(deployed[0].usage, ways.api))
+        model = deployed[0].priced.outcome.question.service.model.name
+        options.append(api(deployed[0].usage, ways.api)._replace(note=ways.api.other_model(model)))
     return Bill(
         ways=ways,
         split=split,

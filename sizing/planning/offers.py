@@ -9,6 +9,7 @@ import numpy as np
 
 from sizing.catalog.prices import source_of, usd_per_gpu_hour
 from sizing.catalog.servers import CompleteServer
+from sizing.catalog.shelf import hyphenated
 from sizing.formats.words import plural
 from sizing.planning import cost
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
@@ -21,17 +22,25 @@ from sizing.specs.gpu import Gpu, Price
 from sizing.specs.units import MONTHS_PER_YEAR
 
 NO_UNITS = float("inf")  # an API holds any load
-FOLLOWING = "whole instances by the hour, {}; starts not counted"
+FOLLOWING = "each hour has as many instances as it needs ({}); starts are free"
 
 
 class ApiPrices(NamedTuple):
-    """$ per million tokens of an API, and the source of the prices."""
+    """$ per million tokens of an API, and the source of the prices; `model` is the one they are of, where that is stated."""
 
     usd_in: float
     usd_out: float
     name: str
     date: str
     source: str
+    model: str | None = None
+
+    def other_model(self, model: str) -> str | None:
+        """A warning if the prices are of another model than `model`; None if the names are alike, or none is stated."""
+        names = [each.rpartition("/")[2] for each in (self.model or model, model)]
+        one, other = map(hyphenated, names)
+        alike = one.startswith(other) or other.startswith(one)
+        return None if alike else "{} is another model than {}".format(*names)
 
 
 class TokenCosts(NamedTuple):

@@ -40,6 +40,7 @@ from sizing.report.parts.question import (
     demand,
     demand_line,
     inputs,
+    is_by_day,
     is_limited,
     is_rate,
     limits,
@@ -398,7 +399,7 @@ def sections(record: Compare) -> Iterator[Section]:
         yield _table(record, served)
     lines = [
         demand_line(record.inputs, record.demand),
-        Line(limits_in_words(record.inputs["limits"]), "Limits", spare=3),
+        Line(limits_in_words(record.inputs["limits"], single=record.inputs["osl"] <= 1), "Limits", spare=3),
     ]
     failures = [_failure(c) for c in record.candidates if not c.feasible]
     fewer = [f"{called(c)}: {c.fewer.words()}" for c in served[:MOST_SHOWN] if c.fewer is not None]
@@ -410,7 +411,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *few("Fewer", fewer, "GPU type", 1, LESS),
             *_prices(served[:MOST_SHOWN]),
-            *rests_on(record.assumptions),
+            *rests_on(record.assumptions, by_day=is_by_day(record.inputs)),
             following(*_helped(record)),
         )
     )

@@ -279,9 +279,15 @@ def sections(record: CostReport) -> Iterator[Section]:
     replica = (line._replace(spare=2) for line in replica_lines(record.inputs))
     # What finance asks first stays on the screen.
     known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
-    facts = [*few("Pays", tuple(_paying(record)), "way", 1), Line(_load(record), "Load")]
+    facts = [*_pays(record), Line(_load(record), "Load")]
     facts += few("Left out", record.problems, "GPU type")
     yield Facts((*facts, *replica, *known, following(DERIVED)))
+
+
+def _pays(record: CostReport) -> Iterator[Line]:
+    """Yield the first break-even, and the number of the others where the screen has room."""
+    first, *others = (*few("Pays", tuple(_paying(record)), "way", 1), Line(""))
+    yield from (line for line in (first, *(line._replace(spare=1) for line in others)) if line.text)
 
 
 def _at(record: CostReport) -> str:
@@ -298,19 +304,22 @@ def _headline(record: CostReport) -> str:
     size = "" if top.units is None else f": {plural(top.gpus or 0, 'GPU')}"
     if top.units is not None and top.kind == "own":
         size = f": {plural(top.units, 'server')} of {plural(top.gpus_per_unit or 0, 'GPU')}"
-    return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year; {each}"
+    least = min(option.usd_per_1k_requests.at_load for option in record.options)
+    first = f", the cheapest of {len(record.options)}" if len(record.options) > 1 and usd.at_load == least else ""
+    return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year{first}; {each}"
 
 
 def _answer(record: CostReport) -> Iterator[Line]:
     run = record.deployments[0]
-    shape = f"{run.gpus:,} x {run.gpu} = {plural(run.replicas, 'replica')} x {run.sizes}"
+    shape = f"{run.gpus:,} x {run.gpu} = {run.replicas:,} x {run.sizes}"
     limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
     of, chosen = record.evidence, Chosen(run.gpu, run.gpus, run.replicas)
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, of, limited, by_rate, chosen).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
-        yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")
+        if least.name != record.basis:
+            yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")
     band = record.bands.get(FULL_USE)
     if band is not None:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"

@@ -29,12 +29,14 @@ from sizing.report.parts.figures import (
 from sizing.report.parts.layouts import Alternative, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
 from sizing.report.parts.question import (
+    DAILY_USERS,
     LABELS,
     IdleConversations,
     demand_line,
     idle,
     idle_line,
     inputs,
+    is_by_day,
     is_limited,
     readings,
     replica_lines,
@@ -299,13 +301,16 @@ def sections(record: Estimate) -> Iterator[Section]:
         from sizing.report.parts import disaggregated
 
         yield from disaggregated.sections(record.disaggregated, record.inputs)
-        yield Facts((*rests_on(record.assumptions), following(NEXT)))
+        yield Facts((*rests_on(record.assumptions, by_day=is_by_day(record.inputs)), following(NEXT)))
         return
     yield answer(record)
     if record.latency is not None:
         yield screen.figures(_judged(record))
     after = LAUNCHED if record.feasible else NEXT
-    yield Facts((*_around(record), *rests_on(record.assumptions, counted=record.latency is not None), following(after)))
+    around = tuple(_around(record))
+    by_day = is_by_day(record.inputs) or any(DAILY_USERS in line.text for line in around)
+    known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
+    yield Facts((*around, *known, following(after)))
 
 
 def answer(record: Estimate) -> Facts:
@@ -470,7 +475,11 @@ def _binds(record: Estimate) -> str:
     if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:
         return f"{each}{limit.detail.partition(';')[1]}{limit.detail.partition(';')[2]}"
     other = "" if limit.relaxed_gpu == d.gpu else f" ({limit.relaxed_gpu})"
-    saved = f"takes {limit.relaxed_gpus}{other}" if other else f"saves {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
+    saved = (
+        f"takes at most {limit.relaxed_gpus}{other}"
+        if other
+        else f"saves at least {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
+    )
     return f"{each}; a limit of {milliseconds(limit.relaxed_limit_ms)} {saved}"
 
 

@@ -31,7 +31,7 @@ from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import Ranges
 from sizing.report.parts import quantities
 from sizing.report.parts.evidence import Chosen, SureOf
-from sizing.report.parts.question import demand_line, is_limited, replica_lines
+from sizing.report.parts.question import demand_line, is_by_day, is_limited, replica_lines
 from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, of_gpus, rests_on, verdict, would_help
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
@@ -92,8 +92,9 @@ def sections(record: PlanReport) -> Iterator[Section]:
     yield Facts(tuple(facts))
     if record.moves:
         yield Table(MOVES, record.moves, "/moves")
+    by_day = any(map(is_by_day, record.inputs["workloads"].values()))
     draws = () if record.uncertainty is None else _draws(record.uncertainty)
-    yield Facts((*draws, *rests_on(record.assumptions), following()))
+    yield Facts((*draws, *rests_on(record.assumptions, by_day=by_day), following()))
 
 
 def _headline(record: PlanReport) -> str:

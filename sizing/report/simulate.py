@@ -42,17 +42,20 @@ from sizing.report.parts.screen import figures as figures_table
 from sizing.report.parts.screen import latencies as latency_rows
 from sizing.specs.bands import ErrorBand, region
 from sizing.specs.units import MILLI
-from sizing.specs.workload import GENERATE, LATENCIES
+from sizing.specs.workload import GENERATE, LATENCIES, latency_name
 
 OWN = "engine"  # the engine's own policy
 EACH = "requests/s within limits counts requests that keep every limit themselves; a limit on a percentile allows some to miss it"
-STRICT = "each keeps all"
+STRICT = "see below"
 EACH_MEAN = "requests/s within limits counts requests that keep every limit themselves; a mean can keep its limit while many requests do not"
 AS_ESTIMATED = "estimate checks an answer by a shorter run of one replica, so its percentiles may be lower"
 SPREAD_OUT = (
     "one replica gets the whole load here; --replicas N spreads it over N; llmsize estimate finds N for a demand"
 )
 NOT_CONVERGED = "Unstable: the queue kept growing, so latencies depend on the length of the run"
+ONE_REPLICA = (
+    "one replica serves the whole load: --replicas N drives more; llmsize estimate says how many a demand needs"
+)
 TOO_LONG = "too long for the cache or the model"
 
 
@@ -139,7 +142,7 @@ def record(scenario: Scenario, runs: Runs) -> SimulationReport:
     return filled(
         SimulationReport,
         memory,
-        passed=memory.fits and not any(map(_problem, found)),
+        passed=memory.fits and not any(_problem(run, scenario.resolved.question.service.task) for run in found),
         inputs=_inputs(scenario, runs),
         runs=found,
         bands=bands.bounds((*memory.predicted, *_predictions(scenario, runs, found))),
@@ -245,6 +248,7 @@ def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
         "clock": "seconds",
         **inputs_of_layout(scenario.resolved),
         "replicas": deployed.count,
+        "replicas_stated": scenario.replicas_stated,
         "gpus": scenario.gpus,
         "policies": list(scenario.policies),
         "slots": deployed.rules.slots,
@@ -315,7 +319,7 @@ def sections(record: SimulationReport) -> Iterator[Section]:
             run, banded = record.runs[0], record.disaggregated is None
             yield figures_table(_judged(record, run), "simulated", banded=banded, note=_each_keeps(record, run))
         else:
-            rows = [{**_flat(run), "verdict": _problem(run) or OK} for run in record.runs]
+            rows = [{**_flat(run), "verdict": _problem(run, record.inputs["task"]) or OK} for run in record.runs]
             yield Table(COMPARED, rows, "/runs", notes=(WASTED,), spare=SPARE)
     yield Facts(
         (*_around(record), *few("Try", record.suggestions, "change"), *rests_on(record.assumptions), following())
@@ -334,7 +338,7 @@ def _headline(record: SimulationReport) -> str:
 def _answer(record: SimulationReport) -> Iterator[Line]:
     """Yield the verdict, which agrees with the exit code, and the extent of the simulation."""
     run, several = record.runs[0], len(record.runs)
-    problems = [text for each in record.runs if (text := _problem(each))]
+    problems = [text for each in record.runs if (text := _problem(each, record.inputs["task"]))]
     text = "Every limit is kept" if is_limited(record.inputs) else "Every request is served, no limit is set"
     if problems:
         text = (
@@ -347,15 +351,16 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
         yield Line(NOT_CONVERGED)
     if several == 1:
         duration = milliseconds((run.duration_s or 0.0) / MILLI)
-        busy = "" if run.gpu_utilisation is None else f", a step runs {percent(run.gpu_utilisation)} of the time"
+        busy = "" if run.gpu_utilisation is None else f", busy {percent(run.gpu_utilisation)} of the time"
         tokens = f", {number(run.output_tokens_per_s)} output tokens/s" if record.inputs["task"] == GENERATE else ""
         yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{tokens}{busy}")
 
 
-def _problem(run: SimulatedRun) -> str:
+def _problem(run: SimulatedRun, task: str) -> str:
     """Write the problem of a run; empty if there is none."""
+    missed = [latency_name(name, single=task != GENERATE) for name in run.missed]
     parts = [] if run.stable else ["unstable"]
-    parts += [f"{' and '.join(name.upper() for name in run.missed)} over the limit"] if run.missed else []
+    parts += [f"{' and '.join(missed)} over the limit"] if missed else []
     parts += [f"{plural(run.refused, 'request')} {TOO_LONG}"] if run.refused else []
     return ", ".join(parts) or ("" if run.completed else "nothing was served")
 
@@ -387,14 +392,15 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     out = f"OSL {traffic.length_words(i, 'osl')}" if i["task"] == GENERATE else i["task"]
     yield Line(f"{traffic.load_words(i)}; ISL {traffic.length_words(i, 'isl')}, {out}", "Load")
-    if i["load"]["kind"] == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1:
+    noted = i["load"]["kind"] == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1
+    if noted:
         yield Line(AS_ESTIMATED, "Note", spare=2)
+    if not i["replicas_stated"] and i["replicas"] == 1 and not record.suggestions and both is None:
+        yield Line(ONE_REPLICA, " " if noted else "Note", spare=1)
     yield from replica_lines(i)
     if both is not None:
         for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):
-            yield Line(
-                f"a step runs {percent(pool.gpu_utilisation)} of the time, {number(pool.queue_mean)} queued", name
-            )
+            yield Line(f"busy {percent(pool.gpu_utilisation)} of the time, {number(pool.queue_mean)} queued", name)
         yield Line(
             f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {pools.transfer_words(both.kv_transfer)}", "Transfer"
         )

@@ -27,10 +27,10 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.quantities import ITL, TTFT, of_task
-from sizing.report.parts.question import LABELS, inputs, labels, replica_lines
+from sizing.report.parts.question import LABELS, inputs, is_by_day, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
-NOTE = "requests/s: the most of one GPU within the limits; $/M: output tokens"
+NOTE = "requests/s: the most that one GPU serves within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
 MOST_SHOWN = 6  # rows of a screen
 EVEN_ODDS = (
@@ -276,7 +276,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
     ]
     replica = (line._replace(spare=2) for line in replica_lines(i))
-    yield Facts((*replica, *helps, *rests_on(record.assumptions), following()))
+    yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i)), following()))
 
 
 def _methods(record: WhatIfReport) -> Iterator[str]:
@@ -304,8 +304,9 @@ def _verdict(record: WhatIfReport) -> str:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
     what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}"
     taken = [option for option in record.options if option.name in best.names]
-    given = [text for option in taken for text in (option.assumes, option.presumes) if text]
-    provided = f", given {', '.join(given)}" if given else ""
+    shares = ["the {} is {}".format(*option.assumes.rsplit(" ", 1)) for option in taken if option.assumes]
+    presumed = ", ".join(option.presumes for option in taken if option.presumes)
+    provided = (f", if {' and '.join(shares)}" if shares else "") + (f", with {presumed}" if presumed else "")
     if base is None:
         return f"Feasible with {what}{provided}; infeasible without"
     if best.gpus_saved:

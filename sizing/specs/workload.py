@@ -36,6 +36,7 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp8_block", "int8", "int4", 
 KvPrecision = Literal["auto", "fp32", "fp16", "bf16", "fp8", "int8", "nvfp4"]
 Metric = Literal["ttft", "itl", "e2e"]
 LATENCIES: tuple[Metric, ...] = get_args(Metric)
+ONE_LATENCY = "latency"  # of a request with a single result: there is no first token before it
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Objective = Literal["gpus", "cost", "energy"]
 # How far the search for layouts goes: group sizes within a node; also pipelines; every size that divides the model.
@@ -118,6 +119,11 @@ LatencyLimit = Annotated[
         }
     ),
 ]
+
+
+def latency_name(latency: str, *, single: bool) -> str:
+    """The name of a latency for people: `TTFT`; of a request with a `single` result, which has one latency, `latency`."""
+    return ONE_LATENCY if single else latency.upper()
 
 
 class Limits(Spec):

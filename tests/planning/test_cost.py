@@ -432,3 +432,13 @@ def test_an_unknown_offer_is_told(provider: str, kind: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
         prices.price_of(h100()[1], provider, kind)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("named", "other"),
+    [("meta-llama/llama-3.1-70b", False), (None, False), ("gpt-4o-mini", True), ("deepseek-v3.2", True)],
+)
+def test_prices_of_another_model_than_the_one_served_say_so(named: str | None, other: bool) -> None:
+    found = ApiPrices(1.0, 3.0, "API", "", "", named).other_model("meta-llama/Llama-3.1-70B-Instruct")
+    assert (found is not None) == other
+    assert found is None or found == f"{named} is another model than Llama-3.1-70B-Instruct"

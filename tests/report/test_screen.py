@@ -18,7 +18,8 @@ from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
 from sizing.report.parts.evidence import Chosen, SurerType
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
-from sizing.report.parts.question import LimitInMs
+from sizing.report.parts.limiting import at_limit
+from sizing.report.parts.question import LimitInMs, limits_in_words
 from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, counted_runs, few, kept, latencies, rests_on
 
 MOST_LINES = 24
@@ -346,7 +347,7 @@ def test_the_model_s_own_maximum_is_not_called_what_fits(capsys: Capture) -> Non
 @pytest.mark.parametrize(("command", "allowed"), [("memory", "--tp"), ("simulate", "--tp, --replicas")])
 def test_a_count_of_gpus_is_answered_with_options_of_the_command(capsys: Capture, command: str, allowed: str) -> None:
     assert run([command, "-m", "llama-3.1-8b", "-g", "4xh100-sxm"]) == 2
-    assert any(line.endswith(f"allowed: {allowed}") for line in capsys.readouterr().err.splitlines())
+    assert any(line.endswith(f"use {allowed}") for line in capsys.readouterr().err.splitlines())
 
 
 def test_bytes_are_counted_in_full(capsys: Capture) -> None:
@@ -493,3 +494,17 @@ def test_models_that_share_a_card_leave_the_rest_of_it_once(capsys: Capture) -> 
     left = [float(part) for part in re.findall(r"left free ([\d.]+) GiB", text)]
     (rest, card) = map(float, re.findall(r"Together 80% of the card; ([\d.]+) of ([\d.]+) GiB are left", text)[0])
     assert left[0] == 0 and left[1] < 0.3 * card and rest == pytest.approx(0.2 * card, abs=0.1)
+
+
+def test_one_latency_has_one_name_in_limits_and_refusals() -> None:
+    limits = {"ttft_ms": LimitInMs("p95", 100.0), "itl_ms": None, "e2e_ms": None}
+    assert limits_in_words(limits, single=True) == "latency p95 <= 100 ms"
+    assert limits_in_words(limits) == "TTFT p95 <= 100 ms"
+    assert at_limit("ttft", "p95", "120 ms", 100.0, single=True) == "latency (p95) 120 ms, limit 100 ms"
+
+
+def test_habits_of_users_are_assumed_aloud_only_where_users_are_shown() -> None:
+    habit = Assumption("requests per user per day", 3.0, "", "assumed", "defaults")
+    (line,) = rests_on([habit], counted=False)
+    assert line.text == "3 requests/user/day"
+    assert not list(rests_on([habit], counted=False, by_day=False))

@@ -80,7 +80,13 @@ def chapters(report: Report) -> Iterator[Chapter]:
     others = tuple(
         page_table(Table(columns, records, f"/estimate/{name}", title), most=most, noun="layouts", folded=True)
         for columns, records, name, title, most in (
-            (ALTERNATIVES, estimate.alternatives, "alternatives", MEETING, MOST_LAYOUTS),
+            (
+                quantities.of_task(ALTERNATIVES, estimate.inputs["task"]),
+                estimate.alternatives,
+                "alternatives",
+                MEETING,
+                MOST_LAYOUTS,
+            ),
             (REJECTED, estimate.rejected, "rejected", "Layouts that do not", MOST_REJECTED),
         )
         if records
@@ -146,7 +152,8 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     yield Facts(tuple(_asked(estimate)))
     if estimate.latency is None:
         return
-    rows = tuple(_latency(report, quantity) for quantity in quantities.LATENCY_QUANTITIES)
+    own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs["task"])
+    rows = tuple(_latency(report, quantity) for quantity in own)
     title = f"Latency under load, with the range of 8 in 10 {_runs(report)}"
     yield PageTable(title, tuple(Column(name, name != "latency") for name in LATENCY_HEADS), rows)
     shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
@@ -163,7 +170,7 @@ def _asked(estimate: Estimate) -> Iterator[Line]:
     yield demand_line(i)
     if (i["isl_max"], i["osl_max"]) != (i["isl"], i["osl"]):
         yield Line(f"ISL {i['isl_max']:,}, OSL {i['osl_max']:,}", "Longest")
-    yield Line(limits_in_words(i["limits"]), "Limits")
+    yield Line(limits_in_words(i["limits"], single=i["osl"] <= 1), "Limits")
     yield Line(", ".join(i["gpus_considered"]), "GPU types considered")
     rules = f"{i['mode']}, objective {i['objective']}, at most {percent(i['max_utilisation'])} of the stable rate"
     yield Line(rules if budget is None else f"{rules}, at most {plural(budget, 'GPU')}", "Rules")
@@ -248,6 +255,8 @@ def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | Page
     note = (
         f"The pool holds {memory.kv_cache_tokens:,} tokens a replica, {memory.max_concurrency:,.0f} sequences of "
         f"{memory.max_model_len:,} tokens."
+        if memory.sequence_gib
+        else "No KV cache: the model keeps nothing between steps."
     )
     if not memory.fits:
         note = f"One sequence of {memory.max_model_len:,} tokens needs {gib(memory.deficit_gib)} GiB more."
@@ -262,7 +271,7 @@ def _layout(c: CompareCandidate) -> str | None:
 def _limit(c: CompareCandidate) -> str:
     if c.reason is not None:
         return c.reason
-    return limit_words(c.limit) + (" limit" if f"{c.limit}_ms" in c.limited else "")
+    return limit_words(c.limit, single=not c.itl_ms) + (" limit" if f"{c.limit}_ms" in c.limited else "")
 
 
 MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(one.usd_per_hour))

@@ -78,7 +78,8 @@ def _unserved(report: Report) -> Iterator[Tile]:
 
 
 def _tightest(report: Report, takes: str, detail: str) -> Tile:
-    name, used = limit_words(report.estimate.limiting.limit), report.decision.used
+    single = report.estimate.inputs["osl"] <= 1
+    name, used = limit_words(report.estimate.limiting.limit, single=single), report.decision.used
     if used is None:
         return Tile("Tightest limit", Cell(name), detail)
     style = "bad" if used > 1 else "tight" if used > FULL else ""

@@ -11,8 +11,9 @@ from sizing.formats.words import milliseconds, number, percent
 from sizing.report.curve.record import LineRecord, shape
 from sizing.report.curve.sections import PER_8
 from sizing.report.page.record import RateLine, RatePoint, Report
+from sizing.report.parts.quantities import of_task
 from sizing.report.parts.question import LimitInMs
-from sizing.specs.workload import LATENCIES, Metric
+from sizing.specs.workload import LATENCIES, Metric, latency_name
 
 COMMON = (Quantity("requests_per_s_per_8_gpus", PER_8), Quantity("requests_per_s_per_gpu", "requests/s a GPU"))
 CURVE_COLUMNS = (
@@ -48,17 +49,18 @@ def drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
     for metric in metrics_of(limits, inputs["mode"]):
         limit = limits[metric]
         statistic = limit.statistic if limit is not None else "mean"
-        series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic))) for line in _lines(report))
+        called = latency_name(metric, single=inputs["osl"] <= 1)
+        series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic, called))) for line in _lines(report))
         if any(one.marks for one in series):
             yield (
                 Figure(
-                    f"{metric.upper()}, {statistic} (ms)",
+                    f"{called}, {statistic} (ms)",
                     PER_8,
                     series,
                     limit=None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}"),
-                    title=f"{metric.upper()} ({statistic}) against throughput",
+                    title=f"{called[0].upper()}{called[1:]} ({statistic}) against throughput",
                 ),
-                _points(report, metric, statistic),
+                _points(report, metric, statistic, called),
             )
 
 
@@ -74,7 +76,7 @@ def _name(line: LineRecord | RateLine) -> str:
     return ", ".join(part for part in (line.gpu, (line.weight_precision or "").upper(), runs) if part)
 
 
-def _marks(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Iterator[Mark]:
+def _marks(line: LineRecord | RateLine, metric: Metric, statistic: str, called: str) -> Iterator[Mark]:
     for point in line.points:
         if isinstance(point, CurvePoint):
             x, load = point.latency(metric, statistic), f"{point.concurrency:,} in flight"
@@ -85,7 +87,7 @@ def _marks(line: LineRecord | RateLine, metric: Metric, statistic: str) -> Itera
         if not x or y is None:
             continue
         broken = "" if point.feasible else "; a limit is broken"
-        latency = f"{metric.upper()} {statistic} {milliseconds(x)}"
+        latency = f"{called} {statistic} {milliseconds(x)}"
         text = f"{_name(line)}: {load}, {latency}, {number(y)} {PER_8}{broken}"
         yield Mark(x, y, text=text, chosen=_is_marked(point))
 
@@ -94,7 +96,7 @@ def _is_marked(point: CurvePoint | RatePoint) -> bool:
     return point.chosen if isinstance(point, CurvePoint) else point.is_answer
 
 
-def _points(report: Report, metric: Metric, statistic: str) -> PageTable:
+def _points(report: Report, metric: Metric, statistic: str, called: str) -> PageTable:
     rates = report.curve is None
     shown, root = (RATE_COLUMNS, "/rates") if rates else (CURVE_COLUMNS, "/curve/lines")
     at = f"{metric}_ms/{statistic}" if rates else f"latency_ms/{metric}/{statistic}"
@@ -106,11 +108,13 @@ def _points(report: Report, metric: Metric, statistic: str) -> PageTable:
     def of_line(index: int, line: LineRecord | RateLine) -> PageTable:
         columns = (
             in_words("layout", "layout", lambda _: _name(line)),
-            Quantity(at, f"{metric.upper()} {statistic}", milliseconds),
-            *shown,
+            Quantity(at, f"{called} {statistic}", milliseconds),
+            *of_task(shown, report.estimate.inputs["task"]),
             in_words("feasible", "limits kept", verdict),
         )
-        title = f"Points of the curves ({how}), {metric.upper()} {statistic} on the axis; latencies without a statistic are means"
+        title = (
+            f"Points of the curves ({how}), {called} {statistic} on the axis; latencies without a statistic are means"
+        )
         return page_table(Table(columns, line.points, f"{root}/{index}/points", title))
 
     tables = [of_line(index, line) for index, line in enumerate(_lines(report))]

@@ -225,8 +225,8 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
         (
             demand_line(inputs),
             *replica_lines(inputs),
-            Line(_used(prefill, found.requests_per_s or 0.0), "Prefill"),
-            Line(_used(decode, found.requests_per_s or 0.0), "Decode"),
+            Line(_used(prefill, found.requests_per_s or 0.0, inputs), "Prefill"),
+            Line(_used(decode, found.requests_per_s or 0.0, inputs), "Decode"),
             Line(transfer, "Transfer"),
             Line(found.why, "Why", spare=2),
             *([] if found.layouts == "all" else [Line(NARROW, "Tried", spare=3)]),
@@ -238,15 +238,18 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
 def _against(found: Disaggregated) -> str:
     other = found.aggregated
     if other is None:
-        return "nothing meets the demand as one"
+        return "no single pool meets the demand"
     verdict = "better" if found.beats_aggregated else "no better"
-    return f"{verdict} than serving as one ({plural(other.gpus, 'GPU')}, {number(other.requests_per_s)} requests/s)"
+    return f"{verdict} than one pool ({plural(other.gpus, 'GPU')} for {number(other.requests_per_s)} requests/s)"
 
 
-def _used(pool: PoolFigures, requests_per_s: float) -> str:
+def _used(pool: PoolFigures, requests_per_s: float, inputs: Mapping[str, Any]) -> str:
     nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
     share = percent(requests_per_s / pool.most_requests_per_s)
-    return (
-        f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; at most {number(pool.most_requests_per_s)} requests/s, by "
-        f"{limit_words(pool.limit)}{backend_words(pool.all2all_backend)}"
+    most = f"at most {number(pool.most_requests_per_s)} requests/s"
+    within = (
+        f"within the {limit_words(pool.limit)} limit" if pool.limit in LATENCIES else f"by {limit_words(pool.limit)}"
     )
+    if pool.limit == "utilisation":
+        within = f"at {percent(inputs['max_utilisation'])} of the stable rate"
+    return f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; {most} {within}{backend_words(pool.all2all_backend)}"

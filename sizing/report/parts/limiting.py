@@ -11,7 +11,7 @@ from sizing.formats.words import milliseconds, number, number_down, percent, plu
 from sizing.question.question import Question
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES
+from sizing.specs.workload import LATENCIES, latency_name
 
 
 class Limiting(NamedTuple):
@@ -40,14 +40,15 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None) ->
     if limit is None:
         return found._replace(detail=_capacity_words(best, question))
     value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
-    reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms)
+    single = question.service.osl == 1
+    reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms, single=single)
     detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation)}"
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
 
 
-def at_limit(name: str, statistic: str, value: str, limit_ms: float) -> str:
+def at_limit(name: str, statistic: str, value: str, limit_ms: float, *, single: bool = False) -> str:
     """Write a latency and the limit on it: `TTFT (p95) 1.20 s, limit 1 s`."""
-    return f"{name.upper()} ({statistic}) {value}, limit {milliseconds(limit_ms)}"
+    return f"{latency_name(name, single=single)} ({statistic}) {value}, limit {milliseconds(limit_ms)}"
 
 
 def _most(best: Answer, question: Question) -> str:
@@ -69,7 +70,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
     if relaxation is not None:
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
-        return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes {gpus}"
+        return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
     if question.target.amount is None:
         return "; a looser limit serves more"
     return "" if best.gpus == 1 else f"; a limit {MOST_RELAXED:g} times as long would not save a GPU"
@@ -100,9 +101,8 @@ def _unconfirmed(best: Answer, question: Question, tries: int) -> str:
     for name, limit in question.target.limits.stated.items():
         found = served.latencies_s[name].get(limit.statistic)
         if found is not None and found > limit.seconds:
-            return (
-                f"{detail}, has {at_limit(name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI)}"
-            )
+            values = name, limit.statistic, milliseconds(found / MILLI), limit.seconds / MILLI
+            return f"{detail}, has {at_limit(*values, single=question.service.osl == 1)}"
     return f"{detail}, did not hold"
 
 
@@ -133,7 +133,7 @@ def _unmet(outcome: Outcome) -> Limiting:
     miss = nearest_miss(outcome)
     if miss is None:
         return Limiting("none", detail="no layout was left to try", suggestions=words)
-    detail = f"{miss.gpu_type.name} {miss.precision} {miss.layout}: {miss.detail}"
+    detail = f"{miss.gpu_type.name} {miss.precision.upper()} {miss.layout}: {miss.detail}"
     found = Limiting(miss.reason, detail=detail, suggestions=words)
     limit = getattr(outcome.question.target.limits, miss.reason, None)
     if limit is None:
@@ -177,7 +177,8 @@ def _served_within(like: Answer, outcome: Outcome) -> str:
     serve = f"; {plural(gpus, 'GPU')}{shape} serve{'s' * (gpus == 1)} {amount} {question.target.unit}"
     if most.pool.capacity.binding == "utilisation":
         return f"{serve}, {percent(question.target.max_utilisation)} of the highest stable rate (--max-utilisation)"
-    return f"{serve}, where {limit_words(most.pool.capacity.binding)} reaches its limit"
+    limit = limit_words(most.pool.capacity.binding, single=question.service.osl == 1)
+    return f"{serve}, where {limit} reaches its limit"
 
 
 def _type_of(answer: Answer) -> tuple[str, str]:
@@ -209,5 +210,5 @@ def suggested(change: Suggestion) -> str:
 def limit_words(name: str, *, single: bool = False) -> str:
     """Write the name of a limit: a latency in capitals, a capacity in words. A `single` latency is named so."""
     if name in LATENCIES:
-        return "latency" if single else name.upper()
+        return latency_name(name, single=single)
     return name.replace("_", " ")

@@ -12,7 +12,7 @@ from sizing.formats.view import Quantity, flat, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.architecture import Layout
 from sizing.specs.units import MICRO
-from sizing.specs.workload import GENERATE
+from sizing.specs.workload import GENERATE, ONE_LATENCY
 
 
 def _gib(value: float) -> str:
@@ -76,5 +76,6 @@ def of_task(columns: Iterable[Quantity], task: str) -> tuple[Quantity, ...]:
     """The columns of a table. A task that generates nothing has one latency, under TTFT's key, and no ITL."""
     if task == GENERATE:
         return tuple(columns)
-    one = (column for column in columns if column.key not in (ITL.key, E2E.key))
-    return tuple(column._replace(heading="latency") if column.key == TTFT.key else column for column in one)
+    kinds = [(column, column.key.partition("/")[0]) for column in columns]
+    one = [(column, kind) for column, kind in kinds if kind not in (ITL.key, E2E.key)]
+    return tuple(column._replace(heading=ONE_LATENCY) if kind == TTFT.key else column for column, kind in one)

@@ -19,7 +19,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES, Limits
+from sizing.specs.workload import LATENCIES, Limits, latency_name
 
 
 class LimitInMs(NamedTuple):
@@ -122,6 +122,11 @@ def limits_in_ms(limits: Limits) -> LimitsInMs:
         name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
         for name, limit in found.items()
     }
+
+
+def is_by_day(inputs: Mapping[str, Mapping[str, object]]) -> bool:
+    """Whether the demand is of users or requests of a whole day, from which their habits give the busiest time."""
+    return inputs["demand"]["kind"] in ("daily_active_users", "mean_requests_per_s")
 
 
 def is_limited(inputs: Mapping[str, Mapping[str, object]]) -> bool:
@@ -249,7 +254,9 @@ def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
     """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
     asked = inputs.get("optimisations") or {}
     text = "; ".join(
-        f"{name.replace('_', ' ')} ({_fields(stated)})" for name, stated in asked.items() if name != "disaggregate"
+        f"{ASKED.get(name, name.replace('_', ' '))}: {_fields(stated)}"
+        for name, stated in asked.items()
+        if name != "disaggregate"
     )
     lines = (Line(text, "With"),) if text else ()
     talk = inputs.get("conversation")
@@ -262,10 +269,22 @@ def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
     return (*lines, Line(f"{talk['turns']:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}", "Turns"))
 
 
+ASKED = {  # optimisations by their keys, for people
+    "speculative": "speculative decoding",
+    "prefix": "prefix cache",
+    "lora": "LoRA adapters",
+    "kv_offload": "cache in host memory",
+}
+HIT = "hit"  # a share of each prompt
+
+
 def _fields(stated: Any) -> str:
     """Write the stated fields of an optimisation with their values."""
     if not isinstance(stated, dict):
         return str(stated)
+    if isinstance(stated.get(HIT), float):
+        others = _fields({name: value for name, value in stated.items() if name != HIT})
+        return f"{percent(stated[HIT])} of each prompt is found in it" + (f", {others}" if others else "")
     values = {name: value if isinstance(value, (list, tuple)) else (value,) for name, value in stated.items()}
     return ", ".join(f"{name.replace('_', ' ')} {'/'.join(map(str, each))}" for name, each in values.items())
 
@@ -311,6 +330,9 @@ def people_words(demand: Mapping[str, Any]) -> str | None:
     return f"{number(demand['concurrency'])} requests in flight" + (" (closed loop)" if demand["closed_loop"] else "")
 
 
+DAILY_USERS = "daily active users"
+
+
 def readings(inputs: Mapping[str, Any], read: Readings, users: float | None, *, people: bool) -> str:
     """Write a demand in other units: a rate, requests in flight, and, if `people`, concurrent users and users a day."""
     demand = inputs["demand"]
@@ -321,14 +343,14 @@ def readings(inputs: Mapping[str, Any], read: Readings, users: float | None, *, 
     }
     others = [words for name, words in said.items() if demand[name] is None and (people or name != "concurrent_users")]
     if users is not None and people:
-        others.append(f"{number(users)} daily active users")
+        others.append(f"{number(users)} {DAILY_USERS}")
     return "".join(f" = {words}" for words in others)
 
 
-def limits_in_words(limits: LimitsInMs) -> str:
-    """Write the limits on latencies."""
+def limits_in_words(limits: LimitsInMs, *, single: bool = False) -> str:
+    """Write the limits on latencies; `single` says that a request has a single result."""
     found = [
-        f"{name.removesuffix('_ms').upper()} {limit.statistic} <= {milliseconds(limit.ms)}"
+        f"{latency_name(name.removesuffix('_ms'), single=single)} {limit.statistic} <= {milliseconds(limit.ms)}"
         for name, limit in limits.items()
         if limit is not None
     ]

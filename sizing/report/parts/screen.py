@@ -39,10 +39,11 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
     SERVER_PRICE: "{} a server",
     "server, depreciation years": "written off over {} years",
     "server, interest rate": "{} interest",
-    SERVER_LICENCE: "licence {} a GPU and year",
-    "server, staff share": "{} of a person for a server",
+    SERVER_LICENCE: "licence {} a GPU each year",
+    "server, staff share": "{} of a person's time a server",
     "server, uptime": "{} uptime",
 }
+HABITS = ("requests per user per day", "active hours", "peak to mean")
 MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
 SHARES = ("server, interest rate", "server, staff share", "server, uptime")
 BORROWED, STATED = "borrowed", "as stated in"
@@ -171,7 +172,9 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
         return Line(f"{count}{are}: {keeps} in {share} of {runs}{more}")
-    odds = "" if found.chance is None or found.chance >= LIKELY else f", with {gpus:,} in {percent(found.chance)}"
+    odds = (
+        "" if found.chance is None or found.chance >= LIKELY else f"; with {count} in {percent(found.chance)} of them"
+    )
     return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
 
 
@@ -203,11 +206,14 @@ def of_gpus(count: int) -> str:
 
 
 def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None) -> Line:
-    """The weights and KV cache of one GPU, its capacity, and the sequences to which recurrent states lower the engine's own."""
-    holds = f"{number(m.max_concurrency)} requests of {m.max_model_len:,} tokens"
+    """The weights and KV cache of one GPU, its capacity, and the sequences to which recurrent states lower the engine's own.
+
+    The capacity is in requests of the longest length, as the engine must have room for one.
+    """
+    holds = f"{number(m.max_concurrency)} requests up to {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
-    parts = f"weights {gib(m.weights_gib)}, KV cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
+    parts = f"weights {gib(m.weights_gib)}, cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
     if not m.sequence_gib:
         return Line(f"weights {gib(m.weights_gib)} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
     own, states = (serving or {}).get("max_num_seqs_lowered_from"), ""
@@ -281,12 +287,14 @@ def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
     yield from few("Try", suggestions or ("no single change that was tried",), "change")
 
 
-def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True) -> Iterator[Line]:
+def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day: bool = True) -> Iterator[Line]:
     """Yield the assumptions that a user could have stated, and how the inputs are known.
 
-    The assumptions are `counted` if the list has all assumptions of an answer.
+    The assumptions are `counted` if the list has all assumptions of an answer. The habits of users are left out unless the
+    screen shows users or requests `by_day`.
     """
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
+    askable = [a for a in askable if by_day or a.what not in HABITS]
     said = {a.what: ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable}
     borrowed = [a for a in assumptions if str(a.value).startswith(BORROWED)]
     encoders = [f"an image encoder ({a.value})" for a in borrowed if a.what == IMAGE_ENCODER]

@@ -16,12 +16,13 @@ LOADS: dict[LoadKind, str] = {
     "stated_demand": "the stated demand around the clock",
     "as_sized": "full use of the replicas sized",
 }
+FOLLOWS, PER_GPU_HOUR = "same, following the load", " per GPU-hour"
 
 
 def table(options: Sequence[CostOption], path: str) -> Table:
     """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests; `path` is that of `options`."""
     columns = (
-        in_words("name", f"at {LOADS[options[0].load]}"),
+        in_words("name", f"at {LOADS[options[0].load]}", _called),
         Quantity("gpus", "GPUs", str, _count),
         quantities.USD_PER_HOUR._replace(write=rounded_usd),
         _usd("usd_per_month", "$/month"),
@@ -29,9 +30,20 @@ def table(options: Sequence[CostOption], path: str) -> Table:
         _usd("usd_per_1k_requests.at_load", "$/1,000 requests"),
         _usd("usd_per_million_tokens.total.at_load", "$/M tokens in + out"),
     )
-    notes = dict.fromkeys(o.note for o in options if o.follows_load and o.note)
-    texts = tuple(f"Following the load: {note}" for note in notes)
+    parts = dict.fromkeys(part for o in options if _follows(o) and o.note for part in o.note.split("; "))
+    following = (f"Following the load: {'; '.join(parts)}",) if parts else ()
+    texts = (*following, *(f"Note: {o.note}" for o in options if o.kind == "api" and o.note))
     return Table(columns, options, path, spare=("$/h", "$/month"), notes=texts)
+
+
+def _called(option: CostOption) -> str:
+    """The name of a way in a table. A way that follows the load stands below the same way around the clock."""
+    return FOLLOWS if _follows(option) else option.name.replace(PER_GPU_HOUR, "/GPU-hour")
+
+
+def _follows(option: CostOption) -> bool:
+    """Whether rented GPUs follow the load; an API always does, and has no other way beside it."""
+    return option.kind == "cloud" and option.follows_load
 
 
 def _usd(path: str, heading: str) -> Quantity:
