@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from sizing.formats.text import GAP, USUAL
-from sizing.formats.view import Assumption, Explanation, Facts, Line, Quantity, Section, Table
+from sizing.formats.view import GAP, USUAL, Assumption, Explanation, Facts, Line, Quantity, Section, Table
 from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
 
 KINDS = ("assumed", "derived", "datasheet", "measured")  # kinds of assumptions, the least sure first

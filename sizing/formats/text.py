@@ -12,14 +12,26 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple, TextIO
 
-from sizing.formats.view import Document, Facts, Figure, Line, Prose, Quantity, Section, Table, Whole, labelled
+from sizing.formats.view import (
+    GAP,
+    USUAL,
+    Document,
+    Facts,
+    Figure,
+    Line,
+    Prose,
+    Quantity,
+    Section,
+    Table,
+    Whole,
+    labelled,
+)
 from sizing.specs.units import on_one_line
 
-NARROWEST, WIDEST, USUAL = 60, 160, 80
+NARROWEST, WIDEST = 60, 160
 LABEL_WIDTH = 10
 SCREEN = 24  # rows of the smallest terminal
 BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts that exceed the whole
-GAP = "  "
 HEADING_LINES = 3  # the most lines of a heading, where the table has room
 NARROWEST_COLUMN = 6
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 N = TypeVar("N", bound=NamedTuple)
 
+USUAL, GAP = 80, "  "  # columns of a terminal; what stands between two columns of a table
+
 Shown = Literal["said", "always", "differs"]  # a column is shown if any row has a value, always, or if rows differ
 
 
