@@ -267,7 +267,7 @@ def _widths(block: Block, width: int) -> list[int]:
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[list[str]]:
     """Yield the lines of one row, cell by cell. Shorter cells are aligned at the top, or at the bottom in a heading."""
-    folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
+    folded = [_cell_lines(cell, size) for cell, size in zip(cells, widths, strict=True)]
     if not top:
         most = max(map(len, folded))
         folded = [[""] * (most - len(lines)) + lines for lines in folded]
@@ -276,3 +276,11 @@ def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], 
             part.rjust(size) if is_right else part.ljust(size)
             for part, size, is_right in zip(parts, widths, right, strict=True)
         ]
+
+
+def _cell_lines(cell: str, size: int) -> list[str]:
+    """Fold a cell. A path, such as the name of a model with its organisation, folds after its first part where both fit."""
+    first, slash, rest = cell.partition("/")
+    if slash and " " not in cell and len(cell) > size > len(first) and len(rest) <= size:
+        return [first + slash, rest]
+    return wrap(cell, size) or [""]

@@ -246,7 +246,13 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     launched = part.launched
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
-    words = served.spec.name if same else f"serves {served.spec.name}, and {asked.spec.name} is asked for"
+    words = (
+        served.spec.name
+        if same
+        else (
+            f"serves {served.spec.name}, but the demand asks for {asked.spec.name}; --set model={launched.model} takes this one"
+        )
+    )
     alike = not same or _may_be_alike(launched.model, demanded.model)
     if not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"

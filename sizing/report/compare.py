@@ -423,6 +423,8 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     at_limits = (_at_limit(name, at.statistic, single=task != GENERATE) for name, at in _percentiles(record))
     binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
     columns = quantities.of_task((*SCREEN[:8], *at_limits, *SCREEN[8:-1], binds), task)
+    twice = {name for name, _ in _percentiles(record)} - {quantities.E2E.key}
+    columns = tuple(c._replace(heading=f"mean {c.heading}") if c.key in twice else c for c in columns)
     if len({c.weight_precision for c in record.candidates}) > 1:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
     unable = len(record.candidates) - len(served)

@@ -10,8 +10,10 @@ from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Se
 from sizing.formats.words import percent, stated
 
 UNLISTED = ("aliases",)  # too wide for the list; the entry and JSON have it
+DESCRIPTION, NAME = "description", "name"  # a description stands below the list, up to its first part
 SPARE = ("product", "sure")  # columns that a narrow terminal drops first
 HEADINGS = {
+    "of": "GPU or model",
     "usd_per_gpu_hour": "$/GPU-h",
     "usd_per_million_input": "$/M in",
     "usd_per_million_output": "$/M out",
@@ -102,8 +104,12 @@ def _listed(record: Listing) -> Iterator[Section]:
         heading = HEADINGS.get(name, name)
         return Quantity(name, heading, _cell, itemgetter(index), is_number=numeric, shown="always")
 
-    columns = tuple(column(index, name) for index, name in enumerate(record.columns) if name not in UNLISTED)
+    unlisted = (*UNLISTED, DESCRIPTION)
+    columns = tuple(column(index, name) for index, name in enumerate(record.columns) if name not in unlisted)
     yield Table(columns, record.rows, "/rows", spare=SPARE)
+    if DESCRIPTION in record.columns:
+        name, text = map(record.columns.index, (NAME, DESCRIPTION))
+        yield Facts(tuple(Line(row[text].partition(";")[0].rstrip("."), row[name]) for row in record.rows))
 
 
 def _explained(record: TopicReport) -> Iterator[Section]:

@@ -124,7 +124,9 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
 
 def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
-    longest = f"; the longest single sequence that fits has {m.max_model_len_that_fits:,}"
+    longest = f"; the longest sequence that fits has {m.max_model_len_that_fits:,} tokens"
+    if not m.max_model_len_that_fits:
+        longest = "; no sequence fits"
     if m.max_model_len_that_fits == maximum:
         is_longest = m.max_model_len == maximum
         longest = ", the model's longest" if is_longest else f"; one of {maximum:,}, the model's longest, fits"
@@ -144,7 +146,8 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
     if m.least_memory_fraction is not None:
         beside = "" if m.least_fraction_num_seqs is None else f", with --max-num-seqs {m.least_fraction_num_seqs}"
-        yield Line(f"{m.least_memory_fraction:.3f} of {record.memory_fraction_of}, for this load{beside}", "Least")
+        enough = f"a memory fraction of {m.least_memory_fraction:.3f} is enough here, of {record.memory_fraction_of}"
+        yield Line(f"{enough}{beside}", "Least")
     if m.warm_up_gib:
         missing = f"{gib(m.warm_up_gib)} GiB are missing outside the memory fraction for CUDA graphs and the sampler's warm-up"
         yield Line(

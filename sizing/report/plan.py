@@ -276,7 +276,11 @@ def _growth(growth: Growing) -> Iterator[Line]:
         return f"{plural(month.gpus, 'GPU')}{sure} in {plural(month.nodes, 'node')}"
 
     then = growth.at_date
-    until = "" if then is None else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
+    until = (
+        "; --until 2027-12 adds up its cost"
+        if then is None
+        else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
+    )
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
         until += f", {last} in the last month, {whole} in all, each month at the size of its end"

@@ -255,7 +255,7 @@ def memory_bar(m: MemoryUse, *, shared: bool = False) -> Whole:
     )
     missing = m.deficit_gib - m.sequence_gib - m.shared_prefix_gib  # before any sequence
     if missing > 0 and not m.beyond_card_gib:
-        return Whole("Engine's", parts, used_gib(m) - missing, lambda size: f"{gib(size)} GiB")
+        return Whole("Engine", parts, used_gib(m) - missing, lambda size: f"{gib(size)} GiB")
     if shared:
         return Whole(
             "Share", parts, max(share_gib(m), sum(part.size for part in parts)), lambda size: f"{gib(size)} GiB"
