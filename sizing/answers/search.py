@@ -56,7 +56,7 @@ def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     if over is None:
         return load
     name, value_s, limit_s = over
-    called = latency_name(name, single=load.replica.service.osl == 1)
+    called = latency_name(name, single=load.replica.service.model.pooled)
     detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
     return load.replica.rejected(name, detail, value_s / limit_s - 1)
 

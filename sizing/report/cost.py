@@ -322,7 +322,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
             yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")
     band = record.bands.get(FULL_USE)
     if band is not None:
-        span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at that full use"
+        span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
         yield Line(f"Likely range: {span}, in 8 of 10 {runs_of(record.evidence)}", spare=1)
 
 

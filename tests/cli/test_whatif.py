@@ -270,5 +270,5 @@ def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixtu
     assert {"prefix-caching", "eagle3"} <= set(best)
     run(["whatif", *RAG])
     headline = " ".join(capsys.readouterr().out.split("--prefix-hit")[0].split())
-    assert "given share of a prompt found in cache 0.5" in headline
+    assert "if the share of a prompt found in cache is 0.5" in headline
     assert "a trained head" in headline

@@ -367,7 +367,7 @@ def test_default_power_is_that_of_the_gpus_times_a_factor(tmp_path: Path) -> Non
         ("price_usd: -5\n", "own.yaml:1: price_usd: must be $ for the whole server"),
         ("price_usd: 320000\npu: 1.2\n", "did you mean pue?"),
         ("gpu: h100-sxn\n", "own.yaml:1: gpu: unknown GPU 'h100-sxn'"),
-        ("gpu: h200-sxm\n", "own.yaml:1: gpu: holds h200-sxm GPUs, not h100-sxm"),
+        ("gpu: h200-sxm\n", "own.yaml:1: gpu: the server holds h200-sxm GPUs, not h100-sxm"),
         ("residual_usd: 900000\n", "own.yaml:1: residual_usd: is more than the server costs"),
         ("usd_per_kwh: 12\n", "12 cents are 0.12"),
     ],

@@ -418,7 +418,9 @@ def test_where_a_sequence_fits_the_bar_is_the_card_and_nothing_is_too_much(
     free = re.search(r"left free ([\d.]+) GiB", text)
     assert found["fits"] and "too much" not in text and "Warning" not in text
     assert free is not None and float(free[1]) == pytest.approx(left, abs=0.06)
-    assert f"{found['memory']['least_memory_fraction']:.3f} of {fraction_of}, for this load" in text
+    assert (
+        f"a memory fraction of {found['memory']['least_memory_fraction']:.3f} is enough here, of {fraction_of}" in text
+    )
 
 
 def test_a_share_that_leaves_no_room_for_the_activation_is_warned_of(capsys: Capture) -> None:

@@ -32,7 +32,7 @@ from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
 from sizing.report.page.record import ChangedInput, Report, a_month
-from sizing.report.parts import quantities
+from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
@@ -172,8 +172,8 @@ def _asked(estimate: Estimate) -> Iterator[Line]:
         yield Line(f"ISL {i['isl_max']:,}, OSL {i['osl_max']:,}", "Longest")
     yield Line(limits_in_words(i["limits"], single=i["osl"] <= 1), "Limits")
     yield Line(", ".join(i["gpus_considered"]), "GPU types considered")
-    rules = f"{i['mode']}, objective {i['objective']}, at most {percent(i['max_utilisation'])} of the stable rate"
-    yield Line(rules if budget is None else f"{rules}, at most {plural(budget, 'GPU')}", "Rules")
+    rules = f"{i['mode']}; objective: {screen.OBJECTIVES[i['objective']]}; at most {percent(i['max_utilisation'])} of the stable rate"
+    yield Line(rules if budget is None else f"{rules}; at most {plural(budget, 'GPU')}", "Rules")
 
 
 MAIN, OTHER = ("mean", "p95"), ("p50", "p99")  # statistics: the first ones, and the others

@@ -9,8 +9,7 @@ from sizing.formats.words import milliseconds, money, percent, plural, rounded_u
 from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.limiting import limit_words
-from sizing.report.parts.screen import PRICE
-from sizing.specs.bands import of_runs
+from sizing.report.parts.screen import PRICE, counted_runs
 
 FULL = 0.9  # share of a limit above which a figure is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
@@ -28,7 +27,8 @@ def verdict(report: Report) -> PageVerdict:
     helps = "No single change that was tried helps."
     if d.change is not None:
         helps = f"The one change that helps with the fewest GPUs: {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
-    return PageVerdict(False, "No: this demand cannot be served as asked", (limiting.detail, helps))
+    detail = limiting.detail[:1].upper() + limiting.detail[1:]
+    return PageVerdict(False, "No: this demand cannot be served as asked", (detail, helps))
 
 
 def tiles(report: Report) -> Tiles:
@@ -61,9 +61,10 @@ def _sure(report: Report) -> Iterator[Tile]:
     if deployment.gpus_sure is None:
         yield Tile(label, Cell("not known"), evidence.why_not or "")
         return
-    chance = f"; {deployment.gpus:,} are enough in {percent(evidence.chance)}" if evidence.chance is not None else ""
-    groups = f"{evidence.groups:,} runs" if evidence.own else plural(evidence.groups, "group")
-    note = f"of {groups} of {of_runs(evidence.own, any_gpu=evidence.any_gpu)}{chance}"
+    are = "is" if deployment.gpus == 1 else "are"
+    chance = "" if evidence.chance is None else f"; {deployment.gpus:,} {are} enough in {percent(evidence.chance)}"
+    runs = counted_runs(evidence.groups, evidence.own, any_gpu=evidence.any_gpu)
+    note = f"enough in {percent(confidence)} of {runs}{chance}"
     yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
 
 

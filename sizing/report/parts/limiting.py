@@ -211,4 +211,4 @@ def limit_words(name: str, *, single: bool = False) -> str:
     """Write the name of a limit: a latency in capitals, a capacity in words. A `single` latency is named so."""
     if name in LATENCIES:
         return latency_name(name, single=single)
-    return name.replace("_", " ")
+    return name.replace("_", " ").replace("gpu", "GPU").replace("kv", "KV")
