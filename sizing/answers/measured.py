@@ -60,7 +60,7 @@ class Measured(NamedTuple):
         """The number of rows of each source."""
         found: dict[str, int] = {}
         for line in self.lines:
-            name = ", ".join(filter(None, (line.source or "not stated", line.ran_with)))
+            name = ", ran with ".join(filter(None, (line.source or "not stated", line.ran_with)))
             found[name] = found.get(name, 0) + len(line.points)
         return found
 

@@ -238,7 +238,7 @@ COLUMNS = (
     in_words("layout", "layout"),
     in_words("weight_precision", "weights"),
     in_words("engine", "engine"),
-    in_words("ran_with", "rows", nothing="", shown="differs"),
+    in_words("ran_with", "ran with", nothing="", shown="differs"),
     Quantity("replicas", "replicas", number),
     Quantity("usd_per_hour", "$/h", money),
 )
@@ -275,7 +275,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
             Line("; ".join([demand, *beside]), "Demand"),
             Line(
                 f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s"
-                + ("" if deployment.ran_with is None else f"; {deployment.ran_with}"),
+                + ("" if deployment.ran_with is None else f"; ran with {deployment.ran_with}"),
                 "Replica",
             ),
             Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),

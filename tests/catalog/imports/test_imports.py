@@ -479,7 +479,7 @@ def test_a_run_with_drafts_is_never_taken_for_a_plain_one(
     (line,) = measured(written(tmp_path, csv_text(found), "rows.csv"), Filter()).lines
     assert (line.source, line.ran_with) == (
         "sglang bench_serving",
-        None if told is None else f"ran with speculative decoding ({told.partition(',')[0]})",
+        None if told is None else f"speculative decoding ({told.partition(',')[0]})",
     )
 
 
