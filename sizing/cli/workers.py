@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 AHEAD = 3  # tasks for each process that start early: no process idles, and little is lost if the reader leaves
+
+MOST_ON_WINDOWS = 61  # processes that a wait can watch there
 
 REACHED_S = 10  # timeout for the cluster's answer
 MISSING = Fault(
@@ -60,6 +63,8 @@ def ordered(work: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) ->
         yield from map(work, tasks)
         return
     others = set(multiprocessing.active_children())
+    if sys.platform == "win32":
+        jobs = min(jobs, MOST_ON_WINDOWS)
     pool = ProcessPoolExecutor(jobs, initializer=_prepare, initargs=(work,))
     try:
         yield from _in_turn(lambda task: pool.submit(_do, task), iter(tasks), AHEAD * jobs)

@@ -365,7 +365,7 @@ def test_a_key_is_an_options_name_or_flag(capsys: Capsys) -> None:
         assert found["memory_fraction"] == 0.5
 
 
-@pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
+@pytest.mark.parametrize("method", sorted({"forkserver", "spawn"} & set(multiprocessing.get_all_start_methods())))
 def test_rows_do_not_depend_on_the_processes(method: str, tmp_path: Path, capsys: Capsys) -> None:
     asked = ["sweep", *SMALL, "--vary", "isl=100..2000:1000", "--vary", "rps=1..50:1", "--format", "csv"]
     assert run([*asked, "--jobs", "1"]) == 0
