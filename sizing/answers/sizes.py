@@ -40,6 +40,18 @@ class SizeVerdict(NamedTuple):
     measured: Answer
     corrected: Answer
 
+    def broken(self, limits: Limits) -> str | None:
+        """The limit that the simulation exceeds by the largest factor; None where it exceeds none."""
+        run = self.measured.run
+        assert run is not None
+        over = {
+            name: run.latencies_s[name][limit.statistic] / limit.seconds
+            for name, limit in limits.stated.items()
+            if run.latencies_s[name]
+        }
+        worst = max(over, key=lambda name: over[name], default=None)
+        return worst if worst is not None and over[worst] > 1 else None
+
 
 @dataclass(slots=True)
 class TriedSizes:
@@ -83,6 +95,22 @@ class TriedSizes:
     def confirmed(self) -> SizeVerdict | None:
         """The verdict on the smallest size that holds."""
         return None if self.high is None else self.tried[self.high]
+
+    @property
+    def found(self) -> Answer | None:
+        """The smallest size that holds; its capacity is at most the load at which the next smaller one tried broke a limit."""
+        if self.confirmed is None:
+            return None
+        answer, refuted = self.confirmed.corrected, self.tried.get(self.low)
+        if answer.separate or refuted is None or refuted.worst_ratio <= 1:
+            return answer
+        pool, over, target = answer.pool, refuted.measured.pool, self.question.target
+        load = over.point.requests_per_s if target.amount is None else target.amount / over.count
+        if pool.capacity.amount <= load:
+            return answer
+        broken = refuted.broken(target.limits) or pool.capacity.binding
+        most = replace(pool.capacity, amount=load, requests_per_s=over.point.requests_per_s, binding=broken)
+        return replace(answer, pools=(replace(pool, capacity=most),))
 
     @property
     def settled(self) -> bool:

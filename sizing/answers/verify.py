@@ -114,7 +114,7 @@ def worst_ratio(run: Run, limits: Limits, *, steady: bool = True) -> float:
 def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, done: int, order: Order) -> Outcome:
     """The outcome with the best confirmed size first, else with the nearest one."""
     question = outcome.question
-    confirmed = [(turn.sizes.confirmed.corrected, turn) for turn in left if turn.sizes.confirmed is not None]
+    confirmed = [(size, turn) for turn in left if (size := turn.sizes.found) is not None]
     first, best = min(confirmed, key=lambda found: order(found[0], question), default=(None, None))
     if best is None and nearest is not None:
         first = nearest.corrected

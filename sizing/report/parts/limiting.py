@@ -73,7 +73,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
         return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
     if question.target.amount is None:
         return "; a looser limit serves more"
-    return "" if best.gpus == 1 else f"; a limit {MOST_RELAXED:g} times as long would not save a GPU"
+    return "" if best.gpus == 1 else f"; a limit {MOST_RELAXED:g} times as long was not confirmed to save a GPU"
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
