@@ -4,7 +4,7 @@ Of equal replicas that serve whole requests, one is simulated with its share of 
 arrivals into Poisson arrivals at each replica. The replicas of separate pools are simulated together; of large pools, a part
 in nearly the same ratio. The steady state is measured, without the start and the end of the run.
 
-Where a short run ends near a limit, a longer run decides. Where chance may still decide, runs with other arrivals are added
+Where a short run ends near a limit, or its TTFT is not known to a tenth, a longer run decides. Where chance may still decide, runs with other arrivals are added
 until the result is significant, or there are enough requests; what chance still leaves open then does not hold. A request
 of few tokens has one of few ITLs, by the prompts that came between, so that its percentile jumps past any tolerance: only the
 test decides there. The test uses batch means of the share of requests beyond the
@@ -32,7 +32,7 @@ from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
-from sizing.specs.workload import LATENCIES, Limit, Limits, Metric, Tokens
+from sizing.specs.workload import LATENCIES, Limit, Limits, Metric, Statistic, Tokens
 
 
 def verify(
@@ -140,7 +140,7 @@ def simulated(answer: Answer, question: Question, *, seed: int = 0, most: int = 
     if found.run is None:
         found = driven(_at_own_e2e(answer, question, seed), question, RULES.requests, seed)
         assert found.run is not None
-        if question.target.concurrency is not None or is_clear(found.run, question.target.limits):
+        if question.target.concurrency is not None or is_enough(found.run, question.target.limits):
             return found
         found = _longer(found, question, seed)
     while (run := found.run) and not is_decided(run, question) and run.completed < most * RULES.requests:
@@ -281,6 +281,18 @@ def turns_of(tokens: Tokens) -> Lengths | None:
 
 def _lengths(mean: float, std: float | None, longest: int | None) -> Lengths:
     return Lengths(mean, std, "lognormal", longest=longest) if std else Lengths(mean)
+
+
+def is_enough(served: Run, limits: Limits) -> bool:
+    """Whether a short run decides on the limits, and its TTFT is known well enough to show where it keeps them."""
+    if not is_clear(served, limits):
+        return False
+    if not served.stable or served.refused or _is_missed(served, limits.stated):
+        return True
+    ttft_s = served.latencies_s["ttft"]
+    shown: tuple[Statistic, ...] = ("mean", "p95")
+    figures = [Limit(statistic=name, seconds=ttft_s[name]) for name in shown if ttft_s]
+    return all(_excess(served, "ttft", figure, 1.0, 1 + RULES.known) <= 0 for figure in figures)
 
 
 def is_clear(served: Run, limits: Limits) -> bool:

@@ -23,6 +23,7 @@ class Verification(OneFile, Sourced):
     missed: Fraction
     requests: PositiveInt
     close: Close
+    known: Fraction
     longer: PositiveInt
     longest: PositiveInt
     batches: PositiveInt

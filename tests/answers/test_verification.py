@@ -12,7 +12,7 @@ from builders import ask, data, option, real_model
 from sizing.answers.answer import Answer
 from sizing.answers.search import search, with_count
 from sizing.answers.sizes import RULES
-from sizing.answers.verify import driven, is_sure, meets, simulated, verify
+from sizing.answers.verify import driven, is_enough, is_sure, meets, simulated, verify
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.specs.workload import Limit, Limits
@@ -84,6 +84,22 @@ def test_a_percentile_in_a_gap_between_two_values_holds_where_the_share_beyond_i
 
     assert meets(mixed(0.045), limits) and is_sure(mixed(0.045), limits)
     assert not meets(mixed(0.048), limits) and meets(mixed(0.048), limits, RULES.sure_enough)
+
+
+def test_a_ttft_that_one_busy_period_makes_is_not_shown_after_a_short_run() -> None:
+    """A hundred requests of a thousand waited six times as long, one after the other, or each among others that did not."""
+    alike = np.full(RULES.requests, 0.5)
+    alike[::10] = 3.0
+    busy = np.sort(alike)[::-1].copy()
+
+    def waited(values_s: np.ndarray) -> Run:
+        found = {"mean": float(values_s.mean()), "p95": float(np.quantile(values_s, 0.95))}
+        measured_s = {**runs()[0].measured_s, "ttft": values_s}
+        return replace(runs()[0], latencies_s={**runs()[0].latencies_s, "ttft": found}, measured_s=measured_s)
+
+    assert is_enough(waited(alike), Limits()) and not is_enough(waited(busy), Limits())
+    missed = Limits(ttft=Limit(statistic="mean", seconds=0.1))
+    assert is_enough(waited(alike), missed)
 
 
 def test_more_requests_are_added_to_what_was_measured() -> None:
