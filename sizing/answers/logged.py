@@ -19,6 +19,7 @@ SETTINGS = {
     "speculative": "drafts",
     **dict(zip(SAME, SAME, strict=True)),
 }
+ANY_ACCEPTANCE = 0.5  # drafts take the same memory, however many are accepted
 NEEDED = {"model": "--model", "gpu": "--gpu"}
 
 
@@ -42,6 +43,9 @@ def logged(facts: EngineFacts, said: RunSettings) -> Logged:
         "engine": f"{facts.engine}:{version}" if version else facts.engine,
         **{option: getattr(said, name, None) or getattr(facts, name) or None for option, name in SETTINGS.items()},
     }
+    drafts = options["speculative"]
+    if drafts and "@" not in drafts:
+        options["speculative"] = f"{drafts}@{ANY_ACCEPTANCE}"
     try:
         return Logged(
             facts, memory(ask_layout(**{name: value for name, value in options.items() if value is not None})), None

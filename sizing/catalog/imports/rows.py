@@ -37,7 +37,8 @@ NEEDED = {"model": "--model", "engine": "--engine", "gpu": "--gpu", "tp": "--tp"
           "osl": "--osl", "load": "--concurrency or --rps"}  # fmt: skip
 OPTIONS = NEEDED | {"kv_precision": "--kv-precision", "n_gpus": "--gpus", "pp": "--pp", "ep": "--ep", "attention_dp": "--dp",
                     "concurrency": "--concurrency", "rate_per_s": "--rps", "speculative": "--speculative",
-                    "prefix": "--prefix-hit", "prefix_hit": "--prefix-hit"}  # fmt: skip
+                    "prefix": "--prefix-hit", "prefix_hit": "--prefix-hit",
+                    "engine_version": "--engine"}  # fmt: skip
 UNLIKE_PLAIN = {name: OPTIONS[name] for name in ("speculative", "prefix")}
 LOGGED = ("max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")  # settings that only a start-up log states
 HEAD = tuple(dict.fromkeys((*COLUMNS, *PERCENTILE_COLUMNS)))
@@ -219,6 +220,7 @@ def _known_gpu(name: str) -> str:
 # Settings in the form in which they are compared. An empty form contradicts nothing.
 COMPARED: dict[str, Callable[..., str]] = {
     **dict.fromkeys(RECORDED, str),
+    "engine_version": lambda text: known[0] if (known := re.match(r"\d+\.\d+", text)) else "",  # 0.19, whatever follows
     "model": lambda name: models.known_id(name) or "",
     "gpu": _known_gpu,
     "speculative": lambda said: re.split("[:@]", said)[0],

@@ -249,6 +249,11 @@ def test_a_log_stands_beside_its_prediction(tmp_path: Path) -> None:
     assert found.predicted.max_concurrency == pytest.approx(58.11, rel=0.03)
 
 
+def test_drafts_of_a_log_take_memory_whatever_is_accepted() -> None:
+    facts = EngineFacts("x.log", "vllm", model=MODEL, speculative="ngram", drafted=4)
+    assert logged(facts, STATED).predicted is not None
+
+
 def test_what_a_log_does_not_say_is_asked_for_by_name() -> None:
     assert logged(EngineFacts("x.log", "tensorrt-llm"), RunSettings()).why_not == "a prediction needs --model and --gpu"
     assert logged(EngineFacts("x.log", "vllm", model=MODEL), RunSettings()).why_not == "a prediction needs --gpu"
@@ -321,6 +326,9 @@ def test_a_log_against_the_run_or_the_user_is_refused(tmp_path: Path) -> None:
     found = imported(tmp_path, metrics(), LOGS["vllm"][0], seconds=SECONDS, said=said)
     (fault,) = found.faults
     assert found.rows == [] and "engine1.txt says 1, --tp says 2" in str(fault)
+    said = replace(STATED, engine="vllm", engine_version="0.18.0", model="llama-3.1-8b")
+    (fault,) = imported(tmp_path, metrics(), LOGS["vllm"][0], seconds=SECONDS, said=said).faults
+    assert "engine1.txt says 0.19, --engine says 0.18" in str(fault)
 
 
 def test_drafts_and_formats_of_a_log_are_those_of_its_rows(tmp_path: Path) -> None:
