@@ -146,7 +146,7 @@ def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], f
     check(output, files, question)
     asked = question.value
     results = ticks.run(asked)
-    write(document(record(asked.inputs(), results)), output.value)
+    write(document(record(asked, results)), output.value)
     _save_requests(files.value.rows, {name: result.requests for name, result in results.items()}, "tick")
     if files.value.plot is not None:
         write_picture(files.value.plot, figures(results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sizing.cli.reading import Reader
 from sizing.engine import ticks as tick_run
@@ -12,6 +12,7 @@ from sizing.engine.rules import POLICIES, SchedulerRules, with_policy
 from sizing.engine.ticks import SHORTEST_STEP, TickClock, TickResult
 from sizing.question.fields import Field
 from sizing.question.rules import broken, is_given
+from sizing.report.ticks import TickInputs
 
 # Defaults of the simulator in the sizing course.
 PREFILL, ITL, OSL, CHUNKS, SLOTS, SEED, POLICY = 2.0, 1.0, 4.0, 1, 4, 42, "inflight"
@@ -33,33 +34,7 @@ TAKEN = (
 )  # fmt: skip
 
 
-class Asked(NamedTuple):
-    """The runs in ticks: the policies, the engine, and one load up to a limit."""
-
-    policies: tuple[str, ...]
-    slots: int
-    prefill: float
-    prefill_chunks: int
-    itl: float
-    osl_mean: float
-    osl_std: float
-    requests: int | None
-    concurrency: int | None
-    rate: float | None
-    seed: int
-    limit: float | None
-    batch_size: int
-    batch_window: float
-
-    def inputs(self) -> dict[str, Any]:
-        """The inputs to repeat in a result, with batching rules only if a policy uses them."""
-        found = {"clock": "ticks", **self._asdict(), "policies": list(self.policies)}
-        if "dynamic" not in self.policies:
-            del found["batch_size"], found["batch_window"]
-        return found
-
-
-def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any]) -> Asked:
+def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any]) -> TickInputs:
     """Read the options. Raises InputError for each option that is wrong or belongs to real time."""
     read = Reader(values, [])
     for option in options:
@@ -73,7 +48,8 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
     policies = read.policies(POLICIES, POLICY)
     if "dynamic" not in policies:
         read.faults.extend(broken(("no dynamic batches",), options, values))
-    found = Asked(
+    found = TickInputs(
+        clock="ticks",
         policies=policies,
         slots=slots,
         prefill=read.number("prefill", "--prefill", most=MOST_TICKS) or PREFILL,
@@ -88,9 +64,13 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
         rate=read.number("rate", "--rate", least=1 / MOST_TICKS, most=MOST_REQUESTS),
         seed=read.seed(SEED),
         limit=read.parsed("limit", "--limit", _ticks("ticks, as 100")),
-        batch_size=read.whole("batch_size", "--batch-size", most=slots) or slots,
-        batch_window=read.parsed("batch_window", "--batch-window", _ticks("ticks, as 10")) or WINDOW,
+        batch_size=None,
+        batch_window=None,
     )
+    size = read.whole("batch_size", "--batch-size", most=slots) or slots
+    window = read.parsed("batch_window", "--batch-window", _ticks("ticks, as 10")) or WINDOW
+    if "dynamic" in policies:
+        found = found._replace(batch_size=size, batch_window=window)
     _check_load(found, read)
     read.check()
     _check_values(found, read)
@@ -122,7 +102,7 @@ def _itl(text: str) -> float:
     return ticks
 
 
-def _check_load(found: Asked, read: Reader) -> None:
+def _check_load(found: TickInputs, read: Reader) -> None:
     if found.concurrency is not None and found.rate is not None:
         read.fault("contradicts --concurrency", "--rate", "one of them")
     if read.faults:
@@ -133,7 +113,7 @@ def _check_load(found: Asked, read: Reader) -> None:
         read.fault("the run would never end", "--limit, --requests", "one of them")
 
 
-def _check_values(found: Asked, read: Reader) -> None:
+def _check_values(found: TickInputs, read: Reader) -> None:
     """Record faults for outputs with too much spread, a prefill without time, and a rate with too many arrivals."""
     together = found.prefill * found.slots
     if together < SHORTEST_STEP:
@@ -151,7 +131,7 @@ def _check_values(found: Asked, read: Reader) -> None:
             read.fault(f"{arriving:,.0f} requests would arrive until the limit", "--rate", allowed)
 
 
-def _check_work(found: Asked, read: Reader) -> None:
+def _check_work(found: TickInputs, read: Reader) -> None:
     """Record a fault for a run that would take too long to simulate or to draw."""
     most, what = (MOST_CELLS, "walk through") if read.values["plot"] is None else (MOST_DRAWN_CELLS, "draw")
     steps = [_steps(found, policy) for policy in found.policies]
@@ -165,7 +145,7 @@ def _check_work(found: Asked, read: Reader) -> None:
         )
 
 
-def _steps(found: Asked, policy: str) -> float:
+def _steps(found: TickInputs, policy: str) -> float:
     """An upper estimate of the steps of a run, as no step is shorter than a tick."""
     limit = math.inf if found.limit is None else found.limit
     if found.requests is None:
@@ -175,19 +155,27 @@ def _steps(found: Asked, policy: str) -> float:
     prompts = together if policy in ONE_BY_ONE else 1
     arriving = found.requests / found.rate if found.rate is not None else 0.0
     steps = arriving + rounds * (found.prefill_chunks * prompts + found.osl_mean + TAIL_STDS * found.osl_std)
-    if policy == "dynamic":  # with fewer requests in flight than a batch holds, every batch waits for its window
+    if (
+        found.batch_size is not None and policy == "dynamic"
+    ):  # with fewer requests in flight than a batch holds, every batch waits for its window
         waits = rounds if found.concurrency is not None and found.concurrency < found.batch_size else 1
-        steps += waits * found.batch_window
+        steps += waits * (found.batch_window or 0.0)
     return min(limit, steps)
 
 
-def run(question: Asked) -> dict[str, TickResult]:
+def run(question: TickInputs) -> dict[str, TickResult]:
     """Run every policy on the same load."""
     rules = SchedulerRules(slots=question.slots, units_per_request=1.0)
     clock = TickClock(question.prefill, question.itl, question.prefill_chunks)
     return {
         policy: tick_run.simulate(
-            with_policy(rules, policy, ticks=True, batch_size=question.batch_size, batch_window=question.batch_window),
+            with_policy(
+                rules,
+                policy,
+                ticks=True,
+                batch_size=question.batch_size or question.slots,
+                batch_window=question.batch_window or WINDOW,
+            ),
             clock,
             osl_mean=question.osl_mean,
             osl_std=question.osl_std,

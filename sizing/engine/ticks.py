@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from sizing.engine.batch import DecodeBatch, KvCache, Piece, StepSeries
 from sizing.engine.requests import Requests, course_lengths
@@ -60,13 +61,12 @@ class TickStep:
     queue: int
 
 
-@dataclass(frozen=True, slots=True)
-class TickResult:
-    """Results that the course reports, in ticks; means are None where nothing was measured.
+class TickFigures(NamedTuple):
+    """Figures that the course reports, in ticks; means are None where nothing was measured.
 
     `mean_ttft` is over requests that had their first token, `mean_e2e` over those that ended, `mean_itl` over decode steps.
-    At a limit these are different requests, so mean TTFT may exceed mean E2E. `busy` is the share of ticks in which a step
-    ran. `wasted` is the share of slot time that was empty while requests waited.
+    At a limit these are different requests, so mean TTFT may exceed mean E2E. `gpu_utilisation` is the share of ticks in
+    which a step ran. `wasted_slot_share` is the share of slot time that was empty while requests waited.
     """
 
     arrived: int
@@ -79,8 +79,14 @@ class TickResult:
     tokens_per_1k_ticks: float
     queue_end: int
     queue_max: int
-    busy: float
-    wasted: float
+    gpu_utilisation: float
+    wasted_slot_share: float
+
+
+class TickResult(NamedTuple):
+    """A run: its figures, its requests, and its steps."""
+
+    figures: TickFigures
     requests: Requests
     timeline: tuple[TickStep, ...]
 
@@ -218,7 +224,7 @@ def _result(replica: Scheduler, store: Requests, slots: _Slots, limit: float) ->
     ticks = replica.now
     if ticks >= limit:
         slots.tokens -= slots.last_tokens
-    return TickResult(
+    figures = TickFigures(
         arrived=len(store),
         completed=len(ended),
         end_tick=ticks,
@@ -229,11 +235,10 @@ def _result(replica: Scheduler, store: Requests, slots: _Slots, limit: float) ->
         tokens_per_1k_ticks=1000 * slots.tokens / ticks if ticks else 0.0,
         queue_end=len(replica.queue),
         queue_max=replica.watch.queue_max,
-        busy=slots.busy_ticks / ticks if ticks else 0.0,
-        wasted=slots.wasted_ticks / (ticks * len(slots.occupants)) if ticks else 0.0,
-        requests=store,
-        timeline=tuple(slots.timeline),
+        gpu_utilisation=slots.busy_ticks / ticks if ticks else 0.0,
+        wasted_slot_share=slots.wasted_ticks / (ticks * len(slots.occupants)) if ticks else 0.0,
     )
+    return TickResult(figures, store, tuple(slots.timeline))
 
 
 def _mean(values: list[float]) -> float | None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple, cast
 
-from sizing.formats.view import GAP, USUAL, Assumption, Explanation, Facts, Line, Quantity, Section, Table
+from sizing.formats.view import GAP, USUAL, Assumption, Explanation, Facts, Line, Quantity, Section, Table, fields
 from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
 
 KINDS = ("assumed", "derived", "datasheet", "measured")  # kinds of assumptions, the least sure first
@@ -63,7 +64,7 @@ def _figures(record: object) -> Iterator[Section]:
 
 
 def _fields(value: object) -> Iterable[tuple[str, object]]:
-    return value.items() if isinstance(value, dict) else ((name, getattr(value, name)) for name in _names(value))
+    return value.items() if isinstance(value, dict) else fields(cast(NamedTuple, value))
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -259,6 +259,7 @@ def filled(kind: type[N], *sources: object, **own: object) -> N:
 
 
 FLAT: set[type] = set()
+INLINE = ("of_layout", "of_question")  # fields whose record is replaced by its own fields, whatever its kind
 
 
 def flat(kind: type[N]) -> type[N]:
@@ -267,12 +268,23 @@ def flat(kind: type[N]) -> type[N]:
     return kind
 
 
+# Fields that a record has only where they are known.
+WHERE_KNOWN = (
+    "conversation",
+    "max_num_seqs_lowered_from",
+    "all2all_backend_in_force",
+    "batch_size",
+    "batch_window",
+    "batch_window_s",
+)
+
+
 def fields(record: NamedTuple) -> Iterator[tuple[str, object]]:
-    """Yield the fields of a record by name. An inner record of a `flat` kind is replaced by its own fields."""
+    """Yield the fields of a record by name. An inner record of a `flat` kind, or in a field of `INLINE`, is replaced by its own fields."""
     for name, value in zip(record._fields, record, strict=True):
-        if type(value) in FLAT:
+        if type(value) in FLAT or name in INLINE:
             yield from fields(cast(NamedTuple, value))
-        else:
+        elif value is not None or name not in WHERE_KNOWN:
             yield name, value
 
 

@@ -430,7 +430,6 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
     slots = float(settings.max_num_seqs) if fits else 0.0
     by_tokens = usable / needed if needed else slots
     concurrency = shard.layout.dp * (min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens)
-    block = block_tokens(shard, stage)
     held = usable / needs.per_token if clamped and needs.per_token else concurrency * tokens
     return MemoryUse(
         visible_gib=pool.visible / GIB,
@@ -454,7 +453,7 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
         shared_prefix_gib=needs.shared / GIB,
         resident_gib=(sequence_bytes(shard, stage, tokens, 1) if needs.windowed else needed) / GIB,
         state_cache_gib=room.states / GIB,
-        block_tokens=block,
+        block_tokens=block_tokens(shard, stage),
         most_num_seqs=room.sequences,
         starts=clamped or room.sequences is None or settings.max_num_seqs <= room.sequences,
         warm_up_gib=pool.warm_up / GIB,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
@@ -35,7 +35,8 @@ from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import (
-    LABELS,
+    DemandInputs,
+    Inputs,
     LimitInMs,
     demand,
     demand_line,
@@ -43,21 +44,12 @@ from sizing.report.parts.question import (
     is_by_day,
     is_limited,
     is_rate,
+    labels,
     limits,
     limits_in_words,
     replica_lines,
 )
-from sizing.report.parts.screen import (
-    DIM,
-    OBJECTIVES,
-    SINGLE,
-    dollars,
-    few,
-    following,
-    kept,
-    rests_on,
-    verdict,
-)
+from sizing.report.parts.screen import DIM, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 from sizing.specs.bands import ErrorBand
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import GENERATE, Objective
@@ -153,8 +145,8 @@ class Compare(NamedTuple):
     """
 
     feasible: bool
-    inputs: dict[str, Any]
-    demand: dict[str, Any]
+    inputs: Inputs
+    demand: DemandInputs
     sort: str
     replaces: Replaced | None
     best: CompareCandidate | None
@@ -333,18 +325,18 @@ FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN
 
 def rows(record: Compare) -> Rows:
     """A row for each candidate. A limit on a percentile adds a column for that percentile."""
-    labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
+    shared = {key: value for key, value in labels(record.inputs).items() if key != "weight_precision"}
     at_limit = [_at_limit(name, limit.statistic) for name, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
     in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
-    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), labels)
+    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), shared)
 
 
 def _percentiles(record: Compare) -> Iterator[tuple[str, LimitInMs]]:
     """Yield the limits on statistics other than means."""
     for name in LATENCIES:
-        limit = record.inputs["limits"][name]
+        limit = record.inputs.limits[name]
         if limit is not None and limit.statistic != "mean":
             yield name, limit
 
@@ -399,7 +391,7 @@ def sections(record: Compare) -> Iterator[Section]:
         yield _table(record, served)
     lines = [
         demand_line(record.inputs, record.demand),
-        Line(limits_in_words(record.inputs["limits"], single=record.inputs["osl"] <= 1), "Limits", spare=3),
+        Line(limits_in_words(record.inputs.limits, single=record.inputs.osl <= 1), "Limits", spare=3),
     ]
     failures = [_failure(c) for c in record.candidates if not c.feasible]
     fewer = [f"{called(c)}: {c.fewer.words()}" for c in served[:MOST_SHOWN] if c.fewer is not None]
@@ -411,7 +403,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *few("Fewer", fewer, "GPU type", 1, LESS),
             *_prices(served[:MOST_SHOWN]),
-            *rests_on(record.assumptions, by_day=is_by_day(record.inputs)),
+            *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
             following(*_helped(record)),
         )
     )
@@ -419,7 +411,7 @@ def sections(record: Compare) -> Iterator[Section]:
 
 def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     """The first candidates that serve the demand, and how many others do and do not."""
-    task = record.inputs["task"]
+    task = record.inputs.task
     at_limits = (_at_limit(name, at.statistic, single=task != GENERATE) for name, at in _percentiles(record))
     binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
     columns = quantities.of_task((*SCREEN[:8], *at_limits, *SCREEN[8:-1], binds), task)
@@ -456,12 +448,11 @@ def _verdict(record: Compare) -> Iterator[Line]:
     """Yield whether the best candidate keeps the limits, how sure that is, and the load of the replaced GPUs."""
     best, old = record.best, record.replaces
     if best is not None:
-        single = f"; {SINGLE}" if best.replicas == 1 else ""
-        limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
+        single, gpus = f"; {SINGLE}" if best.replicas == 1 else "", best.gpus or 0
+        limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
         yield verdict(kept(limited, best.verified) + single, good=True)
-        chosen = Chosen(best.gpu, best.gpus or 0, best.replicas)
-        gpus, confidence = best.gpus or 0, record.confidence
-        yield from SureOf(gpus, best.gpus_sure, confidence, best.evidence, limited, by_rate, chosen).lines()
+        known = best.gpus_sure, record.confidence, best.evidence
+        yield from SureOf(gpus, *known, limited, by_rate, Chosen(best.gpu, gpus, best.replicas)).lines()
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)

@@ -40,7 +40,7 @@ from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested, unmet
-from sizing.report.parts.question import inputs, is_limited, is_rate, replica_lines
+from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
 from sizing.report.parts.screen import DERIVED, few, following, kept, rests_on, verdict, would_help
 from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
@@ -50,6 +50,16 @@ DIGITS = 2  # of a break-even, which rests on a predicted rate
 POINTS = 3_000  # along the axis of a picture: steps look like steps
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
 NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
+
+
+class CostInputs(NamedTuple):
+    """The resolved inputs of a bill: the question, and the ways to pay."""
+
+    of_question: Inputs
+    own: dict[str, Any] | None
+    cloud: tuple[dict[str, Any], ...]
+    api: dict[str, float] | None
+    split: str | float | None
 
 
 class CostReport(NamedTuple):
@@ -62,7 +72,7 @@ class CostReport(NamedTuple):
     """
 
     feasible: bool
-    inputs: dict[str, Any]
+    inputs: CostInputs
     basis: str | None = None
     currency: str = "USD"
     load: LoadKind | None = None
@@ -98,7 +108,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
     replica = bill.deployed[0].best.pool.replica if bill.deployed else None
-    stated = {**inputs(question, replica), **_inputs(bill, first)}
+    stated = _inputs(bill, first, inputs(question, replica))
     if not bill.deployed:
         return CostReport(
             feasible=False,
@@ -136,14 +146,15 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
     )
 
 
-def _inputs(bill: Bill, first: Priced) -> dict[str, Any]:
+def _inputs(bill: Bill, first: Priced, of_question: Inputs) -> CostInputs:
     server, prices = first.prices.own, bill.ways.api
-    return {
-        "own": {"title": server.title, **{k: v.value for k, v in server.numbers.items()}} if server else None,
-        "cloud": [{"name": rental.name, "contract": rental.contract} for rental in first.prices.rentals],
-        "api": {"usd_per_million_input": prices.usd_in, "usd_per_million_output": prices.usd_out} if prices else None,
-        "split": bill.ways.split,
-    }
+    return CostInputs(
+        of_question,
+        own={"title": server.title, **{k: v.value for k, v in server.numbers.items()}} if server else None,
+        cloud=tuple({"name": rental.name, "contract": rental.contract} for rental in first.prices.rentals),
+        api={"usd_per_million_input": prices.usd_in, "usd_per_million_output": prices.usd_out} if prices else None,
+        split=bill.ways.split,
+    )
 
 
 def _problems(bill: Bill) -> Iterator[str]:
@@ -276,7 +287,7 @@ def sections(record: CostReport) -> Iterator[Section]:
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield ways.table(record.options, "/options")
-    replica = (line._replace(spare=2) for line in replica_lines(record.inputs))
+    replica = (line._replace(spare=2) for line in replica_lines(record.inputs.of_question))
     # What finance asks first stays on the screen.
     known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
     facts = [*_pays(record), Line(_load(record), "Load")]
@@ -312,7 +323,8 @@ def _headline(record: CostReport) -> str:
 def _answer(record: CostReport) -> Iterator[Line]:
     run = record.deployments[0]
     shape = f"{run.gpus:,} x {run.gpu} = {run.replicas:,} x {run.sizes}"
-    limited, by_rate = is_limited(record.inputs), is_rate(record.inputs)
+    asked = record.inputs.of_question
+    limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
     of, chosen = record.evidence, Chosen(run.gpu, run.gpus, run.replicas)
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, of, limited, by_rate, chosen).lines()
@@ -403,7 +415,7 @@ def figure(record: CostReport) -> Figure:
         name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, DIGITS)} a day"
         return Series(name, over(pair.one, np.array([load])), hollow=not stays, look="points")
 
-    i, run = record.inputs, record.deployments[0]
+    i, run = record.inputs.of_question, record.deployments[0]
     return Figure(
         "requests a day, at the demand's own ratio of peak to mean",
         "US dollars a year",
@@ -411,8 +423,8 @@ def figure(record: CostReport) -> Figure:
         guides=tuple(crossing(*each) for each in crossings),
         limit=Tick(here, f"{_at(record).removeprefix('the ')}: {number(here)} a day"),
         logarithmic="xy",
-        title=f"{i['model']}, {i['weight_precision'].upper()} weights, ISL {i['isl']:,}, OSL {i['osl']:,}, on {run.gpu}, "
-        f"{i['engine_title']} {i['engine_version']}",
+        title=f"{i.model}, {i.weight_precision.upper()} weights, ISL {i.isl:,}, OSL {i.osl:,}, on {run.gpu}, "
+        f"{i.engine_title} {i.engine_version}",
         span=span,
     )
 

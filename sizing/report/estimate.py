@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -30,14 +30,16 @@ from sizing.report.parts.layouts import Alternative, RejectedLayout, SizedLayout
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
 from sizing.report.parts.question import (
     DAILY_USERS,
-    LABELS,
+    DemandInputs,
     IdleConversations,
+    Inputs,
     demand_line,
     idle,
     idle_line,
     inputs,
     is_by_day,
     is_limited,
+    labels,
     readings,
     replica_lines,
 )
@@ -115,7 +117,7 @@ class Estimate(NamedTuple):
     """
 
     feasible: bool
-    inputs: dict[str, Any]
+    inputs: Inputs
     deployment: SizedLayout | None
     load: LoadFigures | None
     throughput: Throughput | None
@@ -251,7 +253,7 @@ def shortest(record: Estimate) -> str:
     if record.disaggregated is not None:
         return str(record.disaggregated.gpus)
     assert record.deployment is not None
-    several = len(record.inputs["gpus_considered"]) > 1
+    several = len(record.inputs.gpus_considered) > 1
     return f"{record.deployment.gpus} {record.deployment.gpu_id}" if several else str(record.deployment.gpus)
 
 
@@ -263,12 +265,12 @@ COLUMNS = (
 
 def rows(record: Estimate) -> Rows:
     """A row for each layout: the answer, its separate pools, the alternatives, and rejected layouts with reasons."""
-    labels = {key: record.inputs.get(key) for key in LABELS if key != "weight_precision"}
+    shared = {key: value for key, value in labels(record.inputs).items() if key != "weight_precision"}
 
     def row(layout: NamedTuple, **own: Any) -> tuple[Any, ...]:
         """The values of a layout by column: from `own`, else from its fields."""
         found = dict(fields(layout))
-        return (*labels.values(), *plain([own.get(name, found.get(name)) for name in COLUMNS]))
+        return (*shared.values(), *plain([own.get(name, found.get(name)) for name in COLUMNS]))
 
     found, load, latency = [], record.load, record.latency
     if load is not None and latency is not None:
@@ -283,7 +285,7 @@ def rows(record: Estimate) -> Rows:
             found.append(row(pool, status=f"{name} pool", requests_per_s_per_gpu=per_gpu, detail=separate.why))
     found += [row(one, status="feasible", detail="") for one in record.alternatives]
     found += [row(one, status="rejected", limit=one.reason) for one in record.rejected]
-    return Rows((*labels, *COLUMNS), found)
+    return Rows((*shared, *COLUMNS), found)
 
 
 def _as_alternative(record: Estimate) -> Iterator[Alternative]:
@@ -291,7 +293,7 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
     latency, sources = record.latency, (record.deployment, record.cost, record.throughput)
     if latency and all(sources):
         means = {name: getattr(latency, name).mean or 0.0 for name in ("ttft_ms", "itl_ms", "e2e_ms")}
-        weights = record.inputs["weight_precision"]
+        weights = record.inputs.weight_precision
         yield filled(Alternative, *sources, weight_precision=weights, **means, limit=record.limiting.limit)
 
 
@@ -301,14 +303,14 @@ def sections(record: Estimate) -> Iterator[Section]:
         from sizing.report.parts import disaggregated
 
         yield from disaggregated.sections(record.disaggregated, record.inputs)
-        yield Facts((*rests_on(record.assumptions, by_day=is_by_day(record.inputs)), following(NEXT)))
+        yield Facts((*rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)), following(NEXT)))
         return
     yield answer(record)
     if record.latency is not None:
         yield screen.figures(_judged(record))
     after = LAUNCHED if record.feasible else NEXT
     around = tuple(_around(record))
-    by_day = is_by_day(record.inputs) or any(DAILY_USERS in line.text for line in around)
+    by_day = is_by_day(record.inputs.demand) or any(DAILY_USERS in line.text for line in around)
     known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
     yield Facts((*around, *known, following(after)))
 
@@ -321,18 +323,18 @@ def answer(record: Estimate) -> Facts:
             (screen.verdict(_shortfall(record.limiting, record.inputs), good=False),),
             INFEASIBLE_BY.get(record.limiting.limit, INFEASIBLE),
         )
-    several = len(record.inputs["gpus_considered"])
-    first = f", the {screen.OBJECTIVES[record.inputs['objective']]} of {several} GPU types" if several > 1 else ""
+    several = len(record.inputs.gpus_considered)
+    first = f", the {screen.OBJECTIVES[record.inputs.objective]} of {several} GPU types" if several > 1 else ""
     shape = f"{plural(d.replicas, 'replica')} x {d.sizes}"
     return Facts(tuple(_verdict(record)), headline(d.gpus, d.gpu, shape, cost.usd_per_hour) + first)
 
 
-def _limit_words(limiting: Limiting, inputs: Mapping[str, Any]) -> str:
+def _limit_words(limiting: Limiting, inputs: Inputs) -> str:
     """Write the limit that binds. An answer of at most one token has a single latency."""
-    return limit_words(limiting.limit, single=(inputs["osl"] or 0) <= 1)
+    return limit_words(limiting.limit, single=inputs.osl <= 1)
 
 
-def _shortfall(limiting: Limiting, inputs: Mapping[str, Any]) -> str:
+def _shortfall(limiting: Limiting, inputs: Inputs) -> str:
     """Write the tightest limit and by how much it is missed."""
     value, limit = limiting.value_ms, limiting.limit_ms
     if value is None or limit is None or value <= limit:
@@ -345,10 +347,10 @@ def _verdict(record: Estimate) -> Iterator[Line]:
     """Yield whether the limits are kept, the share of the GPUs in use, and the cost of sizing for a confidence."""
     d, load = record.deployment, record.load
     assert d and load
-    parts = [screen.kept(is_limited(record.inputs), record.simulation is not None)]
-    if is_demanded(record.inputs):
+    parts = [screen.kept(is_limited(record.inputs.limits), record.simulation is not None)]
+    if is_demanded(record.inputs.demand):
         parts.append(screen.used(load.headroom))
-        budget = record.inputs["gpu_budget"]
+        budget = record.inputs.gpu_budget
         if budget is not None and budget > d.gpus:
             parts.append(f"{budget - d.gpus:,} of {budget:,} to spare")
     if d.nodes_per_replica > 1:
@@ -364,16 +366,16 @@ def _evident(record: Estimate) -> Iterator[Line]:
     d, found, confidence, c = record.deployment, record.evidence, record.confidence, record.conservative
     if d is None or found is None or confidence is None:
         return
-    if not is_demanded(record.inputs) and c is None:
+    if not is_demanded(record.inputs.demand) and c is None:
         return
-    if not is_demanded(record.inputs) and c is not None and c.requests_per_s_without is not None:
+    if not is_demanded(record.inputs.demand) and c is not None and c.requests_per_s_without is not None:
         served = f"{number(c.requests_per_s_without)} requests/s without --confidence"
         runs = screen.counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
         yield Line(f"The rate is kept in {percent(confidence)} of {runs}; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
     chosen = Chosen(d.gpu, d.gpus, d.replicas)
-    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs), by_rate, chosen)
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, chosen)
     yield from known.lines("" if c is None else _without(c, d.gpu))
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
@@ -395,30 +397,30 @@ def nearest(record: Estimate) -> Facts:
     return Facts((Line(record.limiting.detail, "Nearest"), *memory, *screen.would_help(record.limiting.suggestions)))
 
 
-def is_demanded(inputs: Mapping[str, Any]) -> bool:
+def is_demanded(demand: DemandInputs) -> bool:
     """Whether a rate or a number of requests in flight is asked for; otherwise the GPUs are given."""
-    return any(inputs["demand"][name] is not None for name in ("requests_per_s", "concurrency", "concurrent_users"))
+    return any(each is not None for each in (demand.requests_per_s, demand.concurrency, demand.concurrent_users))
 
 
 def _judged(record: Estimate) -> Iterator[Judged]:
     """Yield the latencies and the rate, each with its limit."""
-    load, latency, found, demand = record.load, record.latency, record.bands, record.inputs["demand"]
+    load, latency, found, demand = record.load, record.latency, record.bands, record.inputs.demand
     assert load and latency
     yield from screen.latencies(
         lambda name, statistic: getattr(getattr(latency, name), statistic),
-        record.inputs["limits"],
+        record.inputs.limits,
         lambda name, statistic: found.get(f"latency.{name}.{statistic}"),
         record.limiting.limit,
     )
     most, served = "load.max_requests_per_s", "load.requests_per_s"
-    if demand["concurrency"] is not None:
+    if demand.concurrency is not None:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
-        yield screen.rate("most in flight", demand["concurrency"] * (1 + load.headroom), demand["concurrency"])
-    elif demand["concurrent_users"] is not None:
+        yield screen.rate("most in flight", demand.concurrency * (1 + load.headroom), demand.concurrency)
+    elif demand.concurrent_users is not None:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
-        yield screen.rate("most users", demand["concurrent_users"] * (1 + load.headroom), demand["concurrent_users"])
-    elif demand["requests_per_s"] is not None:
-        yield screen.rate("most requests/s", load.max_requests_per_s, demand["requests_per_s"], found.get(most))
+        yield screen.rate("most users", demand.concurrent_users * (1 + load.headroom), demand.concurrent_users)
+    elif demand.requests_per_s is not None:
+        yield screen.rate("most requests/s", load.max_requests_per_s, demand.requests_per_s, found.get(most))
     else:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served) or found.get(most))
 
@@ -426,11 +428,11 @@ def _judged(record: Estimate) -> Iterator[Judged]:
 def _around(record: Estimate) -> Iterator[Line]:
     """Yield the demand, the replica, the binding limit and other layouts; without an answer, changes that would help."""
     i, load, users = record.inputs, record.load, record.users
-    demanded = load is not None and is_demanded(i)
+    demanded = load is not None and is_demanded(i.demand)
     # Nobody converses with offline work, nor with a model that does not generate, unless the demand is of people.
-    people = i["mode"] != "offline" and record.throughput is not None and record.throughput.output_tokens_per_s > 0
+    people = i.mode != "offline" and record.throughput is not None and record.throughput.output_tokens_per_s > 0
     other = None if users is None or users.stated else users.daily_active_users
-    same = readings(i, record.readings, other, people=people) if record.readings and demanded else ""
+    same = readings(i.demand, record.readings, other, people=people) if record.readings and demanded else ""
     yield demand_line(i, same=same)
     yield from _traced(record)
     bests = tuple(_as_alternative(record))
@@ -440,12 +442,12 @@ def _around(record: Estimate) -> Iterator[Line]:
     if record.memory is None or not record.feasible:
         said = answer(record).lines[0].text.lower() == record.limiting.detail.lower()
         yield from nearest(record).lines[said:]
-        asked = any(i["serving"][name] is not None for name in SIZES)
+        asked = any(i.serving[name] is not None for name in SIZES)
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
         yield from screen.few("Refused", others, "reason", 2)
         return
-    yield screen.memory_line(record.memory, i["serving"])._replace(spare=MEMORY_LAST if types else 0)
-    if record.idle_conversations is not None and i.get("conversation") is not None:
+    yield screen.memory_line(record.memory, i.serving)._replace(spare=MEMORY_LAST if types else 0)
+    if record.idle_conversations is not None and i.conversation is not None:
         yield idle_line(record.idle_conversations)
     yield Line(_binds(record), "Binds")
     yield from types

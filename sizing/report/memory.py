@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sizing.answers.deployment import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
@@ -13,7 +13,7 @@ from sizing.model.memory import MemoryUse
 from sizing.replica.replica import cache_format
 from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
-from sizing.report.parts.question import inputs_of_layout, labels, replica_lines
+from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
 
 # What an engine's memory fraction is a fraction of, by the rule of its pool.
@@ -29,7 +29,7 @@ class MemoryReport(NamedTuple):
     """The record of `llmsize memory`."""
 
     fits: bool
-    inputs: dict[str, Any]
+    inputs: LayoutInputs
     memory: MemoryUse
     bands: dict[str, ErrorBand]
     reason: str | None
@@ -81,7 +81,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
 def on_one_card(deployed: Sequence[Resolved], sequences: int = 1, *, explained: bool = False) -> SharedReport:
     """The record of several models that share a card. If one does not fit, the changes with which all do."""
     records = tuple(record(each, sequences, explained=explained, shared=True) for each in deployed)
-    fits, share = all(each.fits for each in records), sum(each.inputs["memory_fraction"] for each in records)
+    fits, share = all(each.fits for each in records), sum(each.inputs.memory_fraction for each in records)
     return SharedReport(fits, share, records, () if fits else suggestions(deployed, sequences))
 
 
@@ -115,7 +115,7 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
     if not m.sequence_gib:
         taken = f"fits: prompts of up to {m.max_model_len:,} tokens, and no KV cache"
     reason = record.reason or taken
-    yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i["layout"])))
+    yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i.layout)))
     yield screen.memory_bar(m, shared=shared)
     yield Facts(tuple(_figures(record)))
     helps = screen.few("Try", record.suggestions, "change")

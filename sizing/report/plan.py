@@ -76,7 +76,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
     yield Facts(tuple(_answer(record)), _headline(record))
     if record.fleet is None:
         workload = record.workloads[0]
-        limits = record.inputs["workloads"][workload.name]["limits"]
+        limits = record.inputs["workloads"][workload.name].limits
         latency = workload.latency
         rows = latencies(
             lambda name, statistic: getattr(getattr(latency, name), statistic), limits, binding=workload.limit
@@ -92,7 +92,7 @@ def sections(record: PlanReport) -> Iterator[Section]:
     yield Facts(tuple(facts))
     if record.moves:
         yield Table(MOVES, record.moves, "/moves")
-    by_day = any(map(is_by_day, record.inputs["workloads"].values()))
+    by_day = any(is_by_day(each.demand) for each in record.inputs["workloads"].values())
     draws = () if record.uncertainty is None else _draws(record.uncertainty)
     yield Facts((*draws, *rests_on(record.assumptions, by_day=by_day), following()))
 
@@ -121,7 +121,7 @@ def _reserve(workload: WorkloadPlan) -> str:
 
 def _answer(record: PlanReport) -> Iterator[Line]:
     """Yield whether the plan holds, the whole nodes that it takes, and its cost."""
-    limited = any(map(is_limited, record.inputs["workloads"].values()))
+    limited = any(is_limited(each.limits) for each in record.inputs["workloads"].values())
     holds = kept(limited, all(workload.verified for workload in record.workloads))
     single = f"; {SINGLE}" if record.replicas == 1 else ""
     yield verdict("; ".join(record.problems) or holds + single, good=record.feasible)

@@ -29,7 +29,7 @@ from sizing.report.parts import assumptions
 from sizing.report.parts.evidence import Evidence, evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
 from sizing.report.parts.limiting import suggested, unmet
-from sizing.report.parts.question import demand, habits, inputs
+from sizing.report.parts.question import DemandInputs, Inputs, demand, habits, inputs
 
 
 class WorkloadPlan(NamedTuple):
@@ -50,7 +50,7 @@ class WorkloadPlan(NamedTuple):
     gpus_per_replica: int
     gpus_per_node: int
     replicas_per_node: int
-    demand: dict[str, Any]
+    demand: DemandInputs
     demand_unit: str
     demand_at_peak: float
     headroom: float
@@ -202,7 +202,7 @@ def _rules(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _inputs(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+def _inputs(plan: Plan) -> Iterator[tuple[str, Inputs]]:
     for answer in plan.answers:
         name, outcome = answer.workload.name, answer.outcome
         yield name, inputs(outcome.question, outcome.best.pool.replica if outcome.best is not None else None)

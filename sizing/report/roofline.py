@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
 from sizing.report.parts import assumptions
-from sizing.report.parts.question import formats_in_words, inputs_of_layout, replica_lines
+from sizing.report.parts.question import LayoutInputs, formats_in_words, inputs_of_layout, labels, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError
@@ -102,10 +102,20 @@ class RooflineStep(NamedTuple):
     bound: str
 
 
+class RooflineInputs(NamedTuple):
+    """The resolved inputs of a roofline, and the sequences of `context_tokens` that the cache holds."""
+
+    of_layout: LayoutInputs
+    context_tokens: int
+    batches: tuple[int, ...]
+    prompt_tokens: tuple[int, ...]
+    sequences_that_fit: float | None
+
+
 class RooflineReport(NamedTuple):
     """The record of `llmsize roofline`."""
 
-    inputs: dict[str, Any]
+    inputs: RooflineInputs
     roofs: tuple[Roof, ...]
     compute_bound_from: ComputeBound
     steps: tuple[RooflineStep, ...]
@@ -150,15 +160,10 @@ def record(resolved: Resolved, sizes: StepSizes) -> RooflineReport:
     kernels = resolved.kernels()
     shown = [_decode(size, context) for size in batches] + [_prefill(size) for size in prompts]
     timed = [(one, step_model.step(kernels, one.batch)) for one in shown]
-    stated = {
-        "context_tokens": context,
-        "batches": batches,
-        "prompt_tokens": prompts,
-        "sequences_that_fit": _sequences_that_fit(resolved, context),
-    }
+    fitting = _sequences_that_fit(resolved, context)
     operations = [o for one in shown for o in step_model.batch_operations(kernels.shard, one.batch)]
     return RooflineReport(
-        inputs={**inputs_of_layout(resolved), **stated},
+        inputs=RooflineInputs(inputs_of_layout(resolved), context, batches, prompts, fitting),
         roofs=_roofs([step for _, step in timed], kernels),
         compute_bound_from=intensity.crossings(kernels, context),
         steps=tuple(_step(one, step, kernels) for one, step in timed),
@@ -272,7 +277,7 @@ LABELS = ("model", "gpu", "engine", "engine_version", "weight_precision", "kv_pr
 
 def rows(record: RooflineReport) -> Rows:
     """A row for each operation of a step, with the labels of its step."""
-    return rows_of(record.operations, RooflinePoint._fields, {name: record.inputs[name] for name in LABELS})
+    return rows_of(record.operations, RooflinePoint._fields, labels(record.inputs, LABELS))
 
 
 def _tera(value: float) -> str:
@@ -312,27 +317,25 @@ def sections(record: RooflineReport) -> Iterator[Section]:
     sizes = record.steps if len(record.steps) <= MOST_STEPS else record.steps[:: -(-len(record.steps) // MOST_STEPS)]
     exceeds = any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations)
     yield Table(STEPS, sizes, "/steps", notes=(ABOVE,) if exceeds else ())
-    roofs = labelled("Roof", map(_roof_words, record.roofs))
-    yield Facts(
-        (*replica_lines(record.inputs, record.inputs["layout"]), *roofs, *rests_on(record.assumptions), following())
-    )
+    roofs, of = labelled("Roof", map(_roof_words, record.roofs)), record.inputs.of_layout
+    yield Facts((*replica_lines(of, of.layout), *roofs, *rests_on(record.assumptions), following()))
 
 
 def verdict(record: RooflineReport) -> Iterator[str]:
     """Yield the smallest compute-bound decode batches (products, attention, the whole step) and the batch that fits."""
     found, i = record.compute_bound_from, record.inputs
-    if not i["batches"]:
-        yield f"Prompts of {_span(i['prompt_tokens'])} tokens are {' to '.join(dict.fromkeys(step.bound for step in record.steps))}-bound"
+    if not i.batches:
+        yield f"Prompts of {_span(i.prompt_tokens)} tokens are {' to '.join(dict.fromkeys(step.bound for step in record.steps))}-bound"
         return
     yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
     for name, one in found.by_operation.items():
         if not one.grows:
             often = "never" if one.batch is None else "always"
             yield f"{name} is {often} compute-bound: {number(one.least_flops_per_byte)} FLOP per byte at any batch"
-    groups = " on each attention group" if i["dp"] > 1 else ""
-    yield f"The whole step at {i['context_tokens']:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}"
-    holds = number(i["sequences_that_fit"])
-    yield f"The cache holds {holds} sequences of that length, the engine runs at most {i['max_num_seqs']:,}{groups}"
+    groups = " on each attention group" if i.of_layout.sizes.dp > 1 else ""
+    yield f"The whole step at {i.context_tokens:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}"
+    holds = number(i.sequences_that_fit)
+    yield f"The cache holds {holds} sequences of that length, the engine runs at most {i.of_layout.max_num_seqs:,}{groups}"
 
 
 def _from_batch(batch: int | None) -> str:
@@ -401,14 +404,12 @@ def _roof_line(roof: Roof, intensities: Iterable[float], name: str) -> Series:
 
 def _title(record: RooflineReport) -> str:
     i, batch = record.inputs, record.compute_bound_from.decode_batch
-    what = (
-        f"{i['model']}, {formats_in_words(i)}, {i['layout']} on {i['gpu']}, {i['engine_title']} {i['engine_version']}"
-    )
-    prompts = f"prefill (hollow) of {_span(i['prompt_tokens'])} tokens"
-    if not i["batches"]:
+    what = f"{i.of_layout.model}, {formats_in_words(i.of_layout)}, {i.of_layout.layout} on {i.of_layout.gpu}, {i.of_layout.engine_title} {i.of_layout.engine_version}"
+    prompts = f"prefill (hollow) of {_span(i.prompt_tokens)} tokens"
+    if not i.batches:
         return f"{what}\n{prompts}; larger is more"
     return (
-        f"{what}\ndecode (filled) of {_span(i['batches'])} sequences at {i['context_tokens']:,} tokens of context, {prompts}\n"
+        f"{what}\ndecode (filled) of {_span(i.batches)} sequences at {i.context_tokens:,} tokens of context, {prompts}\n"
         f"decode: products with weights are compute-bound {_from_batch(batch)}; larger is more"
     )
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from sizing.formats.view import FLAT
+from sizing.formats.view import FLAT, INLINE, WHERE_KNOWN
 from sizing.question.fields import QUESTION_OPTIONS
 from sizing.specs.values import RANGE_PATTERN
 
@@ -149,7 +149,7 @@ def _record(record: Any) -> Json:
     hints, defaults = _hints(record), record._field_defaults
     every = list(_flat(hints))
     properties = {name: _value(hint) for _, name, hint in every}
-    required = [name for of, name, _ in every if of not in OPTIONAL and of not in defaults]  # others came later
+    required = [name for of, name, _ in every if not {of, name} & {*OPTIONAL, *defaults}]  # others came later
     if "schema" in properties:
         properties |= {"schema": {"const": defaults["schema"]}, "version": {"type": "string"}}
     if RUNS in properties:  # the record itself holds the figures of a single run
@@ -161,7 +161,8 @@ def _record(record: Any) -> Json:
 def _flat(hints: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield (field, name, type). The fields of an inner record of a `flat` kind are named one by one, with any type of each."""
     for name, hint in hints.items():
-        inner = [_hints(each) for each in (get_args(hint) or (hint,)) if each in FLAT]
+        records = [each for each in (get_args(hint) or (hint,)) if each in FLAT or name in INLINE]
+        inner = [{field: kind for _, field, kind in _flat(_hints(each))} for each in records]
         if inner:
             yield from ((name, each, Union[tuple(dict.fromkeys(types[each] for types in inner))]) for each in inner[0])  # noqa: UP007
         else:
@@ -169,7 +170,7 @@ def _flat(hints: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 RUNS = "runs"
-OPTIONAL = ("explanations", RUNS)  # left out if empty
+OPTIONAL = ("explanations", RUNS, *WHERE_KNOWN)  # left out if empty
 
 
 def _hints(record: Any) -> dict[str, Any]:

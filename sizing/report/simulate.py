@@ -32,14 +32,23 @@ from sizing.question.question import situation_of
 from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.layouts import layout_in
 from sizing.report.parts.memory import LayoutMemory, layout_memory
 from sizing.report.parts.pools import SimulatedPools
-from sizing.report.parts.question import LimitInMs, inputs_of_layout, is_limited, labels, limits_in_ms, replica_lines
+from sizing.report.parts.question import (
+    LayoutInputs,
+    LimitInMs,
+    LimitsInMs,
+    inputs_of_layout,
+    is_limited,
+    labels,
+    limits_in_ms,
+    replica_lines,
+)
 from sizing.report.parts.requests import latencies
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.parts.screen import latencies as latency_rows
+from sizing.report.parts.traffic import LengthInputs, LoadInputs
 from sizing.specs.bands import ErrorBand, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, latency_name
@@ -114,6 +123,30 @@ class SimulatedRun(NamedTuple):
     missed: tuple[str, ...] = ()
 
 
+class SimulationInputs(NamedTuple):
+    """The resolved inputs of a simulation. Batch sizes and windows are those of dynamic batching alone."""
+
+    clock: str
+    of_layout: LayoutInputs
+    replicas: int
+    replicas_stated: bool
+    gpus: int
+    policies: tuple[str, ...]
+    slots: int
+    isl: float
+    osl: float
+    isl_lengths: LengthInputs | None
+    osl_lengths: LengthInputs | None
+    load: LoadInputs
+    prefix_hit: float
+    routing: str | None
+    seed: int
+    limit_s: float | None
+    limits: LimitsInMs
+    batch_size: int | None
+    batch_window_s: float | None
+
+
 class SimulationReport(NamedTuple):
     """The record of `llmsize simulate`: a run for each policy. If the deployment does not fit, no run has figures.
 
@@ -121,7 +154,7 @@ class SimulationReport(NamedTuple):
     """
 
     passed: bool
-    inputs: dict[str, Any]
+    inputs: SimulationInputs
     runs: tuple[SimulatedRun, ...]
     memory: MemoryUse
     bands: dict[str, ErrorBand]
@@ -219,7 +252,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     service = question.service
     if scenario.prefill is not None or service.extras != NOTHING or service.model.pooled or OWN not in runs.served:
         return
-    served, index = runs.served[OWN], list(scenario.policies).index(OWN)
+    served, index = runs.served[OWN], tuple(scenario.policies).index(OWN)
     prefix = f"runs.{index}." if len(found) > 1 else ""  # the record itself holds the figures of a single run
     run = found[index]
     in_flight = load.in_flight or served.requests_per_s * served.latencies_s["e2e"].get("mean", 0.0)
@@ -239,30 +272,32 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
                 yield Predicted(f"{prefix}{each}", getattr(run, each), "throughput", situation)
 
 
-def _inputs(scenario: Scenario, runs: Runs) -> dict[str, Any]:
+def _inputs(scenario: Scenario, runs: Runs) -> SimulationInputs:
     load, deployed, dynamic = scenario.traffic, scenario.deployed, scenario.policies.get("dynamic")
     isl, osl = traffic.mean_lengths(load)
     sent = next((served.requests for served in runs.served.values()), None)
     routed = scenario.routed and load.in_flight is None
-    return {
-        "clock": "seconds",
-        **inputs_of_layout(scenario.resolved),
-        "replicas": deployed.count,
-        "replicas_stated": scenario.replicas_stated,
-        "gpus": scenario.gpus,
-        "policies": list(scenario.policies),
-        "slots": deployed.rules.slots,
-        "isl": isl,
-        "osl": 0.0 if scenario.resolved.question.service.model.pooled else osl,
-        **traffic.lengths(load, sent),
-        "load": traffic.load(load, counted=scenario.counted, trace=scenario.trace),
-        "prefix_hit": deployed.shard.extras.cached.share,
-        "routing": scenario.routing if routed else None,
-        "seed": load.seed,
-        "limit_s": scenario.limit_s,
-        "limits": limits_in_ms(scenario.limits),
-        **({"batch_size": dynamic.rules.batch_size, "batch_window_s": dynamic.rules.batch_window} if dynamic else {}),
-    }
+    return SimulationInputs(
+        clock="seconds",
+        of_layout=inputs_of_layout(scenario.resolved),
+        replicas=deployed.count,
+        replicas_stated=scenario.replicas_stated,
+        gpus=scenario.gpus,
+        policies=tuple(scenario.policies),
+        slots=deployed.rules.slots,
+        isl=isl,
+        osl=0.0 if scenario.resolved.question.service.model.pooled else osl,
+        isl_lengths=traffic.lengths(load, "isl", sent),
+        osl_lengths=traffic.lengths(load, "osl", sent),
+        load=traffic.load(load, counted=scenario.counted, trace=scenario.trace),
+        prefix_hit=deployed.shard.extras.cached.share,
+        routing=scenario.routing if routed else None,
+        seed=load.seed,
+        limit_s=scenario.limit_s,
+        limits=limits_in_ms(scenario.limits),
+        batch_size=dynamic.rules.batch_size if dynamic else None,
+        batch_window_s=dynamic.rules.batch_window if dynamic else None,
+    )
 
 
 def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assumption]:
@@ -281,7 +316,7 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
 
 def rows(record: SimulationReport) -> Rows:
     """One row for each policy. A figure with parts (a latency, the queue) has one column for each part."""
-    shared = {**labels(record.inputs), "tp": record.inputs["tp"]}
+    shared = {**labels(record.inputs), "tp": record.inputs.of_layout.sizes.tp}
     found = [{**shared, **_flat(run._replace(missed="; ".join(run.missed)))} for run in record.runs]  # type: ignore[arg-type]
     return rows_of(found, tuple(found[0]))
 
@@ -319,7 +354,7 @@ def sections(record: SimulationReport) -> Iterator[Section]:
             run, banded = record.runs[0], record.disaggregated is None
             yield figures_table(_judged(record, run), "simulated", banded=banded, note=_each_keeps(record, run))
         else:
-            rows = [{**_flat(run), "verdict": _problem(run, record.inputs["task"]) or OK} for run in record.runs]
+            rows = [{**_flat(run), "verdict": _problem(run, record.inputs.of_layout.task) or OK} for run in record.runs]
             yield Table(COMPARED, rows, "/runs", notes=(WASTED,), spare=SPARE)
     yield Facts(
         (*_around(record), *few("Try", record.suggestions, "change"), *rests_on(record.assumptions), following())
@@ -328,9 +363,9 @@ def sections(record: SimulationReport) -> Iterator[Section]:
 
 def _headline(record: SimulationReport) -> str:
     i, both, run = record.inputs, record.disaggregated, record.runs[0]
-    deployed = f"{i['gpus']} x {i['gpu']} = {plural(i['replicas'], 'replica')} x {layout_in(i)}"
+    deployed = f"{i.gpus} x {i.of_layout.gpu} = {plural(i.replicas, 'replica')} x {i.of_layout.sizes}"
     if both is not None:
-        deployed = f"{plural(i['gpus'], 'GPU')}: {pools.shape_words(both, between=', ')}"
+        deployed = f"{plural(i.gpus, 'GPU')}: {pools.shape_words(both, between=', ')}"
     rate = f": {number(run.requests_per_s)} requests/s" if len(record.runs) == 1 else f", {len(record.runs)} policies"
     return deployed + rate
 
@@ -338,8 +373,8 @@ def _headline(record: SimulationReport) -> str:
 def _answer(record: SimulationReport) -> Iterator[Line]:
     """Yield the verdict, which agrees with the exit code, and the extent of the simulation."""
     run, several = record.runs[0], len(record.runs)
-    problems = [text for each in record.runs if (text := _problem(each, record.inputs["task"]))]
-    text = "Every limit is kept" if is_limited(record.inputs) else "Every request is served, no limit is set"
+    problems = [text for each in record.runs if (text := _problem(each, record.inputs.of_layout.task))]
+    text = "Every limit is kept" if is_limited(record.inputs.limits) else "Every request is served, no limit is set"
     if problems:
         text = (
             problems[0]
@@ -352,7 +387,8 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
     if several == 1:
         duration = milliseconds((run.duration_s or 0.0) / MILLI)
         busy = "" if run.gpu_utilisation is None else f", busy {percent(run.gpu_utilisation)} of the time"
-        tokens = f", {number(run.output_tokens_per_s)} output tokens/s" if record.inputs["task"] == GENERATE else ""
+        generates = record.inputs.of_layout.task == GENERATE
+        tokens = f", {number(run.output_tokens_per_s)} output tokens/s" if generates else ""
         yield Line(f"{run.completed:,} of {run.arrived:,} requests served in {duration}{tokens}{busy}")
 
 
@@ -370,7 +406,7 @@ def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
     served, kept = run.requests_per_s, run.goodput_requests_per_s
     if served is None or kept is None or kept >= served or not record.passed:
         return ""
-    means = any(limit is not None and limit.statistic == "mean" for limit in record.inputs["limits"].values())
+    means = any(limit is not None and limit.statistic == "mean" for limit in record.inputs.limits.values())
     return EACH_MEAN if means else EACH
 
 
@@ -378,7 +414,7 @@ def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
     """Yield the latencies and rates of a run, each with its limit."""
     yield from latency_rows(
         lambda name, statistic: getattr(getattr(run, name), statistic),
-        record.inputs["limits"],
+        record.inputs.limits,
         lambda name, statistic: record.bands.get(f"{name}.{statistic}"),
     )
     yield rate("requests/s", run.requests_per_s, band=record.bands.get("requests_per_s"))
@@ -390,14 +426,15 @@ def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
 def _around(record: SimulationReport) -> Iterator[Line]:
     """Yield the load, the replica, and its use over time."""
     i, run, both = record.inputs, record.runs[0], record.disaggregated
-    out = f"OSL {traffic.length_words(i, 'osl')}" if i["task"] == GENERATE else i["task"]
-    yield Line(f"{traffic.load_words(i)}; ISL {traffic.length_words(i, 'isl')}, {out}", "Load")
-    noted = i["load"]["kind"] == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1
+    out = f"OSL {traffic.length_words(i.osl, i.osl_lengths)}" if i.of_layout.task == GENERATE else i.of_layout.task
+    isl = traffic.length_words(i.isl, i.isl_lengths)
+    yield Line(f"{traffic.load_words(i.load)}{_of_draws(i)}; ISL {isl}, {out}", "Load")
+    noted = i.load.kind == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1
     if noted:
         yield Line(AS_ESTIMATED, "Note", spare=2)
-    if not i["replicas_stated"] and i["replicas"] == 1 and not record.suggestions and both is None:
+    if not i.replicas_stated and i.replicas == 1 and not record.suggestions and both is None:
         yield Line(ONE_REPLICA, " " if noted else "Note", spare=1)
-    yield from replica_lines(i)
+    yield from replica_lines(i.of_layout)
     if both is not None:
         for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):
             yield Line(f"busy {percent(pool.gpu_utilisation)} of the time, {number(pool.queue_mean)} queued", name)
@@ -405,9 +442,15 @@ def _around(record: SimulationReport) -> Iterator[Line]:
             f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {pools.transfer_words(both.kv_transfer)}", "Transfer"
         )
     elif len(record.runs) == 1 and run.batch.mean is not None:
-        in_flight = i["load"]["concurrency"] or run.batch.mean * i["replicas"] + (run.queue.mean or 0.0)
+        in_flight = i.load.concurrency or run.batch.mean * i.replicas + (run.queue.mean or 0.0)
         each = f"on a replica {number(run.batch.mean)} running, cache {percent(run.kv_utilisation.mean)} full"
         yield Line(f"concurrency {number(in_flight)} on average, {number(run.queue.mean)} queued; {each}", "Batch")
+
+
+def _of_draws(i: SimulationInputs) -> str:
+    """Write the share found in cache, the seed and the limit of a run."""
+    cached = f", {percent(i.prefix_hit)} of prompts cached" if i.prefix_hit else ""
+    return f"{cached}, seed {i.seed}{f', until {i.limit_s:g} s' if i.limit_s else ''}"
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:

@@ -25,7 +25,7 @@ from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
-from sizing.report.parts.question import inputs_of_layout, replica_lines
+from sizing.report.parts.question import LayoutInputs, inputs_of_layout, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError
@@ -52,10 +52,27 @@ class StepOperation(NamedTuple):
     bound: str
 
 
+class StepLoad(NamedTuple):
+    """The work of a step: `decode` sequences at `context` tokens, and `prefill` new prompt tokens after `prior` cached ones."""
+
+    decode: int = 0
+    context: int = 0
+    prefill: int = 0
+    prior: int = 0
+
+
+class StepInputs(NamedTuple):
+    """The resolved inputs of a step; `host` says whether the time of the host is `overlapped` or `added`."""
+
+    of_layout: LayoutInputs
+    batch: StepLoad
+    host: str
+
+
 class StepReport(NamedTuple):
     """The record of `llmsize step`."""
 
-    inputs: dict[str, Any]
+    inputs: StepInputs
     total_s: float
     gpu_s: float
     launch_s: float
@@ -80,15 +97,6 @@ class StepPools(NamedTuple):
     kv_transfer: TransferSummary | None
     assumptions: tuple[Assumption, ...]
     schema: str = "llmsize.step_pools/1"
-
-
-class StepLoad(NamedTuple):
-    """The work of a step: `decode` sequences at `context` tokens, and `prefill` new prompt tokens after `prior` cached ones."""
-
-    decode: int = 0
-    context: int = 0
-    prefill: int = 0
-    prior: int = 0
 
 
 def record(resolved: Resolved, work: StepLoad) -> StepReport:
@@ -117,7 +125,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
     return filled(
         StepReport,
         timed,
-        inputs={**inputs_of_layout(resolved), "batch": work._asdict(), "host": host},
+        inputs=StepInputs(inputs_of_layout(resolved), work, host),
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
@@ -235,19 +243,19 @@ def sections_of_pools(record: StepPools) -> Iterator[Section]:
 
 
 def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
-    i, batch = record.inputs, record.inputs["batch"]
+    i, batch, host = record.inputs
     launches = f", launches {number(record.launch_s / MILLI)} (beside it)" if record.launch_s else ""
-    groups = f"; over {i['dp']} attention groups, the prompt on one, times of the fullest" if i["dp"] > 1 else ""
-    decode = f"{batch['decode']:,} decoding at {batch['context']:,} tokens" if batch["decode"] else ""
-    prefill = f"{batch['prefill']:,} new prompt tokens after {batch['prior']:,} cached" if batch["prefill"] else ""
+    groups = f"; over {i.sizes.dp} attention groups, the prompt on one, times of the fullest" if i.sizes.dp > 1 else ""
+    decode = f"{batch.decode:,} decoding at {batch.context:,} tokens" if batch.decode else ""
+    prefill = f"{batch.prefill:,} new prompt tokens after {batch.prior:,} cached" if batch.prefill else ""
     yield Facts(
         (
             Line(
-                f"GPU {number(record.gpu_s / MILLI, 4)} ms{launches}, host {number(record.host_s / MILLI)} ms ({i['host']}); "
+                f"GPU {number(record.gpu_s / MILLI, 4)} ms{launches}, host {number(record.host_s / MILLI)} ms ({host}); "
                 f"MFU {percent(record.mfu)}, MBU {percent(record.mbu)}"
             ),
             Line(f"{', '.join(filter(None, (decode, prefill)))}{groups}", "Batch"),
-            *replica_lines(i, i["layout"]),
+            *replica_lines(i, i.layout),
         ),
         f"{pool or 'One step: '}{number(record.total_s / MILLI, 4)} ms",
     )

@@ -136,7 +136,7 @@ def record(
     rests_on = [tuple(_rests_on(question)) for question in questions]
     return Sweep(
         feasible=feasible > 0,
-        inputs=_shared([inputs(question, None) for question in questions]),
+        inputs=_shared([dict(fields(inputs(question, None))) for question in questions]),
         varied=dict(varied),
         verified=verified,
         feasible_rows=feasible,
@@ -156,7 +156,7 @@ def _rests_on(question: Question) -> Iterator[Assumption]:
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The entries with the same value in all of `found`."""
     first, *others = found or [{}]
-    return {name: value for name, value in first.items() if all(other[name] == value for other in others)}
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
 def _column(name: str) -> str:

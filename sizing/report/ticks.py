@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickResult, TickStep
+from sizing.engine.ticks import DECODE, EMPTY, PREFILL, TickFigures, TickResult, TickStep
 from sizing.formats.view import (
     Bars,
     Document,
@@ -22,7 +22,7 @@ from sizing.formats.view import (
     Section,
     Series,
     Table,
-    filled,
+    flat,
     in_words,
     rows_of,
 )
@@ -42,58 +42,63 @@ MOST_SLOTS = 16
 MOST_APART = 400  # steps that a picture of the slots shows one by one
 
 
-class TickFigures(NamedTuple):
+flat(TickFigures)  # the figures of a run are its own fields
+
+
+class TickRun(NamedTuple):
     """One run of the teaching simulator; `timeline` has one text for each slot, one character for each tick."""
 
     policy: str
-    arrived: int
-    completed: int
-    end_tick: float
-    mean_ttft: float | None
-    mean_e2e: float | None
-    mean_itl: float | None
-    requests_per_1k_ticks: float
-    tokens_per_1k_ticks: float
-    queue_end: int
-    queue_max: int
-    gpu_utilisation: float
-    wasted_slot_share: float
+    figures: TickFigures
     timeline: tuple[str, ...] | None
+
+
+class TickInputs(NamedTuple):
+    """The runs in ticks: the policies, the engine, and one load up to a limit.
+
+    Batches are those of dynamic batching alone. `osl_drawn_mean` is null where all outputs are equal.
+    """
+
+    clock: str
+    policies: tuple[str, ...]
+    slots: int
+    prefill: float
+    prefill_chunks: int
+    itl: float
+    osl_mean: float
+    osl_std: float
+    requests: int | None
+    concurrency: int | None
+    rate: float | None
+    seed: int
+    limit: float | None
+    batch_size: int | None
+    batch_window: float | None
+    osl_drawn_mean: float | None = None
 
 
 class TickReport(NamedTuple):
     """The record of `llmsize simulate --ticks`: a run for each policy."""
 
-    inputs: dict[str, Any]
-    runs: tuple[TickFigures, ...]
+    inputs: TickInputs
+    runs: tuple[TickRun, ...]
     schema: str = "llmsize.simulation/1"
 
 
-def record(inputs: dict[str, Any], results: Mapping[str, TickResult]) -> TickReport:
+def record(inputs: TickInputs, results: Mapping[str, TickResult]) -> TickReport:
     """The record of runs in ticks by policy.
 
     All policies draw the same lengths in the order of arrival. The mean length is taken from the run with the most arrivals.
     """
     osl = max((result.requests.osl for result in results.values()), key=len)
-    drawn = sum(osl) / len(osl) if osl and inputs["osl_std"] else None
-    inputs = {**inputs, "osl_drawn_mean": drawn}
-    return TickReport(inputs, tuple(_ticks(policy, result) for policy, result in results.items()))
-
-
-def _ticks(policy: str, result: TickResult) -> TickFigures:
-    return filled(
-        TickFigures,
-        result,
-        policy=policy,
-        gpu_utilisation=result.busy,
-        wasted_slot_share=result.wasted,
-        timeline=slot_rows(result.timeline),
-    )
+    drawn = sum(osl) / len(osl) if osl and inputs.osl_std else None
+    runs = (TickRun(policy, result.figures, slot_rows(result.timeline)) for policy, result in results.items())
+    return TickReport(inputs._replace(osl_drawn_mean=drawn), tuple(runs))
 
 
 def rows(record: TickReport) -> Rows:
     """One row for each policy, without its timeline."""
-    return rows_of(record.runs, [name for name in TickFigures._fields if name != "timeline"])
+    return rows_of(record.runs, ("policy", *TickFigures._fields))
 
 
 SPARE = ("requests/1k", "wasted", "queued at end")
@@ -119,24 +124,23 @@ def sections(record: TickReport) -> Iterator[Section]:
     yield Prose((Line(LEGEND if drawn else "The timeline is too long for text; --plot FILE draws it", style="dim"),))
 
 
-def _asked(inputs: dict[str, Any]) -> Iterator[Line]:
-    i = inputs
-    chunks = f" in {plural(i['prefill_chunks'], 'chunk')}" if i["prefill_chunks"] > 1 else ""
-    if i["prefill"] < i["prefill_chunks"]:
+def _asked(i: TickInputs) -> Iterator[Line]:
+    chunks = f" in {plural(i.prefill_chunks, 'chunk')}" if i.prefill_chunks > 1 else ""
+    if i.prefill < i.prefill_chunks:
         chunks += " (no step is shorter than 1)"
-    window = f"; batches of {i['batch_size']:,} or after {i['batch_window']:g} ticks" if "batch_size" in i else ""
-    engine = f"{plural(i['slots'], 'slot')}, prefill {i['prefill']:g} ticks{chunks}, ITL {i['itl']:g}{window}"
+    window = "" if i.batch_size is None else f"; batches of {i.batch_size:,} or after {i.batch_window:g} ticks"
+    engine = f"{plural(i.slots, 'slot')}, prefill {i.prefill:g} ticks{chunks}, ITL {i.itl:g}{window}"
     yield Line(engine, "Engine")
-    spread = f", std {i['osl_std']:g}" if i["osl_std"] else ""
-    if i["osl_drawn_mean"] is not None:
-        spread += f" (mean drawn {number(i['osl_drawn_mean'], 4)})"
-    until = f", to the first step that ends at tick {i['limit']:g} or later" if i["limit"] is not None else ""
-    load = f"{i['requests']:,} requests" if i["requests"] is not None else "requests"
-    if i["concurrency"] is not None:
-        load += f", {i['concurrency']:,} in flight"
+    spread = f", std {i.osl_std:g}" if i.osl_std else ""
+    if i.osl_drawn_mean is not None:
+        spread += f" (mean drawn {number(i.osl_drawn_mean, 4)})"
+    until = f", to the first step that ends at tick {i.limit:g} or later" if i.limit is not None else ""
+    load = f"{i.requests:,} requests" if i.requests is not None else "requests"
+    if i.concurrency is not None:
+        load += f", {i.concurrency:,} in flight"
     else:
-        load += f" at {i['rate']:g} per tick" if i["rate"] is not None else " at tick 0"
-    yield Line(f"OSL {i['osl_mean']:g}{spread}; {load}, seed {i['seed']}{until}", "Workload")
+        load += f" at {i.rate:g} per tick" if i.rate is not None else " at tick 0"
+    yield Line(f"OSL {i.osl_mean:g}{spread}; {load}, seed {i.seed}{until}", "Workload")
 
 
 def slot_rows(timeline: Sequence[TickStep]) -> tuple[str, ...] | None:
@@ -170,20 +174,21 @@ def _scale(start: int, ticks: int) -> str:
 def figures(results: Mapping[str, TickResult]) -> Iterator[Figure]:
     """Yield two figures for each policy: the slots with steps of their real duration, and the latencies with the queue."""
     for policy, result in results.items():
-        timeline, span = result.timeline, (0, max(result.end_tick, 1))
+        timeline, found = result.timeline, result.figures
+        span = (0, max(found.end_tick, 1))
         slots = range(len(timeline[0].states) if timeline else 0)
         apart = len(timeline) <= MOST_APART
         bars = [
             Bars(name, tuple(tuple(_spans(timeline, slot, state, apart=apart)) for slot in slots), apart)
             for state, name in STATES.items()
         ]
-        title = f"{policy}: {result.completed:,} of {result.arrived:,} requests by tick {result.end_tick:,g}"
+        title = f"{policy}: {found.completed:,} of {found.arrived:,} requests by tick {found.end_tick:,g}"
         yield Figure("", "slot", logarithmic="", title=title, span=span, bars=tuple(bars))
         marks = [Mark(step.start, step.queue) for step in timeline]
         marks += [Mark(step.end, step.queue) for step in timeline[-1:]]
         queue = (Series("queue size", tuple(marks), 6, look="steps"),)
         waiting = Figure("", "queue size (requests)", queue, logarithmic="", span=span)
-        measured = tuple(latencies(result.requests, result.end_tick))
+        measured = tuple(latencies(result.requests, found.end_tick))
         yield Figure("ticks", "TTFT, E2E (ticks)", measured, logarithmic="", span=span, right=waiting)
 
 

@@ -27,7 +27,7 @@ from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
 from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.quantities import ITL, TTFT, of_task
-from sizing.report.parts.question import LABELS, inputs, is_by_day, labels, replica_lines
+from sizing.report.parts.question import LABELS, Inputs, inputs, is_by_day, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
 NOTE = "requests/s: the most that one GPU serves within the limits; $/M: output tokens"
@@ -127,7 +127,7 @@ class WhatIfReport(NamedTuple):
     may need other GPUs, so that at least half of published runs keep the limits: `gpus_at_even_odds` counts these.
     """
 
-    inputs: dict[str, Any]
+    inputs: Inputs
     base: AnswerSummary | None
     base_closed_form: AnswerSummary | None
     options: tuple[OptionReport, ...]
@@ -264,8 +264,8 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
-        columns = [column for column in COLUMNS if column.key != "gpu" or len(i["gpus_considered"]) > 1]
-        yield Table(of_task(columns, i["task"]), answers, notes=(NOTE, *_methods(record))).cut(
+        columns = [column for column in COLUMNS if column.key != "gpu" or len(i.gpus_considered) > 1]
+        yield Table(of_task(columns, i.task), answers, notes=(NOTE, *_methods(record))).cut(
             MOST_SHOWN, "more change", "--verbose"
         )
     together = () if best is None else best.names
@@ -276,13 +276,13 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
         *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
     ]
     replica = (line._replace(spare=2) for line in replica_lines(i))
-    yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i)), following()))
+    yield Facts((*replica, *helps, *rests_on(record.assumptions, by_day=is_by_day(i.demand)), following()))
 
 
 def _methods(record: WhatIfReport) -> Iterator[str]:
     """Yield the notes of the table: the method of all rows, simulated figures of confirmed rows, and the GPUs at even odds."""
     best = None if record.best is None else record.best.answer
-    times = of_task((TTFT, ITL), record.inputs["task"])
+    times = of_task((TTFT, ITL), record.inputs.task)
     said = [
         ", ".join(
             (f"{name} {plural(each.gpus, 'GPU')}", *(f"{q.heading} {q.text_of(getattr(each, q.key))}" for q in times))
@@ -299,7 +299,7 @@ def _verdict(record: WhatIfReport) -> str:
     base, best = record.base, record.best
     least = min((each.gpus for each in (base, None if best is None else best.answer) if each is not None), default=0)
     if least and not record.feasible:
-        return f"Infeasible: {plural(least, 'GPU')} at best, the budget is {record.inputs['gpu_budget']:,}"
+        return f"Infeasible: {plural(least, 'GPU')} at best, the budget is {record.inputs.gpu_budget:,}"
     if best is None:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
     what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}"

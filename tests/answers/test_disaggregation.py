@@ -333,7 +333,7 @@ def test_outputs_of_one_token_never_reach_the_decode_pool() -> None:
 
 def test_what_is_preempted_in_the_decode_pool_is_computed_again_there() -> None:
     small = deployed()
-    small = replace(small, memory=replace(small.memory, kv_cache_gib=2.0))  # 16,384 tokens: seven requests at their end
+    small = replace(small, memory=small.memory._replace(kv_cache_gib=2.0))  # 16,384 tokens: seven requests at their end
     found = handed_over(deployed(), small, INSTANT, traffic(60, 20.0))
     assert found.parts[1].preemptions > 0
     assert found.completed == 60

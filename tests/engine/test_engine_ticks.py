@@ -80,14 +80,14 @@ def test_the_course_s_vectors(vector: Vector) -> None:
     _, policy, load, slots, chunks, osl, std, limit, expected = vector
     got = run(policy, slots=slots, chunks=chunks, osl=osl, std=std, limit=float(limit), **load)
     assert (
-        got.completed,
-        got.end_tick,
-        got.mean_e2e,
-        got.mean_ttft,
-        got.mean_itl,
-        got.requests_per_1k_ticks,
-        got.tokens_per_1k_ticks,
-        got.queue_end,
+        got.figures.completed,
+        got.figures.end_tick,
+        got.figures.mean_e2e,
+        got.figures.mean_ttft,
+        got.figures.mean_itl,
+        got.figures.requests_per_1k_ticks,
+        got.figures.tokens_per_1k_ticks,
+        got.figures.queue_end,
     ) == pytest.approx(expected, abs=6e-5)  # the vectors have four decimals
 
 
@@ -159,28 +159,28 @@ def test_dynamic_of_size_one_without_a_window_is_static(
 @given(slots=st.integers(1, 6), seed=st.integers(0, 99), requests=st.integers(1, 60))
 def test_in_flight_never_ends_later_than_static(slots: int, seed: int, requests: int) -> None:
     common: dict[str, Any] = {"slots": slots, "std": 5.0, "seed": seed, "requests": requests}
-    assert run("inflight", **common).end_tick <= run("static", **common).end_tick
+    assert run("inflight", **common).figures.end_tick <= run("static", **common).figures.end_tick
 
 
 def test_more_in_flight_than_slots_adds_queue_and_no_throughput() -> None:
     at_slots, above = (run("one-prefill", chunks=2, limit=1e4, concurrency=c) for c in (4, 9))
-    assert above.requests_per_1k_ticks == pytest.approx(at_slots.requests_per_1k_ticks, rel=2e-3)
-    assert above.queue_end == 9 - 4
+    assert above.figures.requests_per_1k_ticks == pytest.approx(at_slots.figures.requests_per_1k_ticks, rel=2e-3)
+    assert above.figures.queue_end == 9 - 4
     # Each of the five waits for a slot, and slots come free at the throughput: 5 / X ticks more (Little).
-    assert at_slots.mean_ttft is not None and above.mean_ttft is not None
-    waited = above.mean_ttft - at_slots.mean_ttft
-    assert waited == pytest.approx(5 / (at_slots.requests_per_1k_ticks / 1000), rel=5e-3)
+    assert at_slots.figures.mean_ttft is not None and above.figures.mean_ttft is not None
+    waited = above.figures.mean_ttft - at_slots.figures.mean_ttft
+    assert waited == pytest.approx(5 / (at_slots.figures.requests_per_1k_ticks / 1000), rel=5e-3)
 
 
 def test_a_rate_above_capacity_grows_the_queue_at_their_difference() -> None:
-    capacity = run("one-prefill", chunks=2, limit=1e4, concurrency=8).requests_per_1k_ticks / 1000
+    capacity = run("one-prefill", chunks=2, limit=1e4, concurrency=8).figures.requests_per_1k_ticks / 1000
     over = run("one-prefill", chunks=2, limit=1e4, rate=0.5)
     # 0.36 requests a tick are served: (0.5 - 0.36) * 10,000 stay behind, to within what is in the slots.
-    assert over.queue_end == pytest.approx((0.5 - capacity) * 1e4, abs=4 + 1)
+    assert over.figures.queue_end == pytest.approx((0.5 - capacity) * 1e4, abs=4 + 1)
 
 
 def test_a_rate_below_capacity_leaves_no_queue() -> None:
-    assert run("one-prefill", chunks=2, limit=1e4, rate=0.3).queue_end <= 1
+    assert run("one-prefill", chunks=2, limit=1e4, rate=0.3).figures.queue_end <= 1
 
 
 @given(chunks=st.integers(2, 8), seed=st.integers(0, 50))
@@ -219,11 +219,11 @@ def test_a_mean_time_to_first_token_is_over_more_requests_than_the_mean_end_to_e
     # One slot, prefill 2, three more tokens: requests end at 5, 10, ...; first tokens come at 2, 7, 12. At 13 ticks two
     # have ended and three have started: TTFT (2 + 7 + 12)/3 = 7, E2E (5 + 10)/2 = 7.5.
     got = run("inflight", slots=1, osl=4, requests=9, limit=13.0)
-    assert (got.completed, got.mean_ttft, got.mean_e2e) == (2, 7, 7.5)
+    assert (got.figures.completed, got.figures.mean_ttft, got.figures.mean_e2e) == (2, 7, 7.5)
     # Four slots: rounds of 8 + 3 ticks. At 108 nine have ended, at 11 k: 55 on average; ten have started, at 11 k - 3,
     # which are 57.5 on average: more, though each request waits less for its first token than for its end.
     got = run("inflight", slots=4, osl=4, requests=99, limit=108.0)
-    assert (got.mean_ttft, got.mean_e2e) == (57.5, 55)
+    assert (got.figures.mean_ttft, got.figures.mean_e2e) == (57.5, 55)
 
 
 def test_a_freed_slot_is_the_first_to_be_filled() -> None:
@@ -235,7 +235,7 @@ def test_a_freed_slot_is_the_first_to_be_filled() -> None:
 def test_many_slots_take_time_in_proportion() -> None:
     began = time.perf_counter()
     got = run("inflight", slots=1000, osl=50, requests=2000)
-    assert got.completed == 2000
+    assert got.figures.completed == 2000
     assert time.perf_counter() - began < 3  # 0.1 s; slots that look for each other took a hundred times that
 
 

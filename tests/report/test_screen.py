@@ -165,7 +165,7 @@ def test_all_that_json_says_stands_behind_verbose(name: str) -> None:
 
 
 def test_several_gpu_types_say_by_what_they_are_compared() -> None:
-    by = OBJECTIVES[document("several").inputs["objective"]]
+    by = OBJECTIVES[document("several").inputs.objective]
     assert f"the {by} of 3 GPU types" in " ".join(terminal(document("several")).split())
     assert "GPU types" not in terminal(document("feasible"))
 

@@ -256,7 +256,7 @@ def test_requests_refused_do_not_make_a_run_unstable() -> None:
     from dataclasses import replace
 
     tiny = replace(
-        llama_replica(), memory=replace(used, kv_cache_gib=0.02)
+        llama_replica(), memory=used._replace(kv_cache_gib=0.02)
     )  # 0.02 GiB hold 163 tokens of 131,072 bytes
     none = simulate(tiny, traffic)
     assert (none.refused, none.completed, none.stable) == (500, 0, True)
@@ -270,7 +270,7 @@ def test_table_renders_at_sixty_columns(capsys: Capture) -> None:
     load = {"requests": 30, "osl_std": 3.0, "limit": "50", "policy": "static,inflight,chunked"}
     values = {option.name: None for option in OPTIONS} | load
     asked = ticks.asked(OPTIONS, None, values)
-    text = render(document(record(asked.inputs(), ticks.run(asked))), 60)
+    text = render(document(record(asked, ticks.run(asked))), 60)
     assert max(map(len, text.splitlines())) <= 60
 
 

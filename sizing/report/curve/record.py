@@ -211,6 +211,7 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
     assert question is not None and grid is not None
     service, origin, tokens = question.service, question.origin, question.origin.workload.tokens
     singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
+    turns = conversation(question, placed=False)
     return {
         "workload": origin.workload_name,
         "model": service.model.name,
@@ -233,7 +234,7 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         "tp": list(grid.layouts.tp),
         "pp": list(grid.layouts.pp),
         "serving": service.serving.model_dump(exclude={"tp", "pp"}),
-        **conversation(question, placed=False),
+        **({} if turns is None else {"conversation": turns}),
         "concurrency": list(grid.in_flight),
         "arrivals": grid.arrivals,
         "simulated": grid.simulated,

@@ -163,7 +163,7 @@ def _band(point: CurvePoint, name: str, statistic: str) -> ErrorBand | None:
 
 def _setup(record: CurveRecord) -> Iterator[Line]:
     i = record.inputs
-    model = f"{i['model']}, {lengths(i)}"
+    model = f"{i['model']}, {lengths(i['isl'], i['osl'], i.get('task', ''))}"
     yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model")
     in_pools = i.get("pools") is not None
     yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load")

@@ -81,7 +81,7 @@ def chapters(report: Report) -> Iterator[Chapter]:
         page_table(Table(columns, records, f"/estimate/{name}", title), most=most, noun="layouts", folded=True)
         for columns, records, name, title, most in (
             (
-                quantities.of_task(ALTERNATIVES, estimate.inputs["task"]),
+                quantities.of_task(ALTERNATIVES, estimate.inputs.task),
                 estimate.alternatives,
                 "alternatives",
                 MEETING,
@@ -152,11 +152,11 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     yield Facts(tuple(_asked(estimate)))
     if estimate.latency is None:
         return
-    own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs["task"])
+    own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs.task)
     rows = tuple(_latency(report, quantity) for quantity in own)
     title = f"Latency under load, with the range of 8 in 10 {_runs(report)}"
     yield PageTable(title, tuple(Column(name, name != "latency") for name in LATENCY_HEADS), rows)
-    shown = FIGURES if estimate.inputs["osl"] else OF_INPUTS
+    shown = FIGURES if estimate.inputs.osl else OF_INPUTS
     heads = (Column("figure", False), Column("value"), Column("unit", False))
     found = tuple((Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown)
     yield PageTable("Load, throughput, cost", heads, found)
@@ -164,15 +164,15 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
     """Yield the resolved question: the replica, the demand, limits and rules."""
-    i, budget = estimate.inputs, estimate.inputs["gpu_budget"]
+    i, budget = estimate.inputs, estimate.inputs.gpu_budget
     yield from replica_lines(i)
-    yield Line(i["model_id"], "Model")
+    yield Line(i.model_id, "Model")
     yield demand_line(i)
-    if (i["isl_max"], i["osl_max"]) != (i["isl"], i["osl"]):
-        yield Line(f"ISL {i['isl_max']:,}, OSL {i['osl_max']:,}", "Longest")
-    yield Line(limits_in_words(i["limits"], single=i["osl"] <= 1), "Limits")
-    yield Line(", ".join(i["gpus_considered"]), "GPU types considered")
-    rules = f"{i['mode']}; objective: {screen.OBJECTIVES[i['objective']]}; at most {percent(i['max_utilisation'])} of the stable rate"
+    if (i.isl_max, i.osl_max) != (i.isl, i.osl):
+        yield Line(f"ISL {i.isl_max:,}, OSL {i.osl_max:,}", "Longest")
+    yield Line(limits_in_words(i.limits, single=i.osl <= 1), "Limits")
+    yield Line(", ".join(i.gpus_considered), "GPU types considered")
+    rules = f"{i.mode}; objective: {screen.OBJECTIVES[i.objective]}; at most {percent(i.max_utilisation)} of the stable rate"
     yield Line(rules if budget is None else f"{rules}; at most {plural(budget, 'GPU')}", "Rules")
 
 
@@ -187,7 +187,7 @@ def _latency(report: Report, quantity: Quantity) -> tuple[Cell, ...]:
     def statistics(names: Iterable[str]) -> Iterator[Cell]:
         return (figure(report, f"/estimate/latency/{key}/{name}", quantity.write) for name in names)
 
-    limit, limited = Cell("none"), estimate.inputs["limits"][key]
+    limit, limited = Cell("none"), estimate.inputs.limits[key]
     if limited is not None:
         limit = figure(
             report, f"/estimate/inputs/limits/{key}/ms", lambda ms: f"{quantity.write(ms)} ({limited.statistic})"

@@ -79,7 +79,7 @@ def _unserved(report: Report) -> Iterator[Tile]:
 
 
 def _tightest(report: Report, takes: str, detail: str) -> Tile:
-    single = report.estimate.inputs["osl"] <= 1
+    single = report.estimate.inputs.osl <= 1
     name, used = limit_words(report.estimate.limiting.limit, single=single), report.decision.used
     if used is None:
         return Tile("Tightest limit", Cell(name), detail)

@@ -43,13 +43,13 @@ CURVE_NOTE = (
 def drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
     """Yield a chart for each latency to draw, each with the table of its points."""
     inputs = report.estimate.inputs
-    limits: dict[str, LimitInMs | None] = {name: inputs["limits"][f"{name}_ms"] for name in LATENCIES}
-    if inputs["osl"] <= 1:
+    limits: dict[str, LimitInMs | None] = {name: inputs.limits[f"{name}_ms"] for name in LATENCIES}
+    if inputs.osl <= 1:
         limits["itl"] = None
-    for metric in metrics_of(limits, inputs["mode"]):
+    for metric in metrics_of(limits, inputs.mode):
         limit = limits[metric]
         statistic = limit.statistic if limit is not None else "mean"
-        called = latency_name(metric, single=inputs["osl"] <= 1)
+        called = latency_name(metric, single=inputs.osl <= 1)
         series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic, called))) for line in _lines(report))
         if any(one.marks for one in series):
             yield (
@@ -109,7 +109,7 @@ def _points(report: Report, metric: Metric, statistic: str, called: str) -> Page
         columns = (
             in_words("layout", "layout", lambda _: _name(line)),
             Quantity(at, f"{called} {statistic}", milliseconds),
-            *of_task(shown, report.estimate.inputs["task"]),
+            *of_task(shown, report.estimate.inputs.task),
             in_words("feasible", "limits kept", verdict),
         )
         title = (

@@ -140,7 +140,7 @@ def record(
     question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
     i = answered.inputs
     return Report(
-        title=f"GPU sizing of {i['workload'] or i['model']}",
+        title=f"GPU sizing of {i.workload or i.model}",
         command=command,
         written=written.isoformat(),
         simulated=found.simulated,

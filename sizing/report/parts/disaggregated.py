@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.formats.view import Facts, Line, Section, filled
@@ -25,6 +25,7 @@ from sizing.report.parts.pools import (
     unserved,
 )
 from sizing.report.parts.question import (
+    Inputs,
     backend_in_force,
     backend_words,
     demand_line,
@@ -202,7 +203,7 @@ def _aggregated(answer: Answer) -> Aggregated:
     return filled(Aggregated, answer, **means)
 
 
-def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Section]:
+def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
     """Yield both pools with their figures next to one pool; or the reason why they are infeasible."""
     prefill, decode, way = found.prefill, found.decode, found.kv_transfer
     if prefill is None or decode is None or way is None:
@@ -210,14 +211,14 @@ def sections(found: Disaggregated, inputs: Mapping[str, Any]) -> Iterator[Sectio
         yield Facts((screen.verdict(found.why, good=False), demand_line(inputs), *replica_lines(inputs)), title)
         return
     shape, gpu = " + ".join(pools_words(prefill, decode)), decode.gpu if prefill.gpu == decode.gpu else None
-    limited, by_rate = is_limited(inputs), is_rate(inputs)
+    limited, by_rate = is_limited(inputs.limits), is_rate(inputs.demand)
     holds = screen.kept(limited, found.sizes_tried is not None)
     sure = SureOf(found.gpus or 0, found.gpus_sure, found.confidence, found.evidence, limited, by_rate)
     yield Facts(
         (screen.verdict(f"{holds}; {_against(found)}", good=True), *sure.lines()),
         headline(found.gpus or 0, gpu, shape, found.usd_per_hour),
     )
-    rows = screen.latencies(lambda name, statistic: getattr(getattr(found, name), statistic), inputs["limits"])
+    rows = screen.latencies(lambda name, statistic: getattr(getattr(found, name), statistic), inputs.limits)
     most = min(prefill.most_requests_per_s, decode.most_requests_per_s)
     yield screen.figures([*rows, screen.rate("most requests/s", most, found.requests_per_s)], banded=False)
     transfer = f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(way)}"
@@ -243,7 +244,7 @@ def _against(found: Disaggregated) -> str:
     return f"{verdict} than one pool ({plural(other.gpus, 'GPU')} for {number(other.requests_per_s)} requests/s)"
 
 
-def _used(pool: PoolFigures, requests_per_s: float, inputs: Mapping[str, Any]) -> str:
+def _used(pool: PoolFigures, requests_per_s: float, inputs: Inputs) -> str:
     nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
     share = percent(requests_per_s / pool.most_requests_per_s)
     most = f"at most {number(pool.most_requests_per_s)} requests/s"
@@ -251,5 +252,5 @@ def _used(pool: PoolFigures, requests_per_s: float, inputs: Mapping[str, Any]) -
         f"within the {limit_words(pool.limit)} limit" if pool.limit in LATENCIES else f"by {limit_words(pool.limit)}"
     )
     if pool.limit == "utilisation":
-        within = f"at {percent(inputs['max_utilisation'])} of the stable rate"
+        within = f"at {percent(inputs.max_utilisation)} of the stable rate"
     return f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; {most} {within}{backend_words(pool.all2all_backend)}"

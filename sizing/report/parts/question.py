@@ -8,18 +8,20 @@ from typing import Any, NamedTuple
 from sizing.answers import counts
 from sizing.answers.answer import Pool
 from sizing.answers.deployment import Resolved
-from sizing.formats.view import Line
+from sizing.formats.view import Line, fields, flat
 from sizing.formats.words import milliseconds, number, percent
-from sizing.model.architecture import is_moe
+from sizing.model.architecture import Layout, is_moe
 from sizing.model.extras import prefixes
 from sizing.model.settings import NO_CACHE
 from sizing.question import demand as demands
-from sizing.question.demand import Habits, Readings
+from sizing.question.demand import Habits, RateStep, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
+
+flat(Habits)  # among the fields of a demand
 
 
 class LimitInMs(NamedTuple):
@@ -32,41 +34,151 @@ class LimitInMs(NamedTuple):
 LimitsInMs = Mapping[str, LimitInMs | None]  # by the name of the latency, `ttft_ms`; None where none is set
 
 
-def inputs(question: Question, chosen: Replica | None) -> dict[str, Any]:
+class DemandInputs(NamedTuple):
+    """The demand: the rate or concurrency to serve, its kind, and how it was derived."""
+
+    requests_per_s: float | None
+    concurrency: float | None
+    closed_loop: bool
+    concurrent_users: float | None
+    think_time_s: float | None
+    daily_active_users: float | None
+    habits: Habits
+    profile: str | None
+    kind: str | None
+    stated: dict[str, Any] | None
+    ranges: dict[str, dict[str, float]]
+    mean_requests_per_s: float | None
+    steps: tuple[RateStep, ...]
+
+
+class ConversationInputs(NamedTuple):
+    """The conversations whose turns are the requests.
+
+    The share found in cache depends on blocks and replicas, so it is null without a single layout.
+    """
+
+    turns: int
+    isl_first: int
+    shared_tokens: int
+    added_tokens_per_turn: int
+    isl_mean: float
+    isl_by_turn: tuple[int, ...]
+    cached_tokens_by_turn: tuple[float, ...] | None
+    hit: float | None
+    routing: str
+    caches: int | None
+    block_tokens: int | None
+    think_time_s: float | None
+    histories_kept: float | None
+
+
+class Inputs(NamedTuple):
+    """The resolved inputs of a question. Inputs that depend on the layout are null without an answer."""
+
+    workload: str | None
+    model: str
+    model_id: str
+    model_asked: str
+    gpu: str | None
+    gpus_considered: tuple[str, ...]
+    gpu_ids: tuple[str, ...]
+    gpu_asked: dict[str, str]
+    engine: str
+    engine_title: str
+    engine_version: str
+    weight_precision: str
+    kv_precision: str
+    activation_precision: str
+    isl: int
+    task: str
+    osl: int
+    isl_max: int
+    osl_max: int
+    max_model_len: int
+    mode: str
+    demand: DemandInputs
+    limits: LimitsInMs
+    gpu_budget: int | None
+    objective: str
+    max_utilisation: float
+    headroom: float
+    serving: dict[str, Any]
+    optimisations: dict[str, Any]
+    conversation: ConversationInputs | None
+
+    @property
+    def backend(self) -> str | None:
+        """How tokens reach their experts; None where nothing is sent."""
+        return self.serving.get("all2all_backend_in_force")
+
+
+class LayoutInputs(NamedTuple):
+    """The resolved inputs of one layout."""
+
+    model: str
+    gpu: str
+    gpu_id: str
+    engine: str
+    engine_title: str
+    engine_version: str
+    weight_precision: str
+    kv_precision: str
+    activation_precision: str
+    layout: str
+    sizes: Layout
+    task: str
+    max_model_len: int
+    memory_fraction: float
+    max_num_seqs: int
+    max_num_seqs_lowered_from: int | None
+    max_num_batched_tokens: int
+    cuda_graphs_gib: float
+    all2all_backend_in_force: str | None
+    optimisations: dict[str, Any]
+    conversation: ConversationInputs | None
+
+    @property
+    def backend(self) -> str | None:
+        """How tokens reach their experts; None where nothing is sent."""
+        return self.all2all_backend_in_force
+
+
+def inputs(question: Question, chosen: Replica | None) -> Inputs:
     """The resolved inputs. Inputs that depend on the layout come from `chosen`, and are null without it."""
     origin, workload, gpu_types = question.origin, question.origin.workload, question.space.gpu_types
-    return {
-        "workload": origin.workload_name,
-        "model": question.service.model.name,
-        "model_id": origin.model_id,
-        "model_asked": origin.model_matched_from or origin.model_id,
-        "gpu": _chosen_gpu(gpu_types, chosen),
-        "gpus_considered": [gpu_type.name for gpu_type in gpu_types],
-        "gpu_ids": [gpu_type.id for gpu_type in gpu_types],
-        "gpu_asked": dict(origin.gpus_matched_from),
-        "engine": question.service.engine.name,
-        "engine_title": question.service.engine.title,
-        "engine_version": question.service.engine_version,
-        "weight_precision": _chosen_precision(question, chosen),
-        "kv_precision": cache_format(chosen) if chosen else question.service.cache_precision,
-        "activation_precision": chosen.plan.activation if chosen else question.service.model.activation_precision,
-        "isl": question.service.isl,
-        "task": question.service.task,
-        "osl": question.service.output_tokens,
-        "isl_max": workload.tokens.isl_max or question.service.isl,
-        "osl_max": workload.tokens.osl_max or question.service.output_tokens,
-        "max_model_len": question.service.max_model_len,
-        "mode": workload.mode,
-        "demand": demand(question),
-        "limits": limits(question),
-        "gpu_budget": question.rules.gpu_budget,
-        "objective": question.rules.objective,
-        "max_utilisation": question.target.max_utilisation,
-        "headroom": question.rules.headroom,
-        "serving": serving(question, chosen),
-        "optimisations": question.service.optimisations.asked(),
-        **conversation(question, placed=chosen is not None),
-    }
+    return Inputs(
+        workload=origin.workload_name,
+        model=question.service.model.name,
+        model_id=origin.model_id,
+        model_asked=origin.model_matched_from or origin.model_id,
+        gpu=_chosen_gpu(gpu_types, chosen),
+        gpus_considered=tuple(gpu_type.name for gpu_type in gpu_types),
+        gpu_ids=tuple(gpu_type.id for gpu_type in gpu_types),
+        gpu_asked=dict(origin.gpus_matched_from),
+        engine=question.service.engine.name,
+        engine_title=question.service.engine.title,
+        engine_version=question.service.engine_version,
+        weight_precision=_chosen_precision(question, chosen),
+        kv_precision=cache_format(chosen) if chosen else question.service.cache_precision,
+        activation_precision=chosen.plan.activation if chosen else question.service.model.activation_precision,
+        isl=question.service.isl,
+        task=question.service.task,
+        osl=question.service.output_tokens,
+        isl_max=workload.tokens.isl_max or question.service.isl,
+        osl_max=workload.tokens.osl_max or question.service.output_tokens,
+        max_model_len=question.service.max_model_len,
+        mode=workload.mode,
+        demand=demand(question),
+        limits=limits(question),
+        gpu_budget=question.rules.gpu_budget,
+        objective=question.rules.objective,
+        max_utilisation=question.target.max_utilisation,
+        headroom=question.rules.headroom,
+        serving=serving(question, chosen),
+        optimisations=question.service.optimisations.asked(),
+        conversation=conversation(question, placed=chosen is not None),
+    )
 
 
 def _chosen_gpu(gpu_types: Sequence[GpuType], chosen: Replica | None) -> str | None:
@@ -82,26 +194,26 @@ def _chosen_precision(question: Question, chosen: Replica | None) -> str:
     return ", ".join(name or question.service.model.quantisation.precision for name in question.space.precisions)
 
 
-def demand(question: Question) -> dict[str, Any]:
+def demand(question: Question) -> DemandInputs:
     """The demand: the rate or concurrency to serve, its kind, and how it was derived."""
     stated, found, target = question.origin.workload.demand, question.origin.demanded, question.target
-    user, by_users = habits(question), target.think_time_s > 0
-    return {
-        "requests_per_s": target.requests_per_s,
-        "concurrency": target.concurrency if target.concurrency is not None or by_users else target.population,
-        "closed_loop": target.concurrency is not None,
-        "concurrent_users": target.population if by_users else None,
-        "think_time_s": target.think_time_s if by_users else None,
-        "daily_active_users": stated.daily_active_users if stated else None,
-        **user._asdict(),
-        "profile": found.shape.name if found is not None and found.shape is not None else None,
-        "kind": found.kind if found is not None else None,
+    by_users = target.think_time_s > 0
+    return DemandInputs(
+        requests_per_s=target.requests_per_s,
+        concurrency=target.concurrency if target.concurrency is not None or by_users else target.population,
+        closed_loop=target.concurrency is not None,
+        concurrent_users=target.population if by_users else None,
+        think_time_s=target.think_time_s if by_users else None,
+        daily_active_users=stated.daily_active_users if stated else None,
+        habits=habits(question),
+        profile=found.shape.name if found is not None and found.shape is not None else None,
+        kind=found.kind if found is not None else None,
         # The workload's own writer is there; that of its demand alone would have to be built.
-        "stated": question.origin.workload.model_dump(include={"demand"}, exclude_none=True).get("demand"),
-        "ranges": {name: span.model_dump() for name, span in question.origin.workload.uncertain.items()},
-        "mean_requests_per_s": found.mean_per_s if found is not None else None,
-        "steps": [step._asdict() for step in found.steps] if found is not None else [],
-    }
+        stated=question.origin.workload.model_dump(include={"demand"}, exclude_none=True).get("demand"),
+        ranges={name: span.model_dump() for name, span in question.origin.workload.uncertain.items()},
+        mean_requests_per_s=found.mean_per_s if found is not None else None,
+        steps=found.steps if found is not None else (),
+    )
 
 
 def habits(question: Question) -> Habits:
@@ -124,19 +236,19 @@ def limits_in_ms(limits: Limits) -> LimitsInMs:
     }
 
 
-def is_by_day(inputs: Mapping[str, Mapping[str, object]]) -> bool:
+def is_by_day(demand: DemandInputs) -> bool:
     """Whether the demand is of users or requests of a whole day, from which their habits give the busiest time."""
-    return inputs["demand"]["kind"] in ("daily_active_users", "mean_requests_per_s")
+    return demand.kind in ("daily_active_users", "mean_requests_per_s")
 
 
-def is_limited(inputs: Mapping[str, Mapping[str, object]]) -> bool:
+def is_limited(limits: LimitsInMs) -> bool:
     """Whether a latency limit is set."""
-    return any(inputs["limits"].values())
+    return any(limits.values())
 
 
-def is_rate(inputs: Mapping[str, Mapping[str, object]]) -> bool:
+def is_rate(demand: DemandInputs) -> bool:
     """Whether the demand is a rate, not a number of concurrent requests or users."""
-    return inputs["demand"]["requests_per_s"] is not None
+    return demand.requests_per_s is not None
 
 
 def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
@@ -147,7 +259,7 @@ def serving(question: Question, chosen: Replica | None) -> dict[str, Any]:
     return {
         **asked,
         **chosen.layout._asdict(),
-        **_in_force(question, chosen),
+        **{name: value for name, value in _in_force(question, chosen).items() if value is not None},
         "chunked_prefill": chosen.settings.chunked_prefill,
         "prefix_caching": chosen.settings.prefix_caching,
     }
@@ -166,107 +278,96 @@ def backend_words(backend: str | None) -> str:
 
 def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
     """The limits on the lengths, memory and batch of a replica."""
-    settings, memory, own = chosen.settings, chosen.memory, lowered_from(chosen)
-    backend = backend_in_force(question, chosen)
+    settings, memory = chosen.settings, chosen.memory
     return {
         "max_model_len": question.service.max_model_len,
         "memory_fraction": settings.memory_fraction or memory.budget_gib / memory.visible_gib,
         "max_num_seqs": settings.max_num_seqs,
-        **({} if own is None else {"max_num_seqs_lowered_from": own}),
+        "max_num_seqs_lowered_from": lowered_from(chosen),
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "cuda_graphs_gib": memory.cuda_graphs_gib,
-        **({} if backend is None else {"all2all_backend_in_force": backend}),
+        "all2all_backend_in_force": backend_in_force(question, chosen),
     }
 
 
-def conversation(question: Question, *, placed: bool) -> dict[str, Any]:
-    """The conversations in a document's inputs; empty if requests are not turns.
-
-    The share found in cache depends on blocks and replicas, so it is null without a single layout (`placed` is False).
-    """
+def conversation(question: Question, *, placed: bool) -> ConversationInputs | None:
+    """The conversations in a document's inputs; None if requests are not turns. `placed` says whether a layout is known."""
     cached = question.service.extras.cached
     conversation = cached.conversation
     if conversation is None:
-        return {}
-    found = prefixes.found_by_turn(conversation, cached.finding) if placed else None
-    return {
-        "conversation": {
-            "turns": conversation.turns,
-            "isl_first": conversation.first,
-            "shared_tokens": conversation.shared,
-            "added_tokens_per_turn": conversation.adds,
-            "isl_mean": conversation.mean_isl,
-            "isl_by_turn": list(conversation.prompts),
-            "cached_tokens_by_turn": None if found is None else list(found),
-            "hit": cached.hit if placed else None,
-            "routing": "affinity" if cached.affinity else "random",
-            "caches": cached.engines if placed else None,
-            "block_tokens": cached.block if placed else None,
-            "think_time_s": cached.think_time_s,
-            "histories_kept": cached.kept if placed else None,
-        }
-    }
+        return None
+    return ConversationInputs(
+        turns=conversation.turns,
+        isl_first=conversation.first,
+        shared_tokens=conversation.shared,
+        added_tokens_per_turn=conversation.adds,
+        isl_mean=conversation.mean_isl,
+        isl_by_turn=tuple(conversation.prompts),
+        cached_tokens_by_turn=tuple(prefixes.found_by_turn(conversation, cached.finding)) if placed else None,
+        hit=cached.hit if placed else None,
+        routing="affinity" if cached.affinity else "random",
+        caches=cached.engines if placed else None,
+        block_tokens=cached.block if placed else None,
+        think_time_s=cached.think_time_s,
+        histories_kept=cached.kept if placed else None,
+    )
 
 
-def inputs_of_layout(resolved: Resolved) -> dict[str, Any]:
+def inputs_of_layout(resolved: Resolved) -> LayoutInputs:
     """The resolved inputs of one layout."""
     request, plan, layout = resolved.question, resolved.plan, resolved.layout
-    return {
-        "model": request.service.model.name,
-        "gpu": resolved.gpu_type.gpu.name,
-        "gpu_id": resolved.gpu_type.id,
-        "engine": request.service.engine.name,
-        "engine_title": request.service.engine.title,
-        "engine_version": request.service.engine_version,
-        "weight_precision": plan.weight_format,
-        "kv_precision": cache_format(resolved.replica),
-        "activation_precision": plan.activation,
-        "layout": str(layout),
-        **layout._asdict(),
-        "task": request.service.task,
+    return LayoutInputs(
+        model=request.service.model.name,
+        gpu=resolved.gpu_type.gpu.name,
+        gpu_id=resolved.gpu_type.id,
+        engine=request.service.engine.name,
+        engine_title=request.service.engine.title,
+        engine_version=request.service.engine_version,
+        weight_precision=plan.weight_format,
+        kv_precision=cache_format(resolved.replica),
+        activation_precision=plan.activation,
+        layout=str(layout),
+        sizes=layout,
+        task=request.service.task,
         **_in_force(request, resolved.replica),
-        "optimisations": request.service.optimisations.asked(),
-        **conversation(request, placed=True),
-    }
+        optimisations=request.service.optimisations.asked(),
+        conversation=conversation(request, placed=True),
+    )
 
 
-def replica_lines(inputs: Mapping[str, Any], layout: str = "") -> tuple[Line, ...]:
+def replica_lines(inputs: Inputs | LayoutInputs, layout: str = "") -> tuple[Line, ...]:
     """The model, precisions, engine and optimisations, and with a `layout` also the layout and the GPU."""
     i = inputs
-    where = f", {layout} on {i['gpu']}" if layout else ""
-    engine = f"{i['engine_title']} {i['engine_version']}"
-    sent = backend_words({**(i.get("serving") or {}), **i}.get("all2all_backend_in_force"))
+    where = f", {layout} on {i.gpu}" if layout else ""
+    engine = f"{i.engine_title} {i.engine_version}"
     return (
-        Line(f"{i['model']}, {formats_in_words(i)}, {engine}{where}{sent}", "Replica"),
+        Line(f"{i.model}, {formats_in_words(i)}, {engine}{where}{backend_words(i.backend)}", "Replica"),
         *optimised(i),
     )
 
 
-def formats_in_words(inputs: Mapping[str, Any]) -> str:
+def formats_in_words(inputs: Inputs | LayoutInputs) -> str:
     """The precision of weights and of the KV cache, in words."""
-    weights, cache = f"{inputs['weight_precision'].upper()} weights", inputs["kv_precision"]
+    weights, cache = f"{inputs.weight_precision.upper()} weights", inputs.kv_precision
     if cache == "auto":
         return weights
     return f"{weights}, {'no' if cache == NO_CACHE else cache.upper()} KV cache"
 
 
-def optimised(inputs: Mapping[str, Any]) -> tuple[Line, ...]:
+def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
     """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
-    asked = inputs.get("optimisations") or {}
     text = "; ".join(
         f"{ASKED.get(name, name.replace('_', ' '))}: {_fields(stated)}"
-        for name, stated in asked.items()
+        for name, stated in inputs.optimisations.items()
         if name != "disaggregate"
     )
     lines = (Line(text, "With"),) if text else ()
-    talk = inputs.get("conversation")
+    talk = inputs.conversation
     if talk is None:
         return lines
-    prompts = talk["isl_by_turn"]
-    found = (
-        "" if talk["hit"] is None else f", {talk['hit'] * 100:.3g} % of them found in cache ({talk['routing']} routing)"
-    )
-    return (*lines, Line(f"{talk['turns']:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}", "Turns"))
+    prompts = talk.isl_by_turn
+    found = "" if talk.hit is None else f", {talk.hit * 100:.3g} % of them found in cache ({talk.routing} routing)"
+    return (*lines, Line(f"{talk.turns:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}", "Turns"))
 
 
 ASKED = {  # optimisations by their keys, for people
@@ -292,56 +393,59 @@ def _fields(stated: Any) -> str:
 MIDDLES = "of {} the middle counts: llmsize plan --uncertain shows the spread"
 
 
-def demand_line(inputs: Mapping[str, Any], demand: Mapping[str, Any] | None = None, same: str = "") -> Line:
+def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = "") -> Line:
     """The demand, the `same` demand in other units, the lengths of a request, and how the rate was derived."""
-    asked = demand or inputs["demand"]
-    rate, steps = asked["requests_per_s"], asked["steps"]
+    asked = demand or inputs.demand
+    rate = asked.requests_per_s
     what = "as much as the GPUs serve" if rate is None else f"{number(rate)} requests/s"
     what = people_words(asked) or what
-    grown = f" + {percent(inputs['headroom'])}" if inputs.get("headroom") else ""
-    hows = [step["how"] for step in steps if step["how"] != "as stated"]
-    if asked["ranges"]:
-        spans = (
-            f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked["ranges"].items()
-        )
+    grown = f" + {percent(inputs.headroom)}" if inputs.headroom else ""
+    hows = [step.how for step in asked.steps if step.how != "as stated"]
+    if asked.ranges:
+        spans = (f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked.ranges.items())
         hows.append(f"{MIDDLES.format(', '.join(spans))}")
     hows += other_reading(asked)
-    return Line(f"{what}{grown}{same}, {lengths(inputs)}" + (f"; {', '.join(hows)}" if hows else ""), "Demand")
+    return Line(
+        f"{what}{grown}{same}, {lengths(inputs.isl, inputs.osl, inputs.task)}"
+        + (f"; {', '.join(hows)}" if hows else ""),
+        "Demand",
+    )
 
 
-def other_reading(demand: Mapping[str, Any]) -> Iterator[str]:
+def other_reading(demand: DemandInputs) -> Iterator[str]:
     """Yield the option for the other possible meaning of the same number of people."""
-    if demand["concurrent_users"] is not None:
-        users = f"{demand['concurrent_users']:g}"
+    if demand.concurrent_users is not None:
+        users = f"{demand.concurrent_users:g}"
         yield f"if {users} requests are in flight at once, ask --concurrency {users}"
-    elif demand["concurrency"] is not None and not demand["closed_loop"]:
-        flight = f"{demand['concurrency']:g}"
+    elif demand.concurrency is not None and not demand.closed_loop:
+        flight = f"{demand.concurrency:g}"
         yield f"if {flight} people read and think between requests, ask --users {flight}"
 
 
-def people_words(demand: Mapping[str, Any]) -> str | None:
+def people_words(demand: DemandInputs) -> str | None:
     """Write a demand of concurrent users or requests in flight; None for a rate."""
-    if demand["concurrent_users"] is not None:
-        return (
-            f"{number(demand['concurrent_users'])} users who think {number(demand['think_time_s'])} s after an answer"
-        )
-    if demand["concurrency"] is None:
+    if demand.concurrent_users is not None:
+        return f"{number(demand.concurrent_users)} users who think {number(demand.think_time_s)} s after an answer"
+    if demand.concurrency is None:
         return None
-    return f"{number(demand['concurrency'])} requests in flight" + (" (closed loop)" if demand["closed_loop"] else "")
+    return f"{number(demand.concurrency)} requests in flight" + (" (closed loop)" if demand.closed_loop else "")
 
 
 DAILY_USERS = "daily active users"
 
 
-def readings(inputs: Mapping[str, Any], read: Readings, users: float | None, *, people: bool) -> str:
+def readings(demand: DemandInputs, read: Readings, users: float | None, *, people: bool) -> str:
     """Write a demand in other units: a rate, requests in flight, and, if `people`, concurrent users and users a day."""
-    demand = inputs["demand"]
     said = {
         "requests_per_s": f"{number(read.requests_per_s)} requests/s",
         "concurrency": f"{number(read.in_flight)} in flight",
         "concurrent_users": f"{number(read.users)} users who think {number(read.think_time_s)} s",
     }
-    others = [words for name, words in said.items() if demand[name] is None and (people or name != "concurrent_users")]
+    others = [
+        words
+        for name, words in said.items()
+        if getattr(demand, name) is None and (people or name != "concurrent_users")
+    ]
     if users is not None and people:
         others.append(f"{number(users)} {DAILY_USERS}")
     return "".join(f" = {words}" for words in others)
@@ -357,18 +461,18 @@ def limits_in_words(limits: LimitsInMs, *, single: bool = False) -> str:
     return ", ".join(found) or "none"
 
 
-def lengths(inputs: Mapping[str, Any]) -> str:
+def lengths(isl: int, osl: int | None, task: str) -> str:
     """Write the mean lengths. A task without output has the task's name in place of the output length."""
-    out = f"OSL {inputs['osl']:,}" if inputs["osl"] else inputs["task"]
-    return f"ISL {inputs['isl']:,}, {out}"
+    return f"ISL {isl:,}, {f'OSL {osl:,}' if osl else task}"
 
 
 LABELS = ("model", "weight_precision", "isl", "osl", "engine", "engine_version")
 
 
-def labels(inputs: dict[str, Any]) -> dict[str, Any]:
+def labels(inputs: NamedTuple, keys: Sequence[str] = LABELS) -> dict[str, Any]:
     """The labels of every figure: the first columns of CSV."""
-    return {key: inputs.get(key) for key in LABELS}
+    stated = dict(fields(inputs))
+    return {key: stated.get(key) for key in keys}
 
 
 class IdleConversations(NamedTuple):
