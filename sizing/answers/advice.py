@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion, preference
-from sizing.answers.confidence import with_odds
-from sizing.answers.search import layout_of, outcome_over, search, timed, with_count
+from sizing.answers.answer import Answer, Order, Outcome, Relaxation, Suggestion, layout_of, preference
+from sizing.answers.search import outcome_over, search, timed, with_count
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
@@ -162,16 +161,18 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
     Each has at least even odds where runs like it are known, as the answer to the changed question has.
     Of several values of one limit, only the tightest feasible one is returned.
     """
+    from sizing.answers.estimate import Steps, with_odds  # it imports this module
 
-    def answered(asked: Sequence[Question]) -> list[Outcome]:
-        return [_confirmed(search(each, data), data, simulated) for each in asked]
+    def confirm(outcome: Outcome, order: Order, shows: bool) -> Outcome:
+        return _confirmed(outcome, data, simulated)
 
+    steps = Steps(lambda asked: [search(each, data) for each in asked], confirm)
     found, done = [], set()
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
         if of_what in done:
             continue
-        best = with_odds([question], data, answered)[0].answer
+        best = with_odds([question], data, steps, sure=False)[0].answer
         if best is not None:
             replica = best.pool.replica
             done.add(of_what)

@@ -234,10 +234,10 @@ class Suggestion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfidentAnswer:
-    """Another answer (by the closed form) whose confident size `sure` is cheaper than the first one's, or the only one known."""
+    """Another answer whose sure size (`sure`) is cheaper than the first one's, or the only one known; both by the closed form."""
 
     answer: Answer
-    sure: ConfidentSize
+    sure: Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,8 @@ class Outcome:
 
     `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs; `suggestions` help where there is no answer.
     `predicted` is the plain prediction where a confidence or even odds changed the answer. `separate_pools` is the outcome
-    with separate pools. `sure` is the confident size of the first answer's layout: the GPUs that keep the limits in the
-    stated share (90 % by default) of similar published runs. `surer` is an answer whose confident size is cheaper.
+    with separate pools. `surely` is the deployment on the first answer's GPU type that keeps the limits in the stated share (90 % by
+    default) of similar published runs, and `sure` is what these runs say. `surer` is an answer whose sure size is cheaper.
     """
 
     question: Question = field(repr=False)
@@ -264,6 +264,7 @@ class Outcome:
     predicted: Answer | None = None
     separate_pools: Outcome | None = field(default=None, repr=False)
     sure: ConfidentSize | None = None
+    surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)
     even: bool = False
 
@@ -343,11 +344,28 @@ def throughput_first(answer: Answer, question: Question) -> tuple[float, ...]:
     return (-answer.requests_per_s if question.rules.gpu_budget is not None else -answer.requests_per_s / answer.gpus,)
 
 
+LayoutKey = tuple[str, str, Layout]
+
+
+def layout_of(of: Replica | Refusal) -> LayoutKey:
+    """The identity of a layout: GPU type, weight format, parallel sizes."""
+    precision = of.plan.weight_format if isinstance(of, Replica) else of.precision
+    return of.gpu_type.id, precision, of.layout
+
+
+def is_alike(one: Answer, other: Answer) -> bool:
+    """Whether two answers from one pool have the same layout."""
+    return layout_of(one.pool.replica) == layout_of(other.pool.replica)
+
+
+TIES = 4  # the last entries of `preference`: they order answers of equal size and cost
+
+
 def preference(answer: Answer, question: Question) -> tuple[float, ...]:
     """Sort key: the objective; without a demand, throughput within the GPU budget, or per GPU, comes first.
 
     Among equals, more replicas come first, because the failure of one then costs less. Then come fewer pipeline stages,
-    lower latency, and less expert parallelism.
+    lower latency, and less expert parallelism. A layout with a smaller sure size comes before all these (`preferring`).
     """
     objective = question.rules.objective
     replicas = sum(pool.count for pool in answer.pools)
@@ -357,3 +375,13 @@ def preference(answer: Answer, question: Question) -> tuple[float, ...]:
         *(spent(answer, objective), answer.gpus, cost(answer), -replicas),
         *(stages, answer.closed_s("e2e")["mean"], experts),
     )
+
+
+def preferring(first: Answer, order: Order = preference) -> Order:
+    """An order in which the layout of `first` comes before all others of equal size and cost."""
+
+    def key(answer: Answer, question: Question) -> tuple[float, ...]:
+        entries = order(answer, question)
+        return (*entries[:-TIES], not is_alike(answer, first), *entries[-TIES:])
+
+    return key

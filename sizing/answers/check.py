@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from sizing.answers.answer import Answer, Outcome, Pool
-from sizing.answers.confidence import confident_sizes
-from sizing.answers.estimate import answer
+from sizing.answers.confidence import Said, sizes_said
+from sizing.answers.estimate import Steps, answer, surely
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
-from sizing.answers.sizes import RULES, corrected, keeps_headroom
-from sizing.answers.verify import meets, simulated
+from sizing.answers.sizes import RULES
+from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
-from sizing.specs.bands import ConfidentSize
+from sizing.specs.bands import USUAL, Confidence, ConfidentSize
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 
@@ -23,7 +23,7 @@ class Held:
 
     `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
     `most_requests_per_s` is the highest rate within the limits. `needed` is the same layout with the replicas that the
-    demand needs.
+    demand needs. `surely` is its sure size, and `sure` what published runs say.
     """
 
     question: Question = field(repr=False)
@@ -35,13 +35,17 @@ class Held:
     utilisation: float | None = None
     needed: Answer | None = None
     sure: ConfidentSize | None = None
+    surely: Answer | None = None
     verified: bool | None = None
 
 
-def held(question: Question, replicas: int, data: Data, *, simulate: bool = True) -> Held:
+def held(
+    question: Question, replicas: int, data: Data, *, simulate: bool = True, confidence: float | None = None
+) -> Held:
     """Check `replicas` replicas of a question's layout against its demand and limits.
 
-    Separate pools are checked together, at the replicas that the question states. Raises InputError as a search does.
+    The sure GPUs are those for a `confidence` (default 90 %). Separate pools are checked together, at the replicas that the
+    question states. Raises InputError as a search does.
     """
     if question.space.pools is not None:
         return _of_pools(question, data, simulate)
@@ -49,38 +53,43 @@ def held(question: Question, replicas: int, data: Data, *, simulate: bool = True
     if found.best is None:
         (refusal, *_) = found.refusals
         return Held(question, False, refusal.detail, refusal.reason)
-    pool = found.best.pool
-    of = found.question
+    return _with_sure(_held(found, replicas, data, simulate), found, data, (confidence or USUAL, simulate))
+
+
+def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
+    """Check replicas of a layout, as found by the closed form, against demand and limits alone."""
+    assert found.best is not None
+    pool, of = found.best.pool, found.question
     by_rate = of.target.amount is not None and of.target.amount == of.target.requests_per_s
     at_most = _at_most(of, replicas, data) if simulate and by_rate else None
     if at_most is not None:
         return _against(at_most, pool, of, replicas, data)
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
-        return Held(
-            of,
-            False,
-            None,
-            "capacity",
-            None,
-            most,
-            _used(pool, replicas, of),
-            answer(question, data, simulated=simulate).answer,
-        )
-    sized = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
-    if simulate:
-        sized = corrected(simulated(sized, of), of)
-    holds = sized.run is None or (meets(sized.run, of.target.limits) and keeps_headroom(sized, of))
+        needed = answer(of, data, simulated=simulate, sure=False).answer
+        return Held(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
+    size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
+    verdict = judged(size, of) if simulate else None
+    holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
     return Held(
         of,
         holds,
         answer=sized,
         most_requests_per_s=sized.most_requests_per_s,
         utilisation=_used(sized.pool, replicas, of),
-        needed=sized if holds else answer(question, data, simulated=simulate).answer,
-        sure=confident_sizes([(sized, of)], data.runs)[0],
-        verified=holds if simulate else None,
+        needed=sized if holds else answer(of, data, simulated=simulate, sure=False).answer,
+        verified=None if verdict is None else holds,
     )
+
+
+def _with_sure(result: Held, found: Outcome, data: Data, asked: tuple[float, bool]) -> Held:
+    """The result with the sure size of its layout, as an estimate finds it; `asked` has the confidence and whether it simulates."""
+    size, runs, (confidence, simulate) = result.answer or found.best, data.runs, asked
+    if size is None or runs is None:
+        return result
+    (sure,) = surely([(found, found)], data, Steps.of(data, simulated=simulate), confidence)
+    said = Said(size, result.question.with_(confidence=Confidence(confidence, runs)), sure)
+    return replace(result, sure=sizes_said([said], runs)[0], surely=sure)
 
 
 def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:
@@ -115,7 +124,7 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     assert amount is not None
     capacity = replace(pool.capacity, amount=most / replicas, requests_per_s=most / replicas)
     pool = replace(pool, capacity=capacity)
-    count = wanted(question, pool.replica, capacity, pool.margin)
+    count = wanted(question, pool.replica, capacity)
     used = amount / most * (1 - ROUNDING_SLACK)
     if count > replicas:
         needed = Answer((with_count(pool, count, question, data),))
@@ -123,8 +132,7 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
         sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
-    (sure_of,) = confident_sizes([(sized, question)], data.runs)
-    return Held(question, True, None, None, sized, most, used, sized, sure_of, True)
+    return Held(question, True, None, None, sized, most, used, sized, verified=True)
 
 
 def _used(pool: Pool, replicas: int, question: Question) -> float | None:
@@ -140,7 +148,7 @@ def _of_pools(question: Question, data: Data, simulate: bool) -> Held:
         return Held(question, False, _lacking(found), "capacity", None, needed=_free(question, data, simulate))
     rate = question.target.requests_per_s
     used = None if rate is None else rate / best.most_requests_per_s
-    return Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, None, found.verified)
+    return Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
 
 
 def _free(question: Question, data: Data, simulate: bool) -> Answer | None:

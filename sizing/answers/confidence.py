@@ -1,21 +1,23 @@
-"""The confident size of a layout: the size at which a given share of similar published runs would keep the limits.
+"""The margin of a confidence, and what published runs say of a size: how many GPUs are sure, and the chance of fewer.
 
-Each run gives the
-error of a prediction: of TTFT, ITL and E2E against the limits, and of throughput against the rate. For each run, the closed
-form gives the capacity of a replica with these errors; the loads of a layout are evaluated once for all runs. The margin of a
-run is the predicted capacity divided by this capacity. The margin of a confidence covers that share of the runs.
+Each run gives the error of a prediction: of TTFT, ITL and E2E against the limits, and of throughput against the rate. For each
+run, the closed form gives the capacity of a replica with these errors; the loads of a layout are evaluated once for all runs.
+The margin of a run is the predicted capacity divided by this capacity. The margin of a confidence covers that share of the runs.
+
+A size is sure where it keeps the plain limits under the demand times the margin. `estimate.surely` finds the sure size of every
+command; `verify.raised` gives the load.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sizing.answers.answer import Answer, ConfidentAnswer, Outcome, spent
+from sizing.answers.answer import Answer, Outcome, is_alike
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question
@@ -24,10 +26,11 @@ from sizing.replica.points import Array, Points
 from sizing.replica.timing import Timed
 from sizing.specs.bands import EVEN, USUAL, Confidence, ConfidentSize, PublishedRuns, SimilarRuns, of_runs
 from sizing.specs.data import Data
-from sizing.specs.demand import ROUNDING_SLACK, replicas_for
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import Target
 
 NONE_SIMILAR = "no published runs like this"
+NONE_CONFIRMED = "a simulation confirms no size of it"
 OWN_RUNS = "too few own runs; their error band says how far off a prediction may be"
 MOST_MARGIN = 10.0  # beyond it, the limit is so near to a lone request's latency that more GPUs do not help
 
@@ -47,40 +50,61 @@ class Margins(NamedTuple):
         margin = max(1.0, float(self.of_runs[place]))
         return margin if margin <= MOST_MARGIN else math.inf
 
+    def kept(self, demand: float, capacity: float) -> NDArray[np.bool_]:
+        """The runs in which the predicted `capacity` suffices for a demand."""
+        return demand * self.of_runs <= capacity * (1 + ROUNDING_SLACK)
 
-def confident_sizes(answers: Sequence[tuple[Answer, Question]], runs: PublishedRuns | None) -> list[ConfidentSize]:
-    """The confident sizes of the layouts of answers, and the confidence of each answer's own number of GPUs (`chance`)."""
+
+class Said(NamedTuple):
+    """A size with its question, and the sure size for the question's confidence (90 % without one); None where none is known."""
+
+    answer: Answer
+    question: Question
+    sure: Answer | None = None
+
+    @property
+    def confidence(self) -> float:
+        """The share of published runs that must keep the limits."""
+        asked = self.question.target.confidence
+        return USUAL if asked is None else asked.share
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the size is at least the sure size of its own layout."""
+        if self.sure is None:
+            return False
+        return is_alike(self.answer, self.sure) and self.answer.gpus >= self.sure.gpus
+
+
+def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[ConfidentSize]:
+    """What published runs say of sizes: the sure GPUs, and the `chance` that the GPUs of each keep demand and limits."""
     known = {
-        number: (answer.pool.load, question)
-        for number, (answer, question) in enumerate(answers)
-        if question.target.amount is not None and not answer.separate
+        number: (each.answer.pool.load, each.question)
+        for number, each in enumerate(said)
+        if each.question.target.amount is not None and not each.answer.separate
     }
     found = dict(zip(known, margins(list(known.values()), runs), strict=True))
-    return [_confident_size(*each, found.get(number)) for number, each in enumerate(answers)]
+    return [_size_said(each, found.get(number)) for number, each in enumerate(said)]
 
 
-def _confident_size(answer: Answer, question: Question, found: Margins | str | None) -> ConfidentSize:
-    asked, demand = question.target.confidence, question.target.amount
-    confidence = USUAL if asked is None else asked.share
-    if demand is None:
+def _size_said(said: Said, found: Margins | str | None) -> ConfidentSize:
+    question, confidence = said.question, said.confidence
+    if question.target.amount is None:
         return ConfidentSize(None, confidence, 0, None, "no demand to size for")
     if found is None:
         return ConfidentSize(None, confidence, 0, None, "no published runs of separate pools")
     if isinstance(found, str):
         return ConfidentSize(None, confidence, 0, None, found)
-    pool = answer.pool
-    demand *= 1 + question.rules.headroom
-    most = pool.capacity.amount
-    kept = demand * found.of_runs <= most * pool.count * (1 + ROUNDING_SLACK)
-    chance, margin = float(found.share[kept].max(initial=0.0)), found.of(confidence)
-    if math.isinf(margin):
+    margin, pool = found.of(confidence), said.answer.pool
+    kept = found.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
+    if said.sure is not None:  # the sure size is simulated, and the capacity is an estimate
+        kept = kept | (found.of_runs <= margin) if said.is_sure else kept & (found.of_runs < margin)
+    chance, why = float(found.share[kept].max(initial=0.0)), None
+    if said.sure is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
-        why = f"{missing} even with {MOST_MARGIN:g} times as many"
-        return ConfidentSize(None, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
-    count = max(pool.count, replicas_for(demand * margin, most))
-    return ConfidentSize(
-        count * pool.replica.layout.gpus, confidence, found.groups, chance, None, found.own, margin, found.any_gpu
-    )
+        why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
+    gpus = None if said.sure is None else said.sure.gpus
+    return ConfidentSize(gpus, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
 
 
 def asked_of(question: Question) -> str:
@@ -91,32 +115,39 @@ def asked_of(question: Question) -> str:
 def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None) -> list[Margins | str]:
     """For each layout and its question the margins of published runs, or why they are unknown.
 
-    Layouts whose questions differ only in the amount of the demand are evaluated in one batch.
+    Layouts whose questions differ only in the amount of the demand are evaluated in one batch, each once.
     """
-    found: list[Margins | str] = []
-    alike: dict[Target, list[tuple[int, SimilarRuns]]] = {}
-    for number, (load, question) in enumerate(asked):
-        of_class = _similar_runs(load, question, runs)
-        found.append(of_class if isinstance(of_class, str) else "")
-        if not isinstance(of_class, str):
-            alike.setdefault(question.target.unsized, []).append((number, of_class))
+    known: dict[tuple[int, Target], Margins | str] = {}
+    alike: dict[Target, list[tuple[Timed, SimilarRuns]]] = {}
+    keys = [(id(load), question.target.unsized) for load, question in asked]
+    for key, (load, question) in zip(keys, asked, strict=True):
+        if key not in known:
+            of_class = _similar_runs(load, question, runs)
+            known[key] = of_class if isinstance(of_class, str) else ""
+            if not isinstance(of_class, str):
+                alike.setdefault(key[1], []).append((load, of_class))
     for target, entries in alike.items():
-        loads = loads_of([asked[number][0] for number, _ in entries], target)
-        for (number, of_class), (served, points) in zip(entries, loads, strict=True):
-            found[number] = _margins(of_class, target, served, points)
-    return found
+        if target.population is None and (
+            target.offline or not target.limits.stated
+        ):  # only the rate: of any load the same
+            loads: list[tuple[Array, Points | None]] = [(np.ones(1), None)] * len(entries)
+        else:
+            loads = list(loads_of([load for load, _ in entries], target))
+        for (load, of_class), (served, points) in zip(entries, loads, strict=True):
+            known[id(load), target] = _margins(of_class, target, served, points)
+    return [known[key] for key in keys]
 
 
-def _margins(found: SimilarRuns, target: Target, served: Array, points: Points) -> Margins:
+def _margins(found: SimilarRuns, target: Target, served: Array, points: Points | None) -> Margins:
     by_runs, predicted = np.full(len(found.weights), served[-1]), float(served[-1])
-    for name, limit in target.limits.stated.items() if not target.offline else ():
+    for name, limit in target.limits.stated.items() if points is not None and not target.offline else ():
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")[limit.statistic])
         of_limit, as_predicted = (
             np.interp(limit.seconds / times, seconds, served, left=0.0) for times in (found.of(name), 1.0)
         )
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
     predicted = max(predicted, float(served[0]))
-    if target.population is not None:
+    if target.population is not None and points is not None:
         in_flight = np.maximum.accumulate(points.in_flight)  # at each load, whatever the E2E of a run
         thinking = by_runs * target.think_time_s / found.of("throughput")
         by_runs = np.interp(by_runs, served, in_flight, left=0.0) + thinking
@@ -163,33 +194,6 @@ def _margin(asked: Confidence, question: Question, found: Margins | str) -> floa
     return f"no load keeps {asked_of(question)} in {asked.share:.0%} of {runs}"
 
 
-def with_odds(
-    questions: Sequence[Question], data: Data, answered: Callable[[Sequence[Question]], list[Outcome]]
-) -> list[Outcome]:
-    """The outcomes of `answered` with their confident sizes, and with at least even odds.
-
-    Where fewer than half of the similar published runs would keep demand and limits, `answered` runs again with a confidence
-    of 50 %.
-    """
-    found = answered(questions)
-    said = _surely(found, data)
-    odd = [number for number, outcome in enumerate(said) if _chance(outcome) < EVEN]
-    if data.runs is not None and odd:
-        even = answered([evenly(questions[number], data) for number in odd])
-        as_predicted = [
-            replace(each, question=each.question.with_(confidence=None), even=True, predicted=found[number].answer)
-            for number, each in zip(odd, even, strict=True)
-        ]
-        for number, outcome in zip(odd, _surely(as_predicted, data), strict=True):
-            said[number] = outcome
-    return said
-
-
-def _chance(outcome: Outcome) -> float:
-    """The share of similar published runs that keep the limits; 1 if too few runs are similar."""
-    return 1.0 if outcome.sure is None or outcome.sure.chance is None else outcome.sure.chance
-
-
 def has_odds(outcome: Outcome) -> bool:
     """Whether published runs give the probability that a plain prediction keeps its limits."""
     asked, said = outcome.question.target.confidence, outcome.sure
@@ -200,48 +204,3 @@ def evenly(question: Question, data: Data) -> Question:
     """The question with a confidence of 50 %."""
     assert data.runs is not None
     return question.with_(confidence=Confidence(EVEN, data.runs))
-
-
-def _surely(found: Sequence[Outcome], data: Data) -> list[Outcome]:
-    """The outcomes with the confident size of their answers, and of another answer whose confident size is cheaper."""
-    sizes = iter(
-        confident_sizes([(each.answer, each.question) for each in found if each.answer is not None], data.runs)
-    )
-    known = [None if each.answer is None else next(sizes) for each in found]
-    asked = [(each, each.answers[1:], own) for each, own in zip(found, known, strict=True)]
-    return [
-        each if own is None else replace(each, sure=own, surer=surer)
-        for each, own, surer in zip(found, known, cheaper_answers(asked, data), strict=True)
-    ]
-
-
-def cheaper_answers(
-    asked: Sequence[tuple[Outcome, Sequence[Answer], ConfidentSize | None]], data: Data
-) -> list[ConfidentAnswer | None]:
-    """For each outcome, the one of some other answers with the cheapest confident size.
-
-    None where the confident size of the outcome's own answer costs no more.
-    """
-    cheaper = [_cheaper(outcome, others, own) for outcome, others, own in asked]
-    flat = [(each, outcome.question) for (outcome, _, _), some in zip(asked, cheaper, strict=True) for each in some]
-    sizes = iter(confident_sizes(flat, data.runs))
-    found: list[ConfidentAnswer | None] = []
-    for (outcome, _, own), some in zip(asked, cheaper, strict=True):
-        known = [ConfidentAnswer(each, next(sizes)) for each in some]
-        best = min(known, key=lambda each: _surely_spent(outcome, each.answer, each.sure), default=None)
-        least = math.inf if own is None else _surely_spent(outcome, outcome.answers[0], own)
-        found.append(best if best is not None and _surely_spent(outcome, best.answer, best.sure) < least else None)
-    return found
-
-
-def _surely_spent(outcome: Outcome, of: Answer, known: ConfidentSize) -> float:
-    return math.inf if known.gpus is None else spent(of, outcome.question.rules.objective) * known.gpus / of.gpus
-
-
-def _cheaper(outcome: Outcome, others: Sequence[Answer], own: ConfidentSize | None) -> list[Answer]:
-    """The answers of `others` that cost less than the confident size of the outcome's own: a confident size is no smaller."""
-    question = outcome.question
-    if own is None or question.target.confidence is not None:
-        return []
-    most = _surely_spent(outcome, outcome.answers[0], own)
-    return [each for each in others if spent(each, question.rules.objective) < most]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.confidence import confident_sizes
+from sizing.answers.confidence import Said, sizes_said
 from sizing.answers.search import with_count
 from sizing.answers.verify import worst_ratio
 from sizing.engine.deployment import deployment_of
@@ -128,4 +128,9 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
 
 def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more: Any) -> Outcome:
     found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, **more)
-    return found if found.answer is None else replace(found, sure=confident_sizes([(size, question)], data.runs)[0])
+    if found.answer is None or outcome.sure is None:
+        return found
+    surely = outcome.surely
+    if surely is not None and surely.gpus < size.gpus:  # the minute takes more than random arrivals at its mean rate
+        surely = size
+    return replace(found, surely=surely, sure=sizes_said([Said(size, question, surely)], data.runs)[0])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, get_args
 
 from sizing.answers import counts
-from sizing.answers.answer import Answer, Outcome, Pool, preference
+from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
 from sizing.answers.confidence import margin_of, margins
 from sizing.answers.counts import Reply, Trial
-from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, Exceeded, most_of, point_at_rate, points_of, solo_over
 from sizing.replica.points import Point
@@ -143,10 +142,11 @@ def with_count(pool: Pool, count: int, question: Question, data: Data) -> Pool:
         anew = _evaluated_at(pool, count, question, data)
         if anew is not None:
             return anew
-    return _at(pool, count, question)
+    return at_load(pool, count, question)
 
 
-def _at(pool: Pool, count: int, question: Question) -> Pool:
+def at_load(pool: Pool, count: int, question: Question) -> Pool:
+    """Replicas of the same layout and cache hit rate under their share of the demand."""
     (point,) = points_of([pool.load], [question.target], [pool.capacity], [count])
     return replace(pool, count=count, point=point, run=None)
 
@@ -157,7 +157,7 @@ def _evaluated_at(pool: Pool, count: int, question: Question, data: Data) -> Poo
         return result, _reply(result, question, trial)
 
     anew = counts.settled(count, question.service.extras.cached, tried)
-    return _at(anew, count, question) if isinstance(anew, Pool) else None
+    return at_load(anew, count, question) if isinstance(anew, Pool) else None
 
 
 def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
@@ -165,7 +165,7 @@ def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
     count = replicas(question, pool.replica, most, pool.margin)
     if question.service.extras.cached.varies and pool.undelayed is None:
         return with_count(pool, count, question, data)
-    return _at(replace(pool, capacity=most), count, question)
+    return at_load(replace(pool, capacity=most), count, question)
 
 
 def at_even_odds(pools: Sequence[Pool], question: Question, evenly: Question, data: Data) -> list[Pool | Refusal]:
@@ -191,9 +191,7 @@ def at_even_odds(pools: Sequence[Pool], question: Question, evenly: Question, da
 
 def at_share(pool: Pool, share: float) -> Pool:
     """The same replicas at a share of their load."""
-    most = replace(
-        pool.capacity, amount=pool.capacity.amount * share, requests_per_s=pool.capacity.requests_per_s * share
-    )
+    most = pool.capacity.times(share)
     return replace(pool, point=point_at_rate(pool.load, pool.point.requests_per_s * share, most), capacity=most)
 
 
@@ -215,15 +213,18 @@ def with_extras_found(outcome: Outcome) -> Outcome:
     return replace(outcome, question=best.pool.question(question))
 
 
-def search(question: Question, data: Data) -> Outcome:
+def search(question: Question, data: Data, *, known: Collection[LayoutKey] = ()) -> Outcome:
     """Evaluate the layouts of every GPU type and precision: answers best first, rejected layouts with their reasons.
 
-    Where no layout within the question's reach meets it on a GPU type, further layouts are tried there.
+    Where no layout within the question's reach meets it on a GPU type, further layouts are tried there. Layouts that are
+    `known` are left out.
     """
 
     def once(asked: Sequence[Question]) -> list[Outcome]:
         return [
-            _spread(each, data) if each.service.extras.cached.varies else outcome_over(tabulated([each], data)[0], each)
+            _spread(each, data, known)
+            if each.service.extras.cached.varies
+            else outcome_over(tabulated([each], data, known)[0], each)
             for each in asked
         ]
 
@@ -284,15 +285,9 @@ def _joined(narrow: Outcome, wide: Outcome) -> Outcome:
     return Outcome(asked, tuple(ranked), tuple(refusals.values()))
 
 
-def layout_of(of: Replica | Refusal) -> tuple[str, str, Layout]:
-    """The identity of a layout: GPU type, weight format, parallel sizes."""
-    precision = of.plan.weight_format if isinstance(of, Replica) else of.precision
-    return of.gpu_type.id, precision, of.layout
-
-
-def _spread(question: Question, data: Data) -> Outcome:
+def _spread(question: Question, data: Data, known: Collection[LayoutKey]) -> Outcome:
     """Evaluate every layout at the fewest replicas that suffice with their own cache hit rate."""
-    entries = list(_candidates(question, data))
+    entries = list(_candidates(question, data, known))
     layouts = [entry if isinstance(entry, Replica) else entry.sized for entry in entries]
     results: list[Pool | Refusal] = [e for e in entries if isinstance(e, Refusal) and e.sized is None]
     results += _fewest([layout for layout in layouts if layout is not None], question, data)
@@ -307,7 +302,7 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
         return [(result, _reply(result, question, of)) for result, of in zip(results, trials.values(), strict=True)]
 
     return [
-        _at(result, trial.replicas, question) if trial and isinstance(result, Pool) else result
+        at_load(result, trial.replicas, question) if trial and isinstance(result, Pool) else result
         for result, trial in counts.fewest_of(len(layouts), question.service.extras.cached, tried)
     ]
 
@@ -328,26 +323,31 @@ def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
         return Reply(None, memory=result.reason == "memory")
     if result.count > trial.replicas:
         return Reply(result.count)
-    there = _at(result, trial.replicas, question)
+    there = at_load(result, trial.replicas, question)
     alive = counts.idle_conversations(there.replica, question.target, there.point, trial.replicas)
     return Reply(result.count, 1.0 if alive is None else alive.kept)
 
 
-def tabulated(questions: Sequence[Question], data: Data) -> list[list[Timed | Refusal]]:
+def tabulated(
+    questions: Sequence[Question], data: Data, known: Collection[LayoutKey] = ()
+) -> list[list[Timed | Refusal]]:
     """Tabulate the step times of every layout of every GPU type and precision, whatever the demand and the limits.
+
+    Layouts that are `known` are left out.
 
     Equal splits of questions that differ in lengths are evaluated in one batch.
     """
-    layouts = [list(_candidates(question, data)) for question in questions]
+    layouts = [list(_candidates(question, data, known)) for question in questions]
     replicas = [entry for entries in layouts for entry in entries if isinstance(entry, Replica)]
     found = iter(timed(replicas, Timing(data)))
     return [[next(found) if isinstance(entry, Replica) else entry for entry in entries] for entries in layouts]
 
 
-def _candidates(question: Question, data: Data) -> Iterator[Replica | Refusal]:
+def _candidates(question: Question, data: Data, known: Collection[LayoutKey]) -> Iterator[Replica | Refusal]:
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
-            yield from candidates(question.service, gpu_type, precision, data, question.space.layouts)
+            found = candidates(question.service, gpu_type, precision, data, question.space.layouts)
+            yield from (each for each in found if layout_of(each) not in known) if known else found
 
 
 def bounded(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> list[list[Bounded | Refusal]]:
@@ -372,6 +372,21 @@ def chosen(asked: Sequence[tuple[Sequence[Bounded | Refusal], Question]]) -> lis
         outcome_of([next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts], question)
         for layouts, question in asked
     ]
+
+
+def recounted(asked: Sequence[tuple[Sequence[Answer], Question]]) -> list[Outcome]:
+    """The layouts of answers by the closed form, counted anew for the demand and the confidence of a question."""
+    alike: dict[Target, list[int]] = {}
+    for number, (_, question) in enumerate(asked):
+        alike.setdefault(question.target.unsized, []).append(number)
+    found: dict[int, Outcome] = {}
+    for numbers in alike.values():
+        layouts = [
+            ([Bounded(each.pool.load, each.pool.capacity) for each in asked[number][0]], asked[number][1])
+            for number in numbers
+        ]
+        found.update(zip(numbers, chosen(layouts), strict=True))
+    return [found[number] for number in range(len(asked))]
 
 
 def outcome_over(layouts: Sequence[Timed | Refusal], question: Question) -> Outcome:

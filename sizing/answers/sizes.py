@@ -23,7 +23,6 @@ from sizing.specs.verification import Verification
 from sizing.specs.workload import Limits
 
 RULES = shelf.only(Verification)
-ROUNDING = 1e-6  # the relative rounding error of a sum over replicas
 TINY = 1e-6  # smaller ratios are replaced by this before the logarithm
 
 
@@ -31,7 +30,8 @@ class SizeVerdict(NamedTuple):
     """The verdict of a simulation on a size.
 
     `kept` says whether the size keeps the limits, `decided` whether chance had no part in that. `worst_ratio` is the largest
-    ratio of a latency to its limit. `measured` is the size with its run; `corrected` also has its capacity corrected by the run.
+    ratio of a latency to its limit. `measured` is the size under the load by which it is judged, with its run. `corrected` is the
+    size under the demand, with its capacity corrected by the run; it has the run where both loads are the same.
     """
 
     kept: bool
@@ -58,7 +58,7 @@ class TriedSizes:
     """The sizes of one layout or pair: `reachable` is the best size that it may still reach, `next` the size to try.
 
     Steps count from the closed form's size; `tried` has the verdict on each. Where the search has narrowed down to a size on
-    which chance may have decided, `next` is that size with its run so far.
+    which chance may have decided, `next` is that size again, and `so_far` has its run.
     """
 
     first: Answer
@@ -66,6 +66,7 @@ class TriedSizes:
     data: Data
     reachable: Answer
     next: Answer
+    so_far: Answer | None = None
     step: int = 0
     tried: dict[int, SizeVerdict] = field(default_factory=dict)
     tries: int = 0
@@ -97,20 +98,20 @@ class TriedSizes:
         return None if self.high is None else self.tried[self.high]
 
     @property
-    def found(self) -> Answer | None:
-        """The smallest size that holds; its capacity is at most the load at which the next smaller one tried broke a limit."""
-        if self.confirmed is None:
-            return None
-        answer, refuted = self.confirmed.corrected, self.tried.get(self.low)
-        if answer.separate or refuted is None or refuted.worst_ratio <= 1:
-            return answer
-        pool, over, target = answer.pool, refuted.measured.pool, self.question.target
-        load = over.point.requests_per_s if target.amount is None else target.amount / over.count
+    def found(self) -> SizeVerdict | None:
+        """The verdict on the smallest size that holds; its capacity is at most the load at which the next smaller one broke a limit."""
+        verdict, refuted = self.confirmed, self.tried.get(self.low)
+        if verdict is None or verdict.corrected.separate or refuted is None or refuted.worst_ratio <= 1:
+            return verdict
+        pool, over, target = verdict.corrected.pool, refuted.measured.pool, self.question.target
+        raised = (1 + self.question.rules.headroom) * pool.margin
+        rate = over.point.requests_per_s if self._scales else over.point.requests_per_s / pool.margin
+        load = rate if target.amount is None else target.amount * raised / over.count
         if pool.capacity.amount <= load:
-            return answer
+            return verdict
         broken = refuted.broken(target.limits) or pool.capacity.binding
-        most = replace(pool.capacity, amount=load, requests_per_s=over.point.requests_per_s, binding=broken)
-        return replace(answer, pools=(replace(pool, capacity=most),))
+        most = replace(pool.capacity, amount=load, requests_per_s=rate, binding=broken)
+        return verdict._replace(corrected=replace(verdict.corrected, pools=(replace(pool, capacity=most),)))
 
     @property
     def settled(self) -> bool:
@@ -155,7 +156,7 @@ class TriedSizes:
         elif self._narrowed(high):
             assert self._doubtful is not None
             self._at(self._doubtful)
-            self.next = self.tried[self.step].measured
+            self.so_far = self.tried[self.step].measured
         else:
             low, aim = self.low, (self.low + high) / 2
             over = {
@@ -175,7 +176,7 @@ class TriedSizes:
         pool = self._sized(step)
         if pool is None:
             return False
-        self.step, self.next = step, Answer((pool,))
+        self.step, self.next, self.so_far = step, Answer((pool,)), None
         least = self._sized(self.low + 1) if self.low + 1 < step else pool
         assert least is not None
         self.reachable = Answer((least,))
@@ -332,15 +333,6 @@ def corrected(answer: Answer, question: Question) -> Answer:
     else:
         most = replace(most, decoding=pool.capacity.decoding)
     return replace(answer, pools=(replace(pool, capacity=most),))
-
-
-def keeps_headroom(answer: Answer, question: Question) -> bool:
-    """Whether the corrected capacity of a size covers the demand with headroom and margin."""
-    demand = question.target.amount
-    if answer.separate or not demand or (not question.rules.headroom and answer.pool.margin == 1.0):
-        return True
-    most = answer.pool.capacity.amount * answer.pool.count
-    return most >= demand * (1 + question.rules.headroom) * answer.pool.margin * (1 - ROUNDING)
 
 
 def _most(pool: Pool, limits: Limits, question: Question) -> Capacity | None:

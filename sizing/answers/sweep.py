@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
-from sizing.answers.confidence import with_odds
-from sizing.answers.estimate import answer, confirmed
+from sizing.answers.estimate import Steps, answer, with_odds
 from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.model.settings import Service
 from sizing.question.question import Question
@@ -72,11 +71,8 @@ class Searches:
         if any(question.space.pools is not None for question in questions):
             return [answer(question, self.data, simulated=simulated) for question in questions]
 
-        def answered(asked: Sequence[Question]) -> list[Outcome]:
-            outcomes = self.searched(asked)
-            return [confirmed(each, self.data) for each in outcomes] if simulated else outcomes
-
-        return with_odds(questions, self.data, answered)
+        alone = Steps.of(self.data, simulated=simulated)
+        return with_odds(questions, self.data, Steps(self.searched, alone.confirmed))
 
     def searched(self, questions: Sequence[Question]) -> list[Outcome]:
         """The outcomes of questions, reusing results of earlier searches."""

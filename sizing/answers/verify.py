@@ -2,7 +2,8 @@
 
 Of equal replicas that serve whole requests, one is simulated with its share of the demand: a random router turns Poisson
 arrivals into Poisson arrivals at each replica. The replicas of separate pools are simulated together; of large pools, a part
-in nearly the same ratio. The steady state is measured, without the start and the end of the run.
+in nearly the same ratio. The steady state is measured, without the start and the end of the run. Headroom and the margin of a
+confidence raise the load of the simulation, and the limits stay as they are (`raised`).
 
 Where a short run ends near a limit, or its TTFT is not known to a tenth, a longer run decides. Where chance may still decide, runs with other arrivals are added
 until the result is significant, or there are enough requests; what chance still leaves open then does not hold. A request
@@ -23,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Order, Outcome, Pool, preference, shape_of
-from sizing.answers.search import with_extras_found
-from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, corrected, keeps_headroom
+from sizing.answers.search import at_load, at_share, with_extras_found
+from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, corrected
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
 from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate, statistics
@@ -32,6 +33,7 @@ from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import LATENCIES, Limit, Limits, Metric, Statistic, Tokens
 
 
@@ -42,8 +44,11 @@ def verify(
     seed: int = 0,
     tries: int = RULES.most_tries,
     order: Order = preference,
+    shows: bool = True,
 ) -> Outcome:
     """The outcome with the best size that the simulator confirms, else with the nearest size tried (`passed` False).
+
+    With `shows`, a size that was confirmed under headroom or margin is simulated under the demand too.
 
     Layouts are tried in the `order` of the best size that each may still reach, so that the first settled layout is the best
     of all. A layout that fails is tried again at a larger size, or at less load where only a GPU budget is given. There are
@@ -61,13 +66,18 @@ def verify(
         if turn.sizes.settled:
             break
         done, turns[turn.shape] = done + 1, turns[turn.shape] + 1
-        verdict = _verdict(turn.sizes.next, question, seed)
+        verdict = _verdict(turn.sizes.next, turn.sizes.so_far, question, seed)
         if not verdict.kept:
             nearest = verdict if nearest is None or verdict.worst_ratio < nearest.worst_ratio else nearest
         if not turn.sizes.judge(verdict):
             left.remove(turn)
         turn.rank = order(turn.sizes.reachable, question)
-    return _found(outcome, left, nearest, done, order)
+    chosen, found = _found(outcome, left, nearest, order)
+    if chosen is None:
+        return outcome
+    first = shown(chosen, question, seed=seed) if shows or not chosen.kept else chosen.corrected
+    found = replace(found, answers=(first, *found.answers), tries=done, passed=chosen.kept)
+    return found if first.separate else with_extras_found(found)
 
 
 @dataclass(slots=True)
@@ -85,19 +95,65 @@ class _Turn:
         return cls(sizes, order(sizes.first, sizes.question), shape)
 
 
-def _verdict(size: Answer, question: Question, seed: int) -> SizeVerdict:
-    """The verdict of a short simulation, or of a long one that continues the run where the size was simulated before.
+def raised(size: Answer, question: Question) -> tuple[Answer, Question]:
+    """A size under the load by which it is judged, and the question with that demand.
+
+    This is the demand times headroom and margin: a size is sure where it keeps the plain limits under it. Without a demand, the
+    load that the margin divided is restored. Sizes without headroom and margin, and separate pools, are unchanged.
+    """
+    target = question.target
+    if size.separate or (target.offline and target.amount is None):
+        return size, question
+    times = (1 + question.rules.headroom) * size.pool.margin
+    if times == 1:
+        return size, question
+    if target.amount is None:
+        return Answer((at_share(size.pool, times),)), question
+    amounts = {
+        "requests_per_s": target.requests_per_s and target.requests_per_s * times,
+        "concurrency": target.concurrency and math.ceil(target.concurrency * times - ROUNDING_SLACK),
+        "population": target.population and target.population * times,
+    }
+    asked = question.with_(**amounts, headroom=0.0)
+    return Answer((at_load(size.pool, size.pool.count, asked),)), asked
+
+
+def judged(size: Answer, question: Question, *, seed: int = 0) -> SizeVerdict:
+    """The verdict of a simulation on a size that is long enough to decide."""
+    load, asked = raised(size, question)
+    return _verdict(size, simulated(load, asked, seed=seed), question, seed)
+
+
+def _verdict(size: Answer, so_far: Answer | None, question: Question, seed: int) -> SizeVerdict:
+    """The verdict of a short simulation, or of a long one that continues the run `so_far`.
 
     Separate pools get a long simulation at once, because their sizes are tried only once.
     """
-    thorough = size.separate or size.run is not None
-    measured = simulated(size, question, seed=seed, most=RULES.longest if thorough else RULES.longer)
-    answer, limits = corrected(measured, question), question.target.limits
+    (load, asked), limits = raised(size, question), question.target.limits
+    thorough = size.separate or so_far is not None
+    measured = simulated(so_far or load, asked, seed=seed, most=RULES.longest if thorough else RULES.longer)
     assert measured.run is not None
     errors = RULES.sure_to_hold if thorough else RULES.sure_enough
-    kept = meets(measured.run, limits, errors) and keeps_headroom(answer, question)
+    kept = meets(measured.run, limits, errors)
     decided = thorough or is_decided(measured.run, question)
+    answer = corrected(measured, asked)
+    if load is not size:
+        share = 1.0 if question.target.amount is not None else 1 / size.pool.margin
+        answer = replace(size, pools=(replace(size.pool, capacity=answer.pool.capacity.times(share)),))
     return SizeVerdict(kept, worst_ratio(measured.run, limits), decided, measured, answer)
+
+
+def shown(verdict: SizeVerdict, question: Question, *, seed: int = 0) -> Answer:
+    """The size of a verdict with its simulation under the demand itself; of a size that fails, under the load that it fails.
+
+    A size that was confirmed under a heavier load may miss a limit by chance; it is then shown under the heavier load.
+    """
+    size = verdict.corrected
+    if size.run is not None:
+        return size
+    under = simulated(size, question, seed=seed) if verdict.kept else verdict.measured
+    kept = under.run is not None and meets(under.run, question.target.limits)
+    return under if verdict.kept and kept else replace(size, run=verdict.measured.run)
 
 
 def worst_ratio(run: Run, limits: Limits, *, steady: bool = True) -> float:
@@ -111,21 +167,18 @@ def worst_ratio(run: Run, limits: Limits, *, steady: bool = True) -> float:
     return math.inf if grows or run.refused or not run.completed else max(ratios, default=1.0)
 
 
-def _found(outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, done: int, order: Order) -> Outcome:
-    """The outcome with the best confirmed size first, else with the nearest one."""
+def _found(
+    outcome: Outcome, left: list[_Turn], nearest: SizeVerdict | None, order: Order
+) -> tuple[SizeVerdict | None, Outcome]:
+    """The verdict on the best confirmed size, else on the nearest one; the outcome with the other layouts."""
     question = outcome.question
-    confirmed = [(size, turn) for turn in left if (size := turn.sizes.found) is not None]
-    first, best = min(confirmed, key=lambda found: order(found[0], question), default=(None, None))
-    if best is None and nearest is not None:
-        first = nearest.corrected
-    if first is None:
-        return outcome
+    confirmed = [(verdict, turn) for turn in left if (verdict := turn.sizes.found) is not None]
+    chosen, best = min(confirmed, key=lambda found: order(found[0].corrected, question), default=(nearest, None))
     others = sorted((turn for turn in left if turn is not best), key=lambda turn: turn.rank)
     rest = [turn.sizes.reachable for turn in others]
-    if best is None:  # the nearest layout may still be among those waiting for their next size
-        rest = [answer for answer in rest if answer.pools[-1].replica is not first.pools[-1].replica]
-    found = replace(outcome, answers=(first, *rest), tries=done, passed=best is not None)
-    return found if first.separate else with_extras_found(found)
+    if best is None and chosen is not None:  # the nearest layout may still be among those waiting for their next size
+        rest = [answer for answer in rest if answer.pools[-1].replica is not chosen.corrected.pools[-1].replica]
+    return chosen, replace(outcome, answers=tuple(rest))
 
 
 # --- a size, simulated -----------------------------------------------------------------------------------------------

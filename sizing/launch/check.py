@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.answers.check import Held, bearing, held
-from sizing.answers.confidence import confident_sizes
 from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.models import load_model, parsed
 from sizing.catalog.profiles import load_gpu
@@ -26,7 +25,6 @@ from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
-from sizing.specs.bands import Confidence
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
@@ -78,6 +76,11 @@ class Checked(NamedTuple):
         """The GPUs that are reserved beyond those on which replicas run."""
         return self.gpus - sum(_runs_on(part.launched) for part in self.parts)
 
+    def gpus_of(self, size: Answer) -> int:
+        """The GPUs that another number of its replicas takes, reserved ones included."""
+        each = {part.launched.role: _taken_by_one(part.launched) for part in self.parts}
+        return sum(pool.count * each[pool.phase] for pool in size.pools)
+
     @property
     def gpus_at_least(self) -> bool:
         """Whether it takes all GPUs of its server, more than it needs: `gpus` are then the fewest, and nothing states the number."""
@@ -121,8 +124,12 @@ def _fills(part: Existing) -> bool:
 
 
 def _taken(launched: Launched) -> int:
-    """The GPUs that replicas take: those that their containers reserve, also where they run on fewer."""
-    return (launched.replicas or 0) * max(layout_of(launched).gpus, launched.reserved_gpus or 0)
+    return (launched.replicas or 0) * _taken_by_one(launched)
+
+
+def _taken_by_one(launched: Launched) -> int:
+    """The GPUs that a replica takes: those that its containers reserve, also where it runs on fewer."""
+    return max(layout_of(launched).gpus, launched.reserved_gpus or 0)
 
 
 def _types(question: Question) -> Iterator[GpuType]:
@@ -216,7 +223,8 @@ def _checked(
     if not checked.passed:
         return checked
     question = deployed_question(group, demanded, options)
-    result = held(question, first.launched.replicas or 1, load_data(), simulate=simulated)
+    replicas, confidence = first.launched.replicas or 1, policy.confidence
+    result = held(question, replicas, load_data(), simulate=simulated, confidence=confidence)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = _needs(whole, policy)
@@ -387,7 +395,7 @@ def _needs(checked: Checked, policy: Policy) -> str:
     found = checked.held
     if found is None or found.needed is None:
         return ""
-    needed, gpus = found.needed, found.needed.gpus
+    needed = found.needed
     if needed.separate:
         bears = _bears(needed, found.question, policy)
         pools = (
@@ -399,7 +407,7 @@ def _needs(checked: Checked, policy: Policy) -> str:
         )
         if pools is None:
             return ""
-        needed, gpus = pools, pools.gpus
+        needed, gpus = pools, checked.gpus_of(pools)
         counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools) + " replicas"
     else:
         count = _fewest(checked, policy)
@@ -431,13 +439,10 @@ def _fewest(checked: Checked, policy: Policy) -> int | None:
     counts = [found.needed.pool.count]
     if found.utilisation is not None:  # the load of a replica falls as their number grows
         counts.append(math.ceil(found.utilisation * checked.replicas / _asked_share(policy)))
-    runs = load_data().runs
     if found.utilisation is not None and policy.confidence is not None:
-        asked = None if runs is None else found.question.with_(confidence=Confidence(policy.confidence, runs))
-        gpus = None if asked is None else confident_sizes([(found.answer or found.needed, asked)], runs)[0].gpus
-        if gpus is None:
+        if found.surely is None:
             return None
-        counts.append(gpus // found.needed.pool.replica.layout.gpus)
+        counts.append(found.surely.pool.count)
     return max(counts)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
@@ -162,13 +161,11 @@ def tenants_sure(fleet: Provision) -> list[Tenant | None]:
 
 def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant | None:
     """A workload with its confident size; None where that is unknown, or no reserve reaches the availability."""
-    sure, need = answer.outcome.sure, tenant.need
-    if sure is None or sure.gpus is None:
+    outcome, need = answer.outcome, tenant.need
+    if outcome.surely is None:
         return None
-    base = max(need.base, sure.gpus // need.fit.gpus_per_replica)
-    if base > need.base:
-        most = min(need.per_replica, need.within_limits / (sure.margin or 1.0))
-        need = replace(need, base=base, per_replica=most).confirmed(base)
+    if outcome.surely.gpus > answer.best.gpus:
+        need = need_of(outcome.surely, outcome.question)
     with suppress(UnreachableError):
         return tenant._replace(need=need, size=size_of(need, rules))
     return None

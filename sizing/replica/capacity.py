@@ -40,6 +40,10 @@ class Capacity:
     decoding: float
     binding: str
 
+    def times(self, share: float) -> Capacity:
+        """A share of this capacity, which the same limit binds."""
+        return replace(self, amount=self.amount * share, requests_per_s=self.requests_per_s * share)
+
 
 def quantiles(limits: Limits) -> dict[str, float]:
     """The percentiles that the limits use. A search over loads needs no others."""

@@ -45,7 +45,8 @@ class CheckedRecord(NamedTuple):
     `gpus` are those that its containers reserve, at least those on which it runs; `idle_gpus` are those reserved beyond. With
     `gpus_at_least` it takes all GPUs of its server, which may be more: cost and changes count the fewest. The cost
     of a million output tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
-    its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout.
+    its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout, `gpus_sure` those
+    for the policy's confidence (default 90 %); both count GPUs that are reserved and idle too.
     """
 
     name: str
@@ -120,8 +121,8 @@ def _deployment(checked: Checked) -> CheckedRecord:
         utilisation=used,
         headroom=None if not used else 1 / used - 1,
         **{f"{name}_ms": _latency(checked, name) for name in LATENCIES},
-        needed_gpus=None if held is None or held.needed is None else held.needed.gpus,
-        gpus_sure=None if sure is None else sure.gpus,
+        needed_gpus=None if held is None or held.needed is None else checked.gpus_of(held.needed),
+        gpus_sure=None if held is None or held.surely is None else checked.gpus_of(held.surely),
         chance=None if sure is None else sure.chance,
         simulated=None if held is None else held.verified,
         assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),

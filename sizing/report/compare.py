@@ -452,7 +452,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
         yield verdict(kept(limited, best.verified) + single, good=True)
         known = best.gpus_sure, record.confidence, best.evidence
-        yield from SureOf(gpus, *known, limited, by_rate, Chosen(best.gpu, gpus, best.replicas)).lines()
+        yield from SureOf(gpus, *known, limited, by_rate, Chosen(best.gpu, gpus)).lines()
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)

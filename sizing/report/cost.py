@@ -326,7 +326,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
-    of, chosen = record.evidence, Chosen(run.gpu, run.gpus, run.replicas)
+    of, chosen = record.evidence, Chosen(run.gpu, run.gpus)
     yield from SureOf(run.gpus, run.gpus_sure, record.confidence, of, limited, by_rate, chosen).lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)

@@ -374,7 +374,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
         yield Line(f"The rate is kept in {percent(confidence)} of {runs}; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
-    chosen = Chosen(d.gpu, d.gpus, d.replicas)
+    chosen = Chosen(d.gpu, d.gpus)
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, chosen)
     yield from known.lines("" if c is None else _without(c, d.gpu))
     if found.gpus_as_predicted is not None:

@@ -143,7 +143,7 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     down = sum(workload.reserve.replicas for workload in record.workloads)
     if down and found is not None:  # what is surer has no reserve
         found = found._replace(surer=None)
-    chosen = Chosen(first.gpu, gpus, first.replicas)
+    chosen = Chosen(first.gpu, gpus)
     yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate, chosen).lines()
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)

@@ -83,8 +83,8 @@ class ConfidentSize(NamedTuple):
     """The number of GPUs that is enough with a stated confidence.
 
     `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
-    the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough. Each of the user's
-    `own` runs counts as a group. `margin` times the demand is what the expected capacity of a replica must serve.
+    the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough: at least `confidence`
+    exactly where this number is sure in its layout. Each of the user's `own` runs counts as a group.
     With `any_gpu`, too few runs are of the GPU's generation, and the runs are of all generations.
     """
 
@@ -94,7 +94,6 @@ class ConfidentSize(NamedTuple):
     chance: float | None = None
     why_not: str | None = None
     own: bool = False
-    margin: float | None = None
     any_gpu: bool = False
 
 

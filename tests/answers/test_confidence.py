@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sizing
-from sizing.answers.answer import Outcome
-from sizing.answers.confidence import confident_sizes, margins
+from sizing.answers.answer import Outcome, is_alike
+from sizing.answers.check import held
+from sizing.answers.confidence import margins
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
+from sizing.answers.verify import raised
 from sizing.cli.main import run
 from sizing.question.question import Question, load_data
 from sizing.specs.bands import EVEN, Confidence, PublishedRuns
@@ -133,14 +135,16 @@ def test_the_margin_is_joint() -> None:
 def test_the_surer_the_more_gpus(rate: float, limit: float | None, times: list[float]) -> None:
     question, runs = asked(limit, round(rate, 1)), runs_of([round(time, 3) for time in times])
     found = answered(question, replace(data(), runs=runs))
-    assert found.best is not None
-    (said,) = confident_sizes([(found.best, found.question)], runs)
+    said = found.sure
+    assert found.best is not None and said is not None
     assert said.chance is not None and said.chance >= 0.5
     if said.gpus is not None:
-        assert said.gpus >= found.best.gpus
+        assert said.gpus >= found.best.gpus and (said.chance >= 0.9 - 1e-9) == (found.best.gpus == said.gpus)
         counts = [sure_of(question, share, runs) for share in (0.5, 0.7, 0.9, 0.95)]
         assert counts == sorted(counts)
         assert said.gpus == max(found.best.gpus, counts[2])
+        if limit is not None:
+            assert sure_of(asked(0.9 * limit, round(rate, 1)), 0.9, runs) >= counts[2]
 
 
 def test_the_sure_number_is_that_of_the_confidence() -> None:
@@ -184,12 +188,60 @@ def test_of_a_stated_number_of_gpus_a_confidence_takes_load() -> None:
     assert surely.pool.margin > 1.2
 
 
-def test_a_simulated_size_keeps_its_margin() -> None:
+def counts_of(stated: dict[str, Any], *, simulated: bool) -> tuple[list[int | None], Outcome]:
+    """What says how many GPUs are sure: beside the answer, with a confidence, the least budget, the least that a check passes."""
+    asked_for, data_ = sizing.ask(**stated), load_data()
+    assert data_.runs is not None
+    plain = answer(asked_for, data_, simulated=simulated)
+    cautious = asked_for.with_(confidence=Confidence(0.9, data_.runs))
+    surely = answer(cautious, data_, simulated=simulated)
+    assert plain.sure is not None and plain.answer is not None and surely.answer is not None and surely.sure is not None
+    count, each = surely.answer.pool.count, surely.answer.pool.replica.layout.gpus
+    assert (surely.sure.gpus, (surely.sure.chance or 0) >= 0.9) == (surely.answer.gpus, True)
+
+    def within(budget: int) -> Outcome:
+        return answer(cautious.with_(gpu_budget=budget), data_, simulated=simulated, sure=False)
+
+    def passes(replicas: int) -> bool:
+        found = held(asked_for, replicas, data_, simulate=simulated, confidence=0.9)
+        assert found.sure is not None and found.sure.gpus == count * each
+        return found.holds and (found.sure.chance or 0.0) >= 0.9
+
+    tried = () if simulated else (surely.answer.gpus - 1, surely.answer.gpus)  # a budget changes no simulation
+    budgets = [each for each in tried if each and within(each).answer]
+    replicas = [each for each in (count - 1, count) if each and passes(each)]
+    least = surely.answer.gpus if simulated else min(budgets, default=None)
+    return [plain.sure.gpus, surely.answer.gpus, least, min(replicas, default=0) * each], plain
+
+
+def test_a_simulated_sure_count_is_one_number() -> None:
+    experts = {"model": "openai/gpt-oss-120b", "gpu": "h100-sxm", "tp": 2, "ep": 1}
+    stated: dict[str, Any] = {**experts, "isl": 300, "osl": 40, "ttft": "p95:150ms", "concurrency": 80}
+    counts, plain = counts_of(stated, simulated=True)
+    assert plain.answer is not None and plain.verified and plain.sure is not None
+    assert len(set(counts)) == 1 and plain.answer.gpus < counts[0]  # type: ignore[operator]
+    assert (plain.sure.chance or 1.0) < 0.9
+
+
+def test_a_sure_size_keeps_the_plain_limits_under_its_margin() -> None:
     question = asked(20.0, 300.0).with_(confidence=Confidence(0.9, runs_of(TEN)))
     found = answer(question, data())
-    assert found.verified and found.best is not None
-    most = found.best.pool.capacity.amount * found.best.pool.count
-    assert most >= 300.0 * found.best.pool.margin * (1 - 1e-6)
+    assert found.verified and found.best is not None and found.best.pool.margin > 1.2
+    load, heavier = raised(found.best, question)
+    assert heavier.target.requests_per_s == pytest.approx(300.0 * found.best.pool.margin)
+    assert load.pool.requests_per_s == pytest.approx(300.0 * found.best.pool.margin)
+    assert found.best.pool.capacity.amount * found.best.pool.count >= 300.0 * found.best.pool.margin * (1 - 1e-6)
+
+
+def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
+    """TP2 serves more replicas, TP4 is as many GPUs and sure at fewer: the answer is the layout of the sure size."""
+    for rate in (4, 9):
+        found = answered(
+            sizing.ask(model="llama-3.1-70b", gpu="h100-sxm", isl=1000, osl=300, itl="40ms", rps=rate), load_data()
+        )
+        assert found.answer is not None and found.surely is not None
+        alike = [each for each in found.answers if is_alike(each, found.surely)]
+        assert is_alike(found.answer, found.surely) or alike[0].gpus > found.answer.gpus
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -269,7 +321,7 @@ def test_the_sure_count_is_what_a_confidence_takes_and_no_count_has_less_than_ev
     demand: dict[str, Any], isl: int
 ) -> None:
     stated = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "isl": isl, "osl": 300, "itl": "30ms", "tp": 1, **demand}
-    found = answered(sizing.ask(**stated), load_data())
+    counts, found = counts_of(stated, simulated=False)
+    assert len(set(counts)) == 1
     assert found.sure is not None and found.sure.chance is not None and found.sure.chance >= EVEN
-    surely = answered(sizing.ask(**stated, confidence="90%"), load_data()).best
-    assert surely is not None and found.sure.gpus == surely.gpus
+    assert found.answer is not None and found.answer.gpus <= (found.sure.gpus or 0)

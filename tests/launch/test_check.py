@@ -192,6 +192,9 @@ def test_all_gpus_that_are_reserved_are_paid_for_and_counted(old: str, new: str,
     said = {finding.rule: finding.message for finding in found.findings if finding.level == "error"}
     assert known.passed and said.keys() == {"max_gpus", "max_usd_per_million_tokens"}
     assert said["max_gpus"] == "16 GPUs, limit 10"
+    (few,), (many,) = (record((each,)).deployments for each in (known, found))
+    assert few.gpus_sure is not None and few.needed_gpus is not None
+    assert (many.gpus_sure, many.needed_gpus) == (2 * few.gpus_sure, 2 * few.needed_gpus)
 
 
 def test_tokens_that_are_not_served_pay_for_nothing(manifest: str) -> None:

@@ -20,7 +20,20 @@ from sizing.report.parts.evidence import Chosen, SurerType
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
 from sizing.report.parts.limiting import at_limit
 from sizing.report.parts.question import LimitInMs, limits_in_words
-from sizing.report.parts.screen import KEPT, MISSED, OBJECTIVES, Judged, counted_runs, few, kept, latencies, rests_on
+from sizing.report.parts.screen import (
+    KEPT,
+    LIMITS_HOLD,
+    MISSED,
+    OBJECTIVES,
+    Judged,
+    counted_runs,
+    few,
+    kept,
+    latencies,
+    rests_on,
+    sure,
+)
+from sizing.specs.bands import ConfidentSize
 
 MOST_LINES = 24
 SCREENS = {
@@ -453,14 +466,17 @@ def test_a_sure_share_counts_its_runs() -> None:
     assert counted_runs(1, True, any_gpu=False) == "runs as far off as your own (1 run)"
 
 
-def test_another_layout_that_makes_the_same_gpus_sure_says_why_it_was_not_chosen() -> None:
-    surer = SurerType("H100", 4, 4, 24.62, "1 x TP4", 1)
-    line = surer.same_gpus(Chosen("H100", 4, 2))
-    assert line is not None and line.text.startswith("The same 4 GPUs as 1 x TP4 would be sure")
-    assert "more replicas come first" in line.text
-    equal = surer.same_gpus(Chosen("H100", 4, 1))
-    assert equal is not None and "replicas" not in equal.text
-    assert surer.same_gpus(Chosen("H100", 2, 1)) is None and surer.same_gpus(Chosen("H200", 4, 2)) is None
+def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
+    surer = SurerType("H100", 4, 4, 24.62, "1 x TP2 PP2", 1)
+    line = surer.same_gpus(Chosen("H100", 4))
+    assert line is not None and line.text.startswith("The same 4 GPUs as 1 x TP2 PP2 would be sure")
+    assert surer.same_gpus(Chosen("H100", 2)) is None and surer.same_gpus(Chosen("H200", 4)) is None
+
+
+def test_a_sure_number_of_another_layout_names_it() -> None:
+    size = ConfidentSize(24, 0.9, 6, 0.6)
+    assert sure(16, size, LIMITS_HOLD, "", "TP4").text.startswith("16 GPUs, 24 (as TP4) to be sure: ")
+    assert sure(16, size, LIMITS_HOLD).text.startswith("16 GPUs, 24 to be sure: ")
 
 
 def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> None:

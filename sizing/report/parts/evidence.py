@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sizing.answers.answer import Outcome
+from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.confidence import NONE_SIMILAR
 from sizing.formats.view import Line
 from sizing.formats.words import money, plural
@@ -24,11 +24,10 @@ class StepFactors(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The GPU type, the GPUs and the replicas of an answer, to compare another layout with them."""
+    """The GPU type and the GPUs of an answer, to compare another layout with them."""
 
     gpu: str
     gpus: int
-    replicas: int | None
 
 
 class SurerType(NamedTuple):
@@ -53,12 +52,10 @@ class SurerType(NamedTuple):
         return Line(f"{about}{self.gpus_sure:,} x {self.gpu}{shape} {verb} sure{price}")
 
     def same_gpus(self, chosen: Chosen) -> Line | None:
-        """Write that the GPUs of an answer are sure in this layout, and why it was not chosen; None if it takes other GPUs."""
+        """Write that the GPUs of an answer are sure in this layout, which is not searched first; None if it takes other GPUs."""
         if (self.gpu, self.gpus_sure) != (chosen.gpu, chosen.gpus) or self.layout is None:
             return None
-        more = self.replicas is not None and chosen.replicas is not None and chosen.replicas > self.replicas
-        why = "; among equals, more replicas come first" if more else ""
-        return Line(f"The same {plural(chosen.gpus, 'GPU')} as {self.layout} would be sure, not simulated{why}")
+        return Line(f"The same {plural(chosen.gpus, 'GPU')} as {self.layout} would be sure, not simulated")
 
 
 class Evidence(NamedTuple):
@@ -67,8 +64,8 @@ class Evidence(NamedTuple):
     With `own`, the runs are the user's own runs in the GPU's profile, and each is a group. `why_not` says why there is no sure
     number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted` are the
     GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type whose sure
-    number is cheaper, or the only one with a sure number. With `any_gpu`, the runs are of all GPU generations. Fields that do
-    not apply are null.
+    number is cheaper, or the only one with a sure number. With `any_gpu`, the runs are of all GPU generations. `layout_sure` is
+    the layout of a replica of the sure number (`TP4`), if it is not that of the answer. Fields that do not apply are null.
     """
 
     groups: int
@@ -80,6 +77,7 @@ class Evidence(NamedTuple):
     own: bool = False
     surer: SurerType | None = None
     any_gpu: bool = False
+    layout_sure: str | None = None
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
@@ -98,18 +96,24 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
         sure.own,
         _surer(outcome),
         sure.any_gpu,
+        _layout_sure(outcome),
     )
+
+
+def _layout_sure(outcome: Outcome) -> str | None:
+    """The layout of a replica of the sure size, if it is not that of the answer."""
+    sure, best = outcome.surely, outcome.answer
+    return None if sure is None or best is None or is_alike(sure, best) else str(sure.pool.replica.layout)
 
 
 def _surer(outcome: Outcome) -> SurerType | None:
     found = outcome.surer
-    if found is None or found.sure.gpus is None:
+    if found is None:
         return None
     of, count = found.answer, found.sure.gpus
-    replica = of.pool.replica
-    replicas = count // replica.layout.gpus
-    shape = f"{replicas} x {replica.layout}"
-    return SurerType(replica.gpu_type.name, of.gpus, count, of.usd_per_hour, shape, replicas)
+    pool = found.sure.pool
+    shape = f"{pool.count} x {pool.replica.layout}"
+    return SurerType(pool.replica.gpu_type.name, of.gpus, count, of.usd_per_hour, shape, pool.count)
 
 
 def is_own(found: Evidence | None) -> bool:
@@ -163,6 +167,7 @@ class SureOf(NamedTuple):
         known = ConfidentSize(
             self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own, any_gpu=found.any_gpu
         )
-        yield screen.sure(self.gpus, known, screen.kept_by_runs(self.limited, self.by_rate), without)
+        keeps = screen.kept_by_runs(self.limited, self.by_rate)
+        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure)
         if found.surer is not None:
             yield (None if self.chosen is None else found.surer.same_gpus(self.chosen)) or found.surer.line()

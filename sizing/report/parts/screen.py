@@ -153,11 +153,13 @@ def kept(limited: bool, verified: bool) -> str:
     return f"No latency limit is set; {'rate ' * verified}{how}"
 
 
-def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line:
+def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout: str | None = None) -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
-    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence.
+    `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `layout` is that of a
+    replica of the sure number, if it is another than the answer's.
     """
+    shape = "" if layout is None else f" (as {layout})"
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}{more}")
@@ -171,11 +173,11 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "") -> Line
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
-        return Line(f"{count}{are}: {keeps} in {share} of {runs}{more}")
+        return Line(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}")
     odds = (
         "" if found.chance is None or found.chance >= LIKELY else f"; with {count} in {percent(found.chance)} of them"
     )
-    return Line(f"{count}, {found.gpus:,} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
+    return Line(f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
 
 
 def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
