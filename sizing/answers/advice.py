@@ -6,11 +6,11 @@ Each is found by the search with that one change, has at least even odds where s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Order, Outcome, Relaxation, Suggestion, layout_of, preference
-from sizing.answers.search import outcome_over, search, timed, with_count
+from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion, layout_of, preference
+from sizing.answers.search import outcome_over, timed, with_count
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
@@ -50,7 +50,7 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         fewer = [each.pool for each in _fewer(loads, at(seconds), best.gpus)]
         sizes = [Answer((with_count(pool, pool.count, at(seconds), data),)) for pool in fewer]
         ranked = tuple(sorted(sizes, key=lambda each: preference(each, at(seconds))))
-        found = _confirmed(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
+        found = confirmed_soon(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
     loosest_s = limit.seconds * MOST_RELAXED
@@ -83,8 +83,8 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     return Relaxation(name, loosest_s, size.gpus, gpu)
 
 
-def _confirmed(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
-    """The outcome after simulation, perhaps with a larger size; unchanged where not `simulated`."""
+def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
+    """The outcome after few simulations, perhaps with a larger size than needed; unchanged where not `simulated`."""
     if not simulated:
         return outcome
     from sizing.answers.verify import verify
@@ -155,24 +155,18 @@ def _miss(refusal: Refusal) -> tuple[bool, float, int]:
     return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
 
 
-def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
+def suggestions(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> tuple[Suggestion, ...]:
     """The single changes that would make an infeasible question feasible, each found by searching again.
 
-    Each has at least even odds where runs like it are known, as the answer to the changed question has.
+    `answered` gives the answer to a changed question, with at least even odds where runs like it are known.
     Of several values of one limit, only the tightest feasible one is returned.
     """
-    from sizing.answers.estimate import Steps, with_odds  # it imports this module
-
-    def confirm(outcome: Outcome, order: Order, shows: bool) -> Outcome:
-        return _confirmed(outcome, data, simulated)
-
-    steps = Steps(lambda asked: [search(each, data) for each in asked], confirm)
     found, done = [], set()
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
         if of_what in done:
             continue
-        best = with_odds([question], data, steps, sure=False)[0].answer
+        best = answered(question)
         if best is not None:
             replica = best.pool.replica
             done.add(of_what)

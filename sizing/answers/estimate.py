@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sizing.answers.advice import relaxation, suggestions
+from sizing.answers import advice
 from sizing.answers.answer import (
     TIES,
     Answer,
@@ -17,6 +17,7 @@ from sizing.answers.answer import (
     Order,
     Outcome,
     Pool,
+    Suggestion,
     is_alike,
     layout_of,
     preference,
@@ -54,7 +55,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         asked = replace(outcome, question=evenly(outcome.question, data))
     return replace(
         _at_even_odds(with_cheaper(outcome, asked.question, data), data),
-        relaxation=relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
+        relaxation=advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
         if question.target.confidence is not None
@@ -211,6 +212,16 @@ def _chances(found: Sequence[Outcome], data: Data) -> dict[int, float]:
     said = [Said(answer, found[n].question) for n in plain if (answer := found[n].answer) is not None]
     sizes = zip(plain, sizes_said(said, data.runs), strict=True)
     return {number: size.chance for number, size in sizes if size.chance is not None}
+
+
+def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
+    """The single changes that would make an infeasible question feasible, by few simulations and with at least even odds."""
+
+    def confirm(found: Outcome, order: Order, shows: bool) -> Outcome:
+        return advice.confirmed_soon(found, data, simulated)
+
+    steps = Steps(lambda asked: [search(each, data) for each in asked], confirm)
+    return advice.suggestions(outcome, lambda question: with_odds([question], data, steps, sure=False)[0].answer)
 
 
 def _with_sure(searched: Sequence[Outcome], found: Sequence[Outcome], data: Data, steps: Steps) -> list[Outcome]:

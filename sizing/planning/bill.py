@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sizing.answers.advice import nearest_miss, suggestions
+from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome, Suggestion
-from sizing.answers.estimate import answer
+from sizing.answers.estimate import answer, suggestions
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
 from sizing.catalog.servers import CompleteServer, OwnFile

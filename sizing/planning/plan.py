@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.answers.advice import suggestions
 from sizing.answers.answer import Suggestion
-from sizing.answers.estimate import answer
+from sizing.answers.estimate import answer, suggestions
 from sizing.catalog import shelf
 from sizing.planning import uncertainty
 from sizing.planning.availability import UnreachableError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sizing import __version__
-from sizing.answers.advice import suggestions
+from sizing.answers.estimate import suggestions
 from sizing.answers.search import search
 from sizing.catalog import models, profiles
 from sizing.cli.main import run
