@@ -15,6 +15,7 @@ from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
 from sizing.specs.bands import ErrorBand
+from sizing.specs.workload import GENERATE
 
 # What an engine's memory fraction is a fraction of, by the rule of its pool.
 FRACTION_OF = {
@@ -22,6 +23,7 @@ FRACTION_OF = {
     "free_before_load": "the memory that is free before the weights load",
     "free_after_load": "the memory that weights and activation leave free",
 }
+UNHELPED = "no change suffices of those that were tried: shorter sequences, more GPUs, fewer bits; take a larger GPU"
 RESIDENT_SHARE = 0.99  # resident share of the reserved memory: from here on, both count as the same
 
 
@@ -118,15 +120,21 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
     yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i.layout)))
     yield screen.memory_bar(m, shared=shared)
     yield Facts(tuple(_figures(record)))
-    helps = screen.few("Try", record.suggestions, "change")
+    helps = () if shared else _helps(record.suggestions, lacking=m.deficit_gib > 0)
     yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
+
+
+def _helps(suggestions: Sequence[str], *, lacking: bool) -> Iterator[Line]:
+    yield from screen.few("Try", suggestions, "change")
+    if lacking and not suggestions:
+        yield Line(UNHELPED, "Try")
 
 
 def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
     longest = f"; the longest sequence that fits has {m.max_model_len_that_fits:,} tokens"
     if not m.max_model_len_that_fits:
-        longest = "; no sequence fits"
+        longest = "; no sequence fits" + ", as its recurrent states do not" * (m.most_num_seqs == 0)
     if m.max_model_len_that_fits == maximum:
         is_longest = m.max_model_len == maximum
         longest = ", the model's longest" if is_longest else f"; one of {maximum:,}, the model's longest, fits"
@@ -141,7 +149,7 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
     yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
     if m.sequence_gib and not m.beyond_card_gib:
         yield from _cache(m, record.model_max_len)
-    if m.resident_gib < RESIDENT_SHARE * m.sequence_gib:
+    if m.resident_gib < RESIDENT_SHARE * m.sequence_gib and record.inputs["task"] == GENERATE:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
     if m.least_memory_fraction is not None:

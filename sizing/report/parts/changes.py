@@ -128,6 +128,8 @@ def suggested(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChang
         yield from _shorter(AS_ASKED, asked, sequences)
     yield from _larger(asked, sequences)
     yield from _narrower(asked, sequences)
+    if whole:
+        yield from _fewer(asked, sequences)
     cache = starting(MemoryChange(kv_precision="fp8"), asked, sequences)
     if all(each.plan.kv_bits > 8 for each in asked) and fit(cache.of(asked), sequences):
         yield cache
@@ -139,7 +141,6 @@ def _of_the_engine(asked: Sequence[Resolved], sequences: int) -> Iterator[Memory
     if other != AS_ASKED:
         yield other
     yield from _caches(asked, sequences)
-    yield from _fewer(asked, sequences)
     shares = _shares(asked, sequences)
     if shares is not None:
         yield shares
@@ -288,5 +289,9 @@ def _larger(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]
             for replica in candidates(unsized.service, first.gpu_type, first.replica.precision, first.data, reach)
             if isinstance(replica, Replica)
         }
-        found = tuple(fitting(iter(sorted(layouts, key=lambda layout: (layout.gpus, -layout.tp, layout.pp)))))
+
+        def nearest(layout: Layout) -> tuple[int, int, Layout]:
+            return layout.gpus, sum(one != other for one, other in zip(layout, now, strict=True)), layout
+
+        found = tuple(fitting(iter(sorted(layouts, key=nearest))))
     yield from found
