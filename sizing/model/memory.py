@@ -455,7 +455,7 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
         state_cache_gib=room.states / GIB,
         block_tokens=block_tokens(shard, stage),
         most_num_seqs=room.sequences,
-        starts=clamped or room.sequences is None or settings.max_num_seqs <= room.sequences,
+        starts=not pool.beyond and (clamped or room.sequences is None or settings.max_num_seqs <= room.sequences),
         warm_up_gib=pool.warm_up / GIB,
         beyond_card_gib=pool.beyond / GIB,
     )

@@ -10,7 +10,6 @@ from sizing.answers.deployment import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.model.memory import MemoryUse
-from sizing.replica.replica import cache_format
 from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
@@ -64,7 +63,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
         ()
         if not explained
         else (
-            *explain.of_memory(layout.memory, resolved.settings, cache_format(resolved.replica)),
+            *explain.of_memory(layout.memory, resolved.replica),
             *bands.explanations(layout.predicted),
         )
     )

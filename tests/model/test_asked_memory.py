@@ -308,3 +308,23 @@ def test_weights_in_fp8_need_marlin_or_native_products(engine: str, gpu: str, ru
     narrow, narrower = (deployed(gpu=gpu, engine=engine, precision=name).refused for name in ("fp8", "int4"))
     assert (narrow is None) == runs and narrower is None
     assert narrow is None or "has no kernels for FP8 weights" in narrow
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3.5-9b"])
+@pytest.mark.parametrize("engine", ["vllm:0.33.0", "vllm:0.9.2", "sglang", "tensorrt-llm"])
+def test_the_formula_of_the_cache_gives_the_cache(engine: str, model: str) -> None:
+    """The formula that --explain shows, of the values beside it."""
+    found = record(deployed(engine=engine, model=model, max_num_seqs=64), explained=True)
+    (pool,) = (each for each in found.explanations if each.what == "KV cache")
+    values = dict(part.split() for part in pool.inputs.split(", "))
+    computed = eval(pool.formula.split(";")[0], {name: float(value) for name, value in values.items()})
+    assert computed == pytest.approx(found.memory.kv_cache_gib, abs=0.03)
+
+
+def test_the_formula_of_a_cache_that_is_stated_or_bounded_says_so() -> None:
+    stated, bounded = (
+        next(each for each in record(deployed(**asked), explained=True).explanations if each.what == "KV cache")
+        for asked in ({"kv_cache_bytes": "20G"}, {"max_total_tokens": 50_000})
+    )
+    assert stated.formula.startswith("as stated") and not stated.inputs
+    assert bounded.formula.endswith("at most the 50,000 tokens of --max-total-tokens")

@@ -103,7 +103,8 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> Iterator[Pred
     Published runs generated text without optimisations, so times of other tasks, or with optimisations, have no band.
     """
     yield from of_load(best, outcome, figures.load, figures.throughput, figures.latency)
-    yield from of_memory(figures.memory, memory_situation(outcome.question, best.pool.replica))
+    stated = best.pool.replica.service.serving.kv_cache_bytes is not None
+    yield from of_memory(figures.memory, memory_situation(outcome.question, best.pool.replica), stated=stated)
 
 
 def of_load(

@@ -11,18 +11,20 @@ from sizing.formats.words import plural
 from sizing.model.memory import MemoryUse
 from sizing.question.question import Question
 from sizing.replica import curves as curves_of
-from sizing.replica.replica import cache_format
+from sizing.replica.replica import Replica, cache_format
 from sizing.replica.step import Step
 from sizing.report.parts.figures import Figures, LoadFigures
 from sizing.specs.bands import EVEN
 from sizing.specs.engine import EngineSettings
 from sizing.specs.units import MILLI
+from sizing.specs.workload import Serving
 
 POOL_FORMULAS = {
-    "utilisation": "visible * memory_fraction - weights - activation - non_torch{graphs}",
-    "free_before_load": "(visible - non_torch) * memory_fraction - weights; activation and graphs live in the rest",
-    "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction",
+    "utilisation": "visible * memory_fraction - weights - activation - non_torch{graphs}{states}",
+    "free_before_load": "(visible - non_torch) * memory_fraction - weights{states}; activation and graphs live in the rest",
+    "free_after_load": "(visible - weights - activation - non_torch - graphs) * memory_fraction{states}",
 }
+CACHE_SIZE = "--kv-cache-memory-bytes"
 SIZE, MEMORY, LATENCY, MONEY, CONVERSATIONS = (
     "How many GPUs", "Memory of one GPU", "Latency", "Users and cost", "Conversations",
 )  # fmt: skip
@@ -74,15 +76,16 @@ def of_answer(best: Answer, outcome: Outcome, figures: Figures) -> tuple[Explana
     replica = best.pool.replica
     return (
         *_of_deployment(best, outcome.question, figures.load),
-        *of_memory(figures.memory, replica.settings, cache_format(replica)),
+        *of_memory(figures.memory, replica),
         *_of_latency(best, outcome.question, figures),
         *_of_money(best, outcome.question, figures),
         *_of_conversations(best.pool),
     )
 
 
-def of_memory(m: MemoryUse, settings: EngineSettings, kv_format: str) -> Iterator[Explanation]:
-    """Yield the derivation of each part of one GPU's memory."""
+def of_memory(m: MemoryUse, replica: Replica) -> Iterator[Explanation]:
+    """Yield the derivation of each part of one GPU's memory in a replica."""
+    settings = replica.settings
     yield _derived("weights", m.weights_gib, "matrices and formats of the model's config")
     by = settings.forward_activation
     yield _derived(
@@ -94,20 +97,35 @@ def of_memory(m: MemoryUse, settings: EngineSettings, kv_format: str) -> Iterato
     )
     if not m.sequence_gib:  # an encoder keeps no cache
         return
-    graphs = " - graphs" if settings.graphs_in_budget else " (graphs come on top)"
-    yield _derived(
-        "KV cache",
-        m.kv_cache_gib,
-        f"visible {m.visible_gib:.2f}, memory_fraction {m.budget_gib / m.visible_gib:.3f}, weights {m.weights_gib:.2f}, "
-        f"activation {m.activation_gib:.2f}, non_torch {m.non_torch_gib:.2f}, graphs {m.cuda_graphs_gib:.2f}",
-        formula=POOL_FORMULAS[settings.pool_rule].format(graphs=graphs),
-    )
+    yield _pool(m, settings, replica.service.serving)
     yield _derived(
         "max concurrency",
         m.max_concurrency,
         f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
-        f"{m.kv_bytes_per_token:,.0f} bytes a token ({kv_format}), block {m.block_tokens} tokens",
+        f"{m.kv_bytes_per_token:,.0f} bytes a token ({cache_format(replica)}), block {m.block_tokens} tokens",
     )
+
+
+def _pool(m: MemoryUse, settings: EngineSettings, serving: Serving) -> Explanation:
+    """The derivation of the cache: as stated, or by the rule of the engine, less a pool of states and a stated most."""
+    if serving.kv_cache_bytes is not None:
+        return _derived(
+            "KV cache", m.kv_cache_gib, "", formula="as stated, at most what the card has", source=CACHE_SIZE
+        )
+    budget_of = {"utilisation": m.visible_gib, "free_before_load": m.visible_gib - m.non_torch_gib}
+    whole = budget_of.get(settings.pool_rule)
+    fraction = settings.memory_fraction if whole is None else m.budget_gib / whole
+    values = f"visible {m.visible_gib:.2f}, memory_fraction {fraction:.4f}, weights {m.weights_gib:.2f}, "
+    values += f"activation {m.activation_gib:.2f}, non_torch {m.non_torch_gib:.2f}, graphs {m.cuda_graphs_gib:.2f}"
+    states = " - states" if m.state_cache_gib else ""
+    if states:
+        values += f", states {m.state_cache_gib:.2f}"
+    formula = POOL_FORMULAS[settings.pool_rule].format(
+        graphs=" - graphs" if settings.graphs_in_budget else "", states=states
+    )
+    if serving.max_total_tokens is not None:
+        formula += f"; at most the {serving.max_total_tokens:,} tokens of --max-total-tokens"
+    return _derived("KV cache", m.kv_cache_gib, values, formula=formula)
 
 
 def _of_deployment(best: Answer, request: Question, load: LoadFigures) -> Iterator[Explanation]:
