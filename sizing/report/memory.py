@@ -148,7 +148,7 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
     yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
     if m.sequence_gib and not m.beyond_card_gib:
         yield from _cache(m, record.model_max_len)
-    if m.resident_gib < RESIDENT_SHARE * m.sequence_gib and record.inputs["task"] == GENERATE:
+    if m.resident_gib < RESIDENT_SHARE * m.sequence_gib and record.inputs.task == GENERATE:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")
     if m.least_memory_fraction is not None:
