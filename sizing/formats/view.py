@@ -258,16 +258,8 @@ def filled(kind: type[N], *sources: object, **own: object) -> N:
     return kind._make(map(value, kind._fields))
 
 
-FLAT: set[type] = set()
-INLINE = ("of_layout", "of_question")  # fields whose record is replaced by its own fields, whatever its kind
-
-
-def flat(kind: type[N]) -> type[N]:
-    """Mark a kind of record whose fields stand in the place of the record wherever another record has it."""
-    FLAT.add(kind)
-    return kind
-
-
+# Fields whose record is replaced by its own fields wherever a record is written.
+INLINE = ("sizes", "habits", "figures", "of_layout", "of_question")
 # Fields that a record has only where they are known.
 WHERE_KNOWN = (
     "conversation",
@@ -280,16 +272,16 @@ WHERE_KNOWN = (
 
 
 def fields(record: NamedTuple) -> Iterator[tuple[str, object]]:
-    """Yield the fields of a record by name. An inner record of a `flat` kind, or in a field of `INLINE`, is replaced by its own fields."""
+    """Yield the fields of a record by name. An inner record in a field of `INLINE` is replaced by its own fields."""
     for name, value in zip(record._fields, record, strict=True):
-        if type(value) in FLAT or name in INLINE:
+        if name in INLINE:
             yield from fields(cast(NamedTuple, value))
         elif value is not None or name not in WHERE_KNOWN:
             yield name, value
 
 
 def field(record: object, name: str) -> object:
-    """A field of a record, which may be of an inner record of a `flat` kind. Raises KeyError without one."""
+    """A field of a record, which may be of a record in a field of `INLINE`. Raises KeyError without one."""
     found: object = getattr(record, name) if hasattr(record, name) else dict(fields(cast(NamedTuple, record)))[name]
     return found
 

@@ -34,21 +34,15 @@ MANY_MORE = 1.5  # factor on the memory per captured sequence when many are capt
 class MemoryUse(NamedTuple):
     """The memory of one GPU of the tightest rank, and the capacity of the replica's KV cache.
 
-    `kv_cache_gib` is the pool, 0 when the rest does not fit. `kv_bytes_per_token` is its growth per token on this GPU, with
-    all layers of the stage and windows not yet full. `sequence_gib` is the need of one sequence of `max_model_len` tokens.
-    `kv_cache_tokens` is max_concurrency * max_model_len, as engines report it. `deficit_gib` is what is missing to hold one
-    such sequence. `beside_gib` is the part of the weights that runs beside the model (draft, adapters, image encoder).
-    `shared_prefix_gib` is the part of the pool for prefixes that sequences share.
-
-    `resident_gib` is what that sequence holds while it decodes. `state_cache_gib` is a separate pool of recurrent states; the
-    token pool has blocks of `block_tokens`. `most_num_seqs` is the number of sequences to which the states limit the engine,
-    null for no limit; if `starts` is False, the engine does not start with more. `warm_up_gib` is the memory missing outside
-    the fraction, where the engine captures graphs and tries the sampler after it has taken the pool.
-
-    Three fields take a search, and are counted for a record only: `max_model_len_that_fits` (0 until then),
-    `least_memory_fraction`, which is what one sequence needs (null if no fraction suffices), and `least_fraction_num_seqs`, the
-    number of sequences with which the engine then starts, where it does not with its own. `beyond_card_gib` is what a
-    stated cache and the rest take beyond the card.
+    `kv_cache_gib` is the pool, 0 when the rest does not fit. `kv_bytes_per_token` is its growth per token on this GPU, with all
+    layers of the stage and windows not yet full. `sequence_gib` is the need of one sequence of `max_model_len` tokens, of which
+    it holds `resident_gib` while it decodes; `deficit_gib` is what is missing to hold one. `kv_cache_tokens` is max_concurrency *
+    max_model_len, as engines report it. The weights include `beside_gib` for a draft, adapters and an image encoder, the pool
+    `shared_prefix_gib` for prefixes that sequences share. `state_cache_gib` is a separate pool of recurrent states, which limit
+    the engine to `most_num_seqs` sequences (null: no limit); it does not start with more if `starts` is False. `warm_up_gib` is
+    missing outside the fraction for CUDA graphs and the sampler, `beyond_card_gib` beyond the card for a stated cache.
+    Three fields take a search and are set for a record only: `max_model_len_that_fits` (0 until then), `least_memory_fraction`,
+    which one sequence needs (null if none suffices), and the `least_fraction_num_seqs` with which the engine then starts.
     """
 
     visible_gib: float

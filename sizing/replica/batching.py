@@ -191,7 +191,7 @@ def _prompts_alone(curves: Curves, flow: Batching, utilisation: Array, quantiles
 def _weibull_s(mean_s: Array, variation2: Array, q: Array) -> Array:
     """Quantile of a Weibull time with a given mean and squared coefficient of variation (at most 1); 0 where `q` <= 0."""
     shape = variation2**WEIBULL_SHAPE
-    scale_s = mean_s / np.polynomial.polynomial.polyval(1 / shape, GAMMA)
+    scale_s = mean_s / np.polyval(GAMMA[::-1], 1 / shape)
     seconds: Array = scale_s * (-np.log1p(-np.clip(q, 0.0, None))) ** (1 / shape)
     return seconds
 

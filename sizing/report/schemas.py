@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from sizing.formats.view import FLAT, INLINE, WHERE_KNOWN
+from sizing.formats.view import INLINE, WHERE_KNOWN
 from sizing.question.fields import QUESTION_OPTIONS
 from sizing.specs.values import RANGE_PATTERN
 
@@ -159,9 +159,9 @@ def _record(record: Any) -> Json:
 
 
 def _flat(hints: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield (field, name, type). The fields of an inner record of a `flat` kind are named one by one, with any type of each."""
+    """Yield (field, name, type). The fields of a record in a field of `INLINE` are named one by one, with any type of each."""
     for name, hint in hints.items():
-        records = [each for each in (get_args(hint) or (hint,)) if each in FLAT or name in INLINE]
+        records = (get_args(hint) or (hint,)) if name in INLINE else ()
         inner = [{field: kind for _, field, kind in _flat(_hints(each))} for each in records]
         if inner:
             yield from ((name, each, Union[tuple(dict.fromkeys(types[each] for types in inner))]) for each in inner[0])  # noqa: UP007

@@ -22,7 +22,6 @@ from sizing.formats.view import (
     Section,
     Series,
     Table,
-    flat,
     in_words,
     rows_of,
 )
@@ -40,9 +39,6 @@ BAND_TICKS = 50  # a band with its label fits the narrowest terminal
 MOST_TICKS = 4 * BAND_TICKS
 MOST_SLOTS = 16
 MOST_APART = 400  # steps that a picture of the slots shows one by one
-
-
-flat(TickFigures)  # the figures of a run are its own fields
 
 
 class TickRun(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sizing.formats.view import Quantity, flat, in_words
+from sizing.formats.view import Quantity, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
 from sizing.model.architecture import Layout
 from sizing.specs.units import MICRO
@@ -49,10 +49,6 @@ COLUMN_TITLES = {
 }
 
 
-flat(Layout)  # a record has the sizes of its layout as fields of its own
-
-
-@flat
 class NoSizes(NamedTuple):
     """The sizes where there is no single layout: all null."""
 

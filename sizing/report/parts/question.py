@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sizing.answers import counts
 from sizing.answers.answer import Pool
 from sizing.answers.deployment import Resolved
-from sizing.formats.view import Line, fields, flat
+from sizing.formats.view import Line, fields
 from sizing.formats.words import milliseconds, number, percent
 from sizing.model.architecture import Layout, is_moe
 from sizing.model.extras import prefixes
@@ -20,8 +20,6 @@ from sizing.replica.replica import Replica, cache_format, lowered_from
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
-
-flat(Habits)  # among the fields of a demand
 
 
 class LimitInMs(NamedTuple):
