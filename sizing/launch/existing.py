@@ -433,7 +433,8 @@ def _tag(name: str, container: Container) -> str | None:
     """The engine version in an image's tag; None for an image that is not the engine's own, with other tags."""
     engine, image = flags_of(name), image_of(container.image)
     own = {image_of(text).name for text in (engine.image, *engine.vendor_images.values())}
-    tag = _TAG.match(image.tag) if image.name in (*own, name) else None
+    of_engine = re.search(rf"(?<![a-z0-9]){name}[-_](?=v?\d)", image.tag)  # rocm/vllm:rocm6.4.1_vllm_0.10.1
+    tag = _TAG.match(image.tag, of_engine.end() if of_engine else 0) if image.name in (*own, name) else None
     if tag is None or image.name in own:
         return None if tag is None else tag[1]
     try:  # a custom image, which may have other tags

@@ -33,6 +33,8 @@ OTHER_SIZES = ("dataRPCPort",)  # keys of KServe's `parallelism` that change no 
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",), ("parallelism",))
+# Annotations of Knative for the fewest replicas, as text: of a manifest and of its template.
+FEWEST = tuple(("metadata", "annotations", f"autoscaling.knative.dev/{key}") for key in ("min-scale", "minScale"))
 # Kinds that scale other manifests, with their keys for the fewest and the most replicas.
 SCALERS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
@@ -349,10 +351,12 @@ def _replicas(found: Container, node: ManifestNode, scaled: Mapping[str, tuple[o
         found.replicas = _count(found, "replicas", fewest, (node.file, line, "minReplicas"), text=False)
         found.notes.append(f"the fewest replicas of the autoscaler, {fewest}, of at most {most}")
         return
-    stated = next(node.nearest(*REPLICAS), None)
+    stated = next(node.nearest(*REPLICAS, *FEWEST), None)
     if stated is not None:
         value, line, path = stated
-        found.replicas = _count(found, "replicas", value, (node.file, line, path), text=not of_kubernetes)
+        fewest = path.startswith("metadata")
+        found.replicas = _count(found, "replicas", value, (node.file, line, path), text=fewest or not of_kubernetes)
+        found.notes += [f"the fewest replicas of the autoscaler, {value}"] if fewest else []
     elif kind in ONE or (node.path[:1] == (SERVICES,) and kind is None):
         found.replicas = 1
         found.notes.append(ONE_REPLICA)

@@ -601,6 +601,7 @@ def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> No
     [
         ("registry.example:5000/vllm:0.9", "0.9"),
         ("registry.example:5000/vllm/vllm-openai:v0.9.2@sha256:0a", "0.9.2"),
+        ("rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909", "0.10.1"),
         ("registry.example:5000/vllm/vllm-openai", "0.33.0"),
         ("vllm/vllm-openai-rocm:v0.20.1", "0.20.1"),  # of another vendor's GPUs
         ("mirror/own-vllm-openai-build:7.1", "0.33.0"),
@@ -690,6 +691,21 @@ spec:
         2,
         16,
     )
+
+
+@pytest.mark.parametrize(("fewest", "replicas"), [('"2"', 2), ('"0"', None)])
+def test_the_fewest_replicas_of_knative_are_those_that_run(fewest: str, replicas: int | None, tmp_path: Path) -> None:
+    text = f"""\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {{name: chat, annotations: {{autoscaling.knative.dev/min-scale: {fewest}}}}}
+spec: {{predictor: {{model: {{modelFormat: {{name: huggingface}}, args: [--model_id={MODEL}, --backend=vllm], resources: {{limits: {{nvidia.com/gpu: "1"}}}}}}}}}}
+"""
+    if replicas is None:
+        with pytest.raises(InputError, match="must be a whole number above 0, not '0'"):
+            existing(written(tmp_path, text), Filled(gpu="h100-sxm"))
+    else:
+        assert only(existing(written(tmp_path, text), Filled(gpu="h100-sxm"))).launched.replicas == replicas
 
 
 def test_manifests_of_a_list_are_each_their_own_and_pods_of_a_job_are_replicas(tmp_path: Path) -> None:
