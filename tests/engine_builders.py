@@ -96,6 +96,9 @@ class StubClock:
     def serial(self) -> float:
         return 0.0
 
+    def launching(self, units: float) -> float:
+        return 0.0
+
     def outside(self, prompt_tokens: int) -> float:
         return 0.0
 

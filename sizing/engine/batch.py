@@ -267,6 +267,9 @@ class Clock(Protocol):
     def serial(self) -> float:
         """Time that the server's single thread takes for a request before the scheduler sees it."""
 
+    def launching(self, units: float) -> float:
+        """Time in which the host launches a step with so many units of prefill on a rank."""
+
     def outside(self, prompt_tokens: int) -> float:
         """Time that a request spends outside the steps, before and after them."""
 

@@ -144,6 +144,10 @@ class StepClock:
         """Seconds that the server's thread takes for each request, one after another."""
         return MILLI * self.front_end.serial_ms * self.correction.prefill
 
+    def launching(self, tokens: float) -> float:
+        """Seconds in which the host launches a step with so many tokens of prefill on a rank: none where a graph holds them."""
+        return self.launch_s * self.correction.prefill if tokens > self.captured_tokens else 0.0
+
     def outside(self, prompt_tokens: int) -> float:
         """Seconds that a request spends outside the steps, without the server's thread."""
         factor, front_end = self.correction.prefill, self.front_end

@@ -88,6 +88,7 @@ def schedulers(of: Deployment, requests: Requests, *, longest: int, one_by_one: 
     ticking = step_clock(of.kernels, most_tokens=most, most_rows=min(rules.slots, MOST_TABLED) + 1)
     if handed:
         ticking = replace(ticking, front_end=FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0))
+        rules = replace(rules, ahead=False)
     of_rank, windows = kv_cache(of, longest), windows_of(shard.model)
     template = replace(of_rank, size_bytes=of_rank.size_bytes * shard.layout.dp)
     return tuple(

@@ -36,6 +36,7 @@ class SchedulerRules:
     - `hold_steps`, `hold_ratio`: while requests decode, prompts wait until prompts and decodes fill this share of the budget,
       or until this number of steps has passed.
     - `poll_steps`: the scheduler looks at arrivals once in this number of decode steps.
+    - `ahead`: a step is made up while the one before it runs, so a request that arrives meanwhile joins one step later.
     - `ranks`: attention-data ranks that step together.
     - `microbatches`: those of one pass of a pipeline.
     """
@@ -56,6 +57,7 @@ class SchedulerRules:
     hold_steps: int = 0
     hold_ratio: float = 0.0
     poll_steps: int = 0
+    ahead: bool = False
     ranks: int = 1
     microbatches: int = 1
 
@@ -66,6 +68,7 @@ class SchedulerRules:
             slots=self.slots * ranks,
             batch_size=self.batch_size * ranks,
             most_prefilling=self.most_prefilling * ranks,
+            ahead=self.ahead and microbatches == 1,
             ranks=ranks,
             microbatches=microbatches,
         )
@@ -86,6 +89,7 @@ def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: i
         splits=settings.chunked_prefill,
         reserve=settings.admission,
         preempts=settings.preemption,
+        ahead=settings.host.ahead and settings.host.overlapped,
     )
 
 

@@ -1,9 +1,7 @@
 """One replica: waiting and running requests, and the scheduler's loop from event to event.
 
-At the end of a step, finished requests leave, arrivals join the queue, and the scheduler admits requests, all at the same
-instant. While no prompt is in prefill and no request can be admitted, the batch only decodes, and many steps are taken at
-once: up to the next end of a sequence, the next arrival that could be admitted, the next filled window or cache, or the
-caller's limit.
+At the end of a step, finished requests leave, arrivals join the queue, and the scheduler admits requests, all at once. With
+nothing to prefill or admit, many decode steps are one: up to the next end, arrival, filled window or cache, or a limit.
 """
 
 from __future__ import annotations
@@ -47,7 +45,8 @@ class Scheduler:
     is full while another has room.
 
     `handed` requests arrive with the cache of their prompt and their first token. They are admitted when a slot and cache
-    are free, and decode from the next step on. If one is preempted, it is computed again here.
+    are free, and decode from the next step on. If one is preempted, it is computed again here. An engine that plans `ahead`
+    has `decided` on its next step as soon as the one before it is launched.
     """
 
     requests: Requests
@@ -72,7 +71,7 @@ class Scheduler:
     completed: list[int] = field(default_factory=list)
     preempted: int = 0
     refused: list[int] = field(default_factory=list)
-    waiting_since: float = math.nan
+    decided: float = 0.0
     held_steps: int = 0
     seen: int = 0
     passes: int = 0
@@ -105,7 +104,7 @@ class Scheduler:
             self.refused.append(request)
             return
         serial = self.clock.serial
-        if serial:
+        if serial or self.rules.ahead:
             self.served_until = max(self.served_until, self.requests.arrival[request]) + serial
             self.coming.append((self.served_until, request))
         else:
@@ -128,7 +127,7 @@ class Scheduler:
 
     def step(self, until: float) -> bool:
         """Take a step, or a stretch of decode steps that ends by `until`. Returns whether there was anything to do."""
-        while self.coming and self.coming[0][0] <= self.now:
+        while self.coming and self.coming[0][0] <= (self.decided if self.rules.ahead and self.running else self.now):
             self._queue(self.coming.popleft()[1])
         if self.queue:
             self._admit()
@@ -302,6 +301,8 @@ class Scheduler:
             if max(left_on) <= 0:
                 break
         taken, extra = self.clock.step(pieces, self.batch, decodes)
+        on_rank = sum(piece.units for piece in pieces) / min(rules.ranks, len(pieces))
+        self.decided = self.now + min(taken, self.clock.launching(on_rank))
         self._pass(taken, 1, decodes, pieces)
         if decodes:
             self._end_sequences()
@@ -366,6 +367,7 @@ class Scheduler:
         if steps > 1 and self.now + taken > until:
             steps = min(steps, series.steps_within(until - self.now))
             taken = series.time(steps)
+        self.decided = self.now + series.time(steps - 1)
         self._pass(taken, steps, True, ())
         self._end_sequences()
 
@@ -416,10 +418,8 @@ class Scheduler:
         watch.batch += taken * running
         watch.busy += taken
         watch.cache += taken * (before + held) / 2
-        if running > watch.batch_max:
-            watch.batch_max = running
-        if held > watch.cache_max:
-            watch.cache_max = held
+        watch.batch_max = max(watch.batch_max, running)
+        watch.cache_max = max(watch.cache_max, held)
         self.now = started + taken
         if self.observer is not None:
             self.observer(started, self.now, pieces, batch.size if decodes else 0)

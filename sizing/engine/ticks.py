@@ -33,6 +33,10 @@ class TickClock:
         """Ticks of the server's thread per request: none."""
         return 0.0
 
+    def launching(self, units: float) -> float:
+        """Ticks of the host's launches: none."""
+        return 0.0
+
     def outside(self, prompt_tokens: int) -> float:
         """Ticks of a request outside the steps: none."""
         return 0.0

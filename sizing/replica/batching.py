@@ -62,7 +62,7 @@ def open_loop(curves: Curves, flow: Batching, decoding: Array, quantiles: Quanti
     rates = rates_of(curves, flow, decoding)
     thread, keeps_up = _front_end(curves, rates)
     stable = (rates.busy < 1) & (rates.in_prefill <= 1) & keeps_up
-    wait = _waits(flow, rates, decoding, stable)
+    wait = _waits(curves, flow, rates, decoding, stable)
     own_s = curves.front_end_s + rates.prompt_s
     after_first = flow.osl - 1
     reaction = _reaction(curves, flow, rates, decoding)
@@ -227,7 +227,7 @@ class _Waits:
     queue: _Queue
 
 
-def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
+def _waits(curves: Curves, flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.bool_]) -> _Waits:
     """Waits of an arrival at a random time.
 
     Notation: L is the length of a step, lambda the arrivals per second, h the time that one more prompt adds to a step.
@@ -239,6 +239,7 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     - Where the budget holds at most one prompt, prompts queue one after another as in M/D/1: an arrival waits for all steps
       that are left of the prompt before it.
     - Where prefill has steps of its own, the step that is met is a decode step or a prefill step.
+    - An engine that plans ahead has made up the next step too.
     - The first stage of a pipeline is free again after 1/pp of a step.
     """
     per_stage = rates.requests_per_s / flow.stages
@@ -255,6 +256,7 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     together_s = lengthening_s * per_stage * met_s
     single_s = (1 - share) * at_all * rates.decode_s / 2
     rest_s = (shares * at_all * met_s / 2 + (1 - shares) * single_s) / flow.stages
+    made_up_s = _made_up_s(curves, flow, rates, share, per_stage) if flow.ahead else np.zeros_like(rest_s)
     busy = np.where(stable, rates.busy, 0.0)
     spread_s2 = (
         met_s**2 / 12 + lengthening_s**2 * per_stage * met_s + (0.5 + per_stage * lengthening_s) ** 2 * variance_s2
@@ -262,7 +264,7 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
     # A budget of k prompts overflows only if k arrive at once, which is rarer for larger k.
     overflows_s = busy**flow.most_together * rates.prompt_s
     return _Waits(
-        shared_s=rest_s + shares * together_s,
+        shared_s=rest_s + shares * together_s + at_all * made_up_s,
         variance_s2=shares * spread_s2 + (1 - shares) * rest_s**2 / 3,
         queue=_Queue(
             share=busy,
@@ -270,6 +272,24 @@ def _waits(flow: Batching, rates: Rates, decoding: Array, stable: NDArray[np.boo
             variation2=shares + (1 - shares) * (1 + 2 * busy) / 3,  # exponential where prompts share steps, else M/D/1
         ),
     )
+
+
+def _made_up_s(curves: Curves, flow: Batching, rates: Rates, share: Array, per_s: Array) -> Array:
+    """Seconds of the step that is made up already when a request arrives, a `share` of the time in a step with prefill.
+
+    A step is made up as soon as the one before it is launched: by the host while it runs, where no graph holds it. It has
+    prefill if a request came between the launches of the two steps before. Prompts of two steps take as long as in one, apart
+    from launches that last longer than they do. After a step whose launches take all of its time there are two decode steps at least: of the decode
+    steps a share (1-q)/(2-q) comes before one with prefill, where q is the probability that nobody came during one of them.
+    """
+    eager = flow.chunk_tokens > curves.captured_tokens
+    launching_s = np.where(eager, np.minimum(curves.launch_s * curves.correction.prefill, rates.chunk_s), 0.0)
+    after_launch = share * (1 - launching_s / np.maximum(rates.chunk_s, TINY))
+    longer_s = np.maximum(np.minimum(launching_s, rates.chunk_s - rates.another_s) - rates.decode_s, 0.0)
+    somebody = -np.expm1(-per_s * rates.decode_s)
+    behind_decode_s: Array = (1 - share) * (rates.decode_s + somebody / (1 + somebody) * longer_s)
+    behind_prefill_s: Array = after_launch * (rates.decode_s - np.expm1(-per_s * launching_s) * longer_s)
+    return behind_decode_s + behind_prefill_s
 
 
 def _waits_for_slot(flow: Batching, rates: Rates, service_s: Array) -> _Queue:

@@ -24,7 +24,9 @@ class Batching:
     step's token budget. A decode step gives each sequence `tokens_per_step` tokens on average, several with speculative
     decoding. With `prefill_only`, a step with prefill carries no decodes (SGLang, vLLM V0). `prefilled` prompts arrive with
     their cache and first token, as in the decode pool of a disaggregated deployment.
-    At most `slots` requests run at once; others wait. For stacked layouts lengths, slots, chunks, `pp` and `dp` are columns. Either all of them decode, or none.
+    At most `slots` requests run at once; others wait. With `ahead`, a step is made up while the one before it runs, so an
+    arrival joins one step later. For stacked layouts lengths, slots, chunks, `pp` and `dp` are columns. Either all of them
+    decode, or none.
     """
 
     isl: Numeric
@@ -38,6 +40,7 @@ class Batching:
     prefilled: bool = False
     even_stages: Numeric | None = None
     slots: Numeric = np.inf
+    ahead: bool = False
 
     @property
     def stages(self) -> Numeric:

@@ -92,11 +92,15 @@ def _packed(flow: Batching, pace: Pace) -> Array:
     A step takes the prompts that came during the step before. Let m be the mean number of arrivals in a prefill step. Another
     prefill step follows with probability 1 - exp(-m), so a run has exp(m) prefill steps on average. The first step of a run
     takes what came during a decode step, given that anything came.
+    An engine that plans ahead has made up one more decode step by then. The second prefill step takes its arrivals too; where
+    steps are mixed that changes little.
     """
     per_s = pace.requests_per_s * flow.chunks / flow.stages
     within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
     first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
-    together: Array = np.clip(first * np.exp(-within_prefill) + within_prefill, 1.0, flow.most_together)
+    late = within_decode * (flow.ahead and flow.prefill_only)
+    steps = 1 - np.expm1(-late - within_prefill) * np.exp(within_prefill)
+    together: Array = np.clip((first + late) / steps + within_prefill, 1.0, flow.most_together)
     return together
 
 

@@ -177,6 +177,7 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
         prefilled=prefilled,
         even_stages=1 / float(curves.largest_stage) if layout.pp > 1 else None,
         slots=max(1, min(by_cache, by_engine)),
+        ahead=settings.host.ahead and settings.host.overlapped and layout.pp == 1 and not prefilled,
     )
     return Timed(
         replica,

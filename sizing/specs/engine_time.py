@@ -20,6 +20,7 @@ LAYER_LAUNCHES = 11  # of a dense layer: two norms, four products, rotary embedd
 class HostTime(Spec):
     """Host time of one step: t = per_step + per_sequence * running sequences. `overlapped` hides it behind GPU time.
 
+    With `ahead`, the host makes up a step while the one before it runs, so a request that arrives meanwhile joins a step later.
     `per_kernel_us` is the gap before each kernel of an engine without CUDA graphs. `eager_launch_us` is the time to launch a
     kernel in steps beyond `captured_prefill_tokens`; the GPU waits for it if the GPU is faster. `per_streamed_token_us` is the
     time of each sequence in a server whose loop sends the tokens itself. `own_step_us` and `own_sequence_us` are what own runs
@@ -34,6 +35,7 @@ class HostTime(Spec):
     own_step_us: Added = 0.0
     own_sequence_us: Added = 0.0
     overlapped: Annotated[bool, Field(strict=True)]
+    ahead: Annotated[bool, Field(strict=True)] = False
     points: PositiveInt | None = None
     spread: NonNegative | None = None
 

@@ -94,10 +94,11 @@ class Script(OfEngine):
     max_num_batched_tokens: PositiveInt | None = None
     fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
     fused_all_reduce: FusedAllReduce | None = None
+    captured_prefill_tokens: PositiveInt | None = None
 
     def given(self) -> dict[str, Any]:
         """The settings that this script states, by name."""
-        settings = ("memory_fraction", "max_num_batched_tokens", "fp4_activation", "fused_all_reduce")
+        settings = type(self).model_fields.keys() - OfEngine.model_fields.keys() - {"rows_of", "architecture"}
         return {name: value for name in settings if (value := getattr(self, name)) is not None}
 
 
