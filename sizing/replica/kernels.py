@@ -311,7 +311,7 @@ class Kernels:
         return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
-        return self._rows.experts(self._expert_formats(), routed)
+        return self._rows.experts(self._expert_formats(), routed, self.settings.one_expert_kernel)
 
     def _expert_formats(self) -> tuple[str, ...]:
         """The formats whose measured kernels may time the experts: their own first, then the stand-ins."""

@@ -168,17 +168,18 @@ class KernelRows:
     def _engine_rank(self, engine: str) -> int:
         return 0 if engine == self.engine else (1 if engine == "any" else 2)
 
-    def experts(self, wanted: tuple[str, ...], routed: Routed) -> ExpertKernel | None:
+    def experts(self, wanted: tuple[str, ...], routed: Routed, one_kernel: bool = False) -> ExpertKernel | None:
         """The measured kernel of experts, on this GPU or else on another of its architecture; the engine's own before
-        others.
+        others. With `one_kernel`, one rank runs that of several.
         """
-        key = ("experts", wanted, routed.gated, routed.ranks > 1, routed.dispatch)
+        ranks = 2 if one_kernel else routed.ranks
+        key = ("experts", wanted, routed.gated, ranks > 1, routed.dispatch)
         if key not in self.picked:
             every = profiles.expert_kernels(self.gpu.architecture)
             rows = [row for row in every if row.precision in wanted]
             fitting = [row for row in rows if row.follows(routed.dispatch) and row.gated == routed.gated]
-            fitting = fitting or [row for row in rows if row.runs(routed.gated, routed.ranks)]
-            rows = fitting or [row for row in rows if row.runs(True, routed.ranks)]
+            fitting = fitting or [row for row in rows if row.runs(routed.gated, ranks)]
+            rows = fitting or [row for row in rows if row.runs(True, ranks)]
             if not rows:
                 return None
             best = min(

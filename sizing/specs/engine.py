@@ -291,6 +291,7 @@ class EngineSettings(Spec):
     - `unstretched_default`: where no length is stated, a model with LongRoPE has the positions from before that.
     - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
     - `older_experts`: the expert kernels are older than the measured ones.
+    - `one_expert_kernel`: experts that one rank holds alone run in the kernel of expert parallelism, too.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
     - `weights_without_kernels`: the formats of weights that the engine has no kernels for, not even at 16 bit.
     """
@@ -347,6 +348,7 @@ class EngineSettings(Spec):
     quantised_apart: tuple[Text, ...] = ()
     weights_without_kernels: tuple[Text, ...] = ()
     older_experts: Flag = False
+    one_expert_kernel: Flag = False
     shared_expert_tokens: NonNegativeInt = 0
     qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)
     fp4_activation: Literal["bf16", "fp8", "fp4"]

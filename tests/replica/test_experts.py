@@ -296,3 +296,15 @@ def test_vllm_without_balancing_puts_one_expert_more_on_the_first_ranks() -> Non
     assert isinstance(found, candidates.Replica)
     up = next(m for m in architecture.layer_matrices(found.service.model, -1, found.layout) if m.name == "experts_up")
     assert up.copies == 4  # 256 = 72 * 3 + 40
+
+
+def test_vllm_0_16_runs_the_kernel_of_expert_parallelism_on_one_rank_too() -> None:
+    """FlashInfer CUTLASS comes before Triton for FP8 in blocks on Hopper; with EP it runs in 0.17 too."""
+
+    def layer_us(version: str, layout: Layout) -> float:
+        kernels = kernels_for(V3, real_gpu("h200-sxm"), layout, engine=f"vllm:{version}")
+        (experts,) = {o for o in operations.split_body(kernels.shard, 8.0 * layout.dp) if o.rule == "moe"}
+        return 1e6 * float(kernels.seconds(experts))
+
+    assert 25 < layer_us("0.16.0", Layout(tp=8)) - layer_us("0.17.0", Layout(tp=8)) < 60
+    assert layer_us("0.16.0", Layout(tp=8, ep=8)) == layer_us("0.17.0", Layout(tp=8, ep=8))
