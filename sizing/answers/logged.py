@@ -24,7 +24,7 @@ NEEDED = {"model": "--model", "gpu": "--gpu"}
 
 
 class Logged(NamedTuple):
-    """The facts of a log and the predicted memory, or why there is no prediction."""
+    """The facts of a log and the predicted memory, its cache that of one rank, or why there is no prediction."""
 
     facts: EngineFacts
     predicted: MemoryUse | None
@@ -47,8 +47,9 @@ def logged(facts: EngineFacts, said: RunSettings) -> Logged:
     if drafts and "@" not in drafts:
         options["speculative"] = f"{drafts}@{ANY_ACCEPTANCE}"
     try:
-        return Logged(
-            facts, memory(ask_layout(**{name: value for name, value in options.items() if value is not None})), None
-        )
+        use = memory(ask_layout(**{name: value for name, value in options.items() if value is not None}))
     except InputError as error:
         return Logged(facts, None, "; ".join(map(str, error.faults)))
+    ranks = said.attention_dp or facts.attention_dp or 1
+    of_rank = use._replace(kv_cache_tokens=use.kv_cache_tokens // ranks, max_concurrency=use.max_concurrency / ranks)
+    return Logged(facts, of_rank, None)

@@ -19,7 +19,8 @@ from sizing.specs.measurements import Conventions, EngineLogs
 class EngineFacts(NamedTuple):
     """The facts of a start-up log about one GPU; None or empty if not stated. Sizes are in GiB.
 
-    `expert_parallel` and `prefix_caching` are `on` or empty. `speculative` is a method of speculative decoding with `drafted` tokens in a row.
+    `dp_in_tp` (the engine's TP counts the ranks of attention too), `expert_parallel` and `prefix_caching` are `on` or empty. `tp`
+    is that of a rank. `speculative` is a method of speculative decoding with `drafted` tokens in a row.
     """
 
     file: str
@@ -44,6 +45,7 @@ class EngineFacts(NamedTuple):
     attention_dp: int | None = None
     kv_cache_blocks: int | None = None
     block_tokens: int | None = None
+    dp_in_tp: str = ""
     expert_parallel: str = ""
     prefix_caching: str = ""
     speculative: str = ""
@@ -84,7 +86,7 @@ SIZES = (
     "memory_fraction",
 )
 TEXTS = ("engine_version", "model", "kv_precision", "weight_precision", "speculative")
-SWITCHES = ("expert_parallel", "prefix_caching")
+SWITCHES = ("expert_parallel", "prefix_caching", "dp_in_tp")
 # Facts whose words are those of a flag.
 TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_precision", "speculative": "spec_method"}
 NOTHING = ("", "auto", "None")
@@ -113,6 +115,8 @@ def facts(content: str, file: str) -> EngineFacts:
     made = EngineFacts(file, engine, **found)  # type: ignore[arg-type]
     if made.kv_cache_tokens is None and made.kv_cache_blocks:
         made = made._replace(kv_cache_tokens=made.kv_cache_blocks * (made.block_tokens or known.block_tokens or 1))
+    if made.dp_in_tp and made.tp:
+        made = made._replace(tp=max(1, made.tp // (made.attention_dp or 1)))
     if not made.holds:
         raise MalformedRunError(f"is a log of {engine} that ends before it says what its memory holds")
     return made

@@ -234,6 +234,9 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
         name: next((known for of in (stated, run, log) if (known := getattr(of, name, None))), None)
         for name in (*(one.name for one in fields(RunSettings)), *LOGGED)
     }
+    if log is not None and log.kv_cache_tokens:  # each rank of attention prints its own
+        ranks = values["attention_dp"]
+        values["kv_cache_tokens"] = log.kv_cache_tokens * (ranks if isinstance(ranks, int) else 1)
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)

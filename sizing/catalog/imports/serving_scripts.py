@@ -100,7 +100,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         keys.tool,
         model=text(entry, "model_id") or text(server, "model_path"),
         named_engine=ENGINES.get(text(entry, "backend").lower(), ""),
-        tp=count(entry, "tensor_parallel_size") or count(server, "tp_size"),
+        tp=count(entry, "tensor_parallel_size") or _tp_of_rank(server),
         pp=count(server, "pp_size"),
         ep=count(server, "ep_size"),
         attention_dp=count(server, "dp_size"),
@@ -118,6 +118,12 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         output_tok_per_s=number(entry, "output_throughput"),
         notes=tuple(notes),
     )
+
+
+def _tp_of_rank(server: Mapping[str, Any]) -> int | None:
+    """Tensor parallelism of SGLang; with attention data parallelism its `tp_size` counts the ranks too."""
+    tp, ranks = count(server, "tp_size"), count(server, "dp_size")
+    return max(1, tp // ranks) if tp and ranks and server.get("enable_dp_attention") is True else tp
 
 
 def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures, LatencyFigures] | None:

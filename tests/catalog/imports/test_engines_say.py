@@ -190,13 +190,13 @@ LOGS = {
         {"weights_gib": 14.99, "non_torch_gib": 0.16, "activation_gib": 1.23, "kv_cache_gib": 54.88, "memory_fraction": 0.9, "tp": 2},
     ),
     "sglang": (
-        "[2025-07-15 10:00:00] server_args=ServerArgs(model_path='a/b', mem_fraction_static=0.88, tp_size=4, kv_cache_dtype='auto')\n"
+        "[2025-07-15 10:00:00] server_args=ServerArgs(model_path='a/b', mem_fraction_static=0.88, tp_size=8, dp_size=2, enable_dp_attention=True, kv_cache_dtype='auto')\n"
         "[2025-07-15 10:00:15] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=63.59 GB, mem usage=15.08 GB.\n"
         "[2025-07-15 10:00:15] KV Cache is allocated. #tokens: 435211, K size: 26.56 GB, V size: 26.56 GB\n"
         "[2025-07-15 10:00:25] Capture cuda graph end. Time elapsed: 7.82 s. mem usage=0.28 GB. avail mem=9.37 GB.\n"
         "[2025-07-15 10:00:25] max_total_num_tokens=435211, chunked_prefill_size=8192, max_running_requests=2048, context_len=131072\n",
         {"weights_gib": 15.08, "kv_cache_gib": 53.12, "kv_cache_tokens": 435211, "graphs_gib": 0.28, "tp": 4, "memory_fraction": 0.88,
-         "max_num_batched_tokens": 8192, "max_num_seqs": 2048, "max_model_len": 131072, "prefix_caching": "", "speculative": ""},
+         "max_num_batched_tokens": 8192, "max_num_seqs": 2048, "max_model_len": 131072, "attention_dp": 2, "speculative": ""},
     ),
     "vllm of 0.7": (  # its arguments as a Namespace, its cache in blocks of 16 tokens
         "INFO api_server.py:840] vLLM API server version 0.7.2\n"
@@ -335,6 +335,7 @@ def test_drafts_and_formats_of_a_log_are_those_of_its_rows(tmp_path: Path) -> No
     log, said = LOGS["vllm of 0.11"][0].replace("'a/b'", f"'{MODEL}'"), RunSettings(gpu="h100-sxm")
     (row,) = imported(tmp_path, metrics(), log, seconds=SECONDS, said=said).rows
     assert (row["weight_precision"], row["n_gpus"], row["ep"]) == ("int4", 4, 4)
+    assert row["kv_cache_tokens"] == 2 * 1_876_000  # each of its ranks prints its own
     assert "speculative decoding: mtp:3" in str(row["notes"]) and "prefix caching was on" in str(row["notes"])
 
 

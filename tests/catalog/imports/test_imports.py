@@ -452,6 +452,15 @@ def test_clients_that_are_stated_keep_to_littles_law(tmp_path: Path, said: int, 
     assert taken or words in str(faults[0])
 
 
+@pytest.mark.parametrize(("within", "tp", "gpus"), [(True, 2, 8), (False, 8, 32)])
+def test_ranks_of_attention_are_within_tp_or_beside_it(tmp_path: Path, within: bool, tp: int, gpus: int) -> None:
+    """SGLang's tp_size counts the ranks with --enable-dp-attention; otherwise each of dp_size copies has tp_size GPUs."""
+    server = {"tp_size": 8, "dp_size": 4, "enable_dp_attention": within}
+    said = replace(STATED, tp=None, gpu="h100-sxm")
+    (row,), _, _ = import_files([written(tmp_path, {**SGLANG, "server_info": server})], said)
+    assert (row["tp"], row["attention_dp"], row["n_gpus"]) == (tp, 4, gpus)
+
+
 EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculative_eagle_topk": 1}
 
 
