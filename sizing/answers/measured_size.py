@@ -105,7 +105,7 @@ def measured_sizes(
         if count is None:
             continue
         most = ways[closed]
-        rate = _rate(curve, asked[closed], headroom, count, most, closed=closed)
+        rate = _rate(curve, asked[closed], count, most, closed=closed)
         load = _load(curve, rate, closed=closed)
         assert load is not None
         by_flight = asked[closed].concurrency is not None
@@ -190,7 +190,7 @@ def _replicas(curve: LoadCurve, target: Target, headroom: float, most: _Most, *,
     return replicas_for(target.requests_per_s * (1 + headroom), most.requests_per_s)
 
 
-def _rate(curve: LoadCurve, target: Target, headroom: float, replicas: int, most: _Most, *, closed: bool) -> float:
+def _rate(curve: LoadCurve, target: Target, replicas: int, most: _Most, *, closed: bool) -> float:
     """The rate of each of `replicas` replicas under the demand."""
     if target.requests_per_s is not None:
         return target.requests_per_s / replicas

@@ -69,7 +69,7 @@ def main() -> None:
     if not found.constants:
         least = calibration.least_points
         raise InputError(f"no constant has the {least} rows that can be predicted that a fit takes", field="rows")
-    console.print(errors_table(found, calibration))
+    console.print(errors_table(found))
     console.print(constants_table(found))
     if options.write:
         for path in write(found):
@@ -257,7 +257,7 @@ def _known(seen: Sequence[Observed | None]) -> list[Observed]:
     return [one for one in seen if one is not None]
 
 
-def errors_table(found: Calibrated, calibration: Calibration) -> Table:
+def errors_table(found: Calibrated) -> Table:
     """Median and 90th percentile of absolute errors: before, fitted, and with the constants of the other folds."""
     table = Table(
         "metric", "mode", "kind", "rows", "before", "fitted", "held out", "of groups", title="absolute error, %"

@@ -121,9 +121,7 @@ def latencies(
         )
 
 
-def rate(
-    name: str, value: float | None, least: float | None = None, band: ErrorBand | None = None, *, binds: bool = False
-) -> Judged:
+def rate(name: str, value: float | None, least: float | None = None, band: ErrorBand | None = None) -> Judged:
     """A rate, or requests in flight, and the `least` value that is asked for."""
     kept = least is None or value is None or value >= least * (1 - 1e-9)
     return Judged(
@@ -131,7 +129,7 @@ def rate(
         number(value),
         None if band is None else between(band.low, band.high, number),
         None if least is None else f"{number(least)} asked",
-        "" if least is None else OVER if not kept else BINDS if binds else OK,
+        "" if least is None else OVER if not kept else OK,
     )
 
 
