@@ -26,9 +26,9 @@ NO_ROUTER = (
     "# A router sends each request to a prefill instance and then, with its cache, to a decode instance: "
     "llm-d, Dynamo or the engine's own."
 )
-BALANCED = "# Requests have to be spread over the replicas as they come"
-BY_SERVICE = f"{BALANCED}: the Service spreads connections, a gateway or router in front of it requests."
-BY_ROUTER = f"{BALANCED}: by a router in front of them (vLLM's, SGLang's, or any load balancer)."
+BALANCED = "# Something must spread the requests over the replicas as they come."
+BY_SERVICE = f"{BALANCED}\n# The Service spreads connections only; put a gateway or router in front of it."
+BY_ROUTER = f"{BALANCED}\n# Put a router in front of them: vLLM's, SGLang's, or any load balancer."
 AFFINE = "# The estimate counts on a router that sends prompts of one beginning to one replica."
 OF_SERVERS = (
     "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."

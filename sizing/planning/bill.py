@@ -376,7 +376,7 @@ def _reason(one: CostOption, other: CostOption, found: Crossing) -> str | None:
     if found.stays is not None:
         return None
     each, others = (rounded_usd(REQUESTS * usd) for usd in (found.one_usd_per_request, found.other_usd_per_request))
-    at_scale = f"with whole units filled at this peak {one.name} costs {each} per 1,000 requests, {other.name} {others}"
+    at_scale = f"with every server or instance full at the peak, {one.name} costs {each} per 1,000 requests, {other.name} {others}"
     if found.first is None:
         return f"never cheaper: {at_scale}"
     return f"no load from which it stays cheaper: {at_scale}; at some lower loads it costs less"

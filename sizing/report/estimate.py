@@ -61,6 +61,7 @@ LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start 
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
+COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
 TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple of the limit
 
 
@@ -198,7 +199,10 @@ def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimat
     rests_on = (*pools.assumptions(asked.facts), *pools.of_turns(outcome.question, asked.facts))
     found = disaggregated(outcome, best)
     serves: Literal["disaggregated"] | None = "disaggregated" if found.feasible else None
-    return one._replace(disaggregated=found, assumptions=(*one.assumptions, *rests_on), serves=serves)
+    derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
+    return one._replace(
+        disaggregated=found, assumptions=(*one.assumptions, *rests_on), serves=serves, explanations=derived
+    )
 
 
 def _unserved(outcome: Outcome) -> Estimate:

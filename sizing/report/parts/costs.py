@@ -115,13 +115,13 @@ def _parts(option: CostOption, year: ServerYear, each: OwnServer) -> Iterator[Ex
 def _per_tokens(option: CostOption, usage: Usage) -> Explanation:
     tokens = option.usd_per_million_tokens
     way = (
-        "time of prefill and decode"
+        "split by the time of prefill and decode"
         if usage.split == BY_TIME
-        else f"an output token costs {usage.split:.4g} input tokens"
+        else f"an output token costs {usage.split:.4g} times an input token"
     )
     if option.kind == "api":
-        way = "the prices as they are"
-    values = f"ISL {usage.isl:,}, OSL {usage.osl:,}; input ${tokens.input.at_load:.4g}, output ${tokens.output.at_load:.4g}, by {way}"
+        way = "the prices of the API"
+    values = f"ISL {usage.isl:,}, OSL {usage.osl:,}; input ${tokens.input.at_load:.4g}, output ${tokens.output.at_load:.4g}; {way}"
     formula, usd = "$ per 1,000 requests * 1,000 / (ISL + OSL)", tokens.total.at_load
     return Explanation("$ per million tokens", usd, "$", "derived", formula, values, DEFINITION, option.name)
 

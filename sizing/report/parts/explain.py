@@ -51,7 +51,7 @@ FORMULAS = {
     "GPUs": Formula(SIZE, "", "ceil(demand * (1 + headroom) / most per replica) * GPUs per replica", "search over layouts"),
     "most per replica": Formula(SIZE, "", "the highest load with which every limit holds, the running requests fit the slots, and the queue does not grow", CLOSED),
     "margin for the confidence asked": Formula(SIZE, "times the demand", "the most as predicted / the most with the errors of a published run; the quantile of this ratio over the runs", "published measurements over predictions"),
-    "concurrency per replica": Formula(SIZE, "requests in flight", "Little's law: requests/s * E2E; in flight are requests in the front end, in the queue and running", "Little (1961)"),
+    "concurrency per replica": Formula(SIZE, "requests in flight", "Little's law: requests/s * E2E; requests in flight are in the front end, in the queue, or running", "Little (1961)"),
     "TTFT": Formula(LATENCY, "ms", "", CLOSED),
     "prefill step": Formula(LATENCY, "ms", STEP, "llmsize step lists every operation"),
     "ITL": Formula(LATENCY, "ms", "", CLOSED),
@@ -102,7 +102,7 @@ def of_memory(m: MemoryUse, replica: Replica) -> Iterator[Explanation]:
         "max concurrency",
         m.max_concurrency,
         f"KV cache {m.kv_cache_gib:.2f} GiB, one sequence of {m.max_model_len:,} tokens {m.sequence_gib:.4f} GiB, "
-        f"{m.kv_bytes_per_token:,.0f} bytes a token ({cache_format(replica)}), block {m.block_tokens} tokens",
+        f"{m.kv_bytes_per_token:,.0f} bytes a token ({cache_format(replica).upper()}), block {m.block_tokens} tokens",
     )
 
 
