@@ -312,7 +312,7 @@ def test_targets_of_one_node_say_so(target: str) -> None:
 
 
 def test_what_spreads_requests_over_replicas_is_said() -> None:
-    assert "the Service spreads connections" in deploy(estimated()).text
+    assert "The Service spreads connections" in deploy(estimated()).text
     assert "Put a router in front of them" in deploy(estimated(), "vllm").text
     kept = sizing.ask("chat", gpu="h100-sxm", turns=3, isl_max=6000, think_time="30s", prefix_routing="affinity")
     assert (
