@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sizing.catalog import shelf
-from sizing.specs.bands import Band, Bands
+from sizing.specs.bands import Band, Bands, PublishedRuns
 
 METRICS = ("ttft", "itl", "e2e", "throughput", "weights", "kv_cache")
 
@@ -24,6 +24,10 @@ def every(low: float, high: float, **conditions: Any) -> tuple[Band, ...]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, bands: Iterable[Band]) -> None:
-    """Let the catalogue say these bands."""
-    found, only = Bands(bands=tuple(bands), source="a test", date="2026-01-01"), shelf.only
-    monkeypatch.setattr(shelf, "only", lambda spec_type: found if spec_type is Bands else only(spec_type))
+    """Let the catalogue say these bands, and no published runs, whose ranges would come first."""
+    only, of_test = shelf.only, {"source": "a test", "date": "2026-01-01"}
+    said: dict[type, Any] = {
+        Bands: Bands(bands=tuple(bands), **of_test),
+        PublishedRuns: PublishedRuns(groups=(), runs="-", least_groups=3, **of_test).model_copy(update={"runs": ""}),
+    }
+    monkeypatch.setattr(shelf, "only", lambda spec_type: said.get(spec_type) or only(spec_type))

@@ -17,17 +17,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizing.answers.answer import Answer, Outcome, is_alike
+from sizing.answers.answer import Answer, Outcome, Pool, is_alike
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question
 from sizing.replica.capacity import loads_of
 from sizing.replica.points import Array, Points
 from sizing.replica.timing import Timed
-from sizing.specs.bands import EVEN, USUAL, Confidence, ConfidentSize, PublishedRuns, SimilarRuns, of_runs
+from sizing.specs.bands import EVEN, TIMES, USUAL, Band, Confidence, ConfidentSize, PublishedRuns, SimilarRuns, of_runs
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
-from sizing.specs.workload import Target
+from sizing.specs.own_runs import HIGH_END
+from sizing.specs.workload import LATENCIES, Target
 
 NONE_SIMILAR = "no published runs like this"
 NONE_CONFIRMED = "a simulation confirms no size of it"
@@ -36,18 +37,27 @@ MOST_MARGIN = 10.0  # beyond it, the limit is so near to a lone request's latenc
 
 
 class Margins(NamedTuple):
-    """The margins of published runs in ascending order, the share of runs up to each, and the number of groups."""
+    """The margins of published runs in ascending order, the share of runs up to each, and the number of groups.
+
+    `by` has for each run the place of the quantity that sets its margin in `TIMES`, and `times` how long that took, measured over
+    predicted.
+    """
 
     groups: int
     of_runs: Array
     share: Array
+    by: NDArray[np.int64]
+    times: Array
     own: bool = False
     any_gpu: bool = False
 
+    def place(self, share: float) -> int:
+        """The place of the run up to which a share of the runs lies."""
+        return min(int(np.searchsorted(self.share, share - ROUNDING_SLACK)), self.of_runs.size - 1)
+
     def of(self, confidence: float) -> float:
         """The margin, at least 1, with which the share `confidence` of runs keeps the limits; infinite above `MOST_MARGIN`."""
-        place = min(int(np.searchsorted(self.share, confidence - ROUNDING_SLACK)), self.of_runs.size - 1)
-        margin = max(1.0, float(self.of_runs[place]))
+        margin = max(1.0, float(self.of_runs[self.place(confidence)]))
         return margin if margin <= MOST_MARGIN else math.inf
 
     def kept(self, demand: float, capacity: float) -> NDArray[np.bool_]:
@@ -103,8 +113,9 @@ def _size_said(said: Said, found: Margins | str | None) -> ConfidentSize:
     if said.sure is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
-    gpus = None if said.sure is None else said.sure.gpus
-    return ConfidentSize(gpus, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
+    gpus, place = None if said.sure is None else said.sure.gpus, found.place(confidence)
+    known = ConfidentSize(gpus, confidence, found.groups, chance, why, found.own, any_gpu=found.any_gpu)
+    return known._replace(by=TIMES[found.by[place]], times=float(found.times[place]))
 
 
 def asked_of(question: Question) -> str:
@@ -140,11 +151,14 @@ def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None)
 
 def _margins(found: SimilarRuns, target: Target, served: Array, points: Points | None) -> Margins:
     by_runs, predicted = np.full(len(found.weights), served[-1]), float(served[-1])
+    by, longer = np.full(by_runs.size, TIMES.index("throughput")), found.of("throughput")
     for name, limit in target.limits.stated.items() if points is not None and not target.offline else ():
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")[limit.statistic])
         of_limit, as_predicted = (
             np.interp(limit.seconds / times, seconds, served, left=0.0) for times in (found.of(name), 1.0)
         )
+        binds = of_limit < by_runs
+        by, longer = np.where(binds, TIMES.index(name), by), np.where(binds, found.of(name), longer)
         by_runs, predicted = np.minimum(by_runs, of_limit), min(predicted, float(as_predicted))
     predicted = max(predicted, float(served[0]))
     if target.population is not None and points is not None:
@@ -158,7 +172,76 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points |
         asked = np.where(by_runs > 0, predicted / by_runs, np.inf)
     order = np.argsort(asked)
     share = np.cumsum(found.weights[order]) / found.weights.sum()
-    return Margins(found.groups, asked[order], share, found.own, found.any_gpu)
+    ordered = asked[order], share, by.astype(np.int64)[order], longer[order]
+    return Margins(found.groups, *ordered, own=found.own, any_gpu=found.any_gpu)
+
+
+def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tuple[Band, ...]:
+    """The range of measured over predicted of each quantity of an answer, by the runs that its sure size is by; empty without any.
+
+    Each run's errors are taken at the demand: a slower run has more requests in flight at the same rate. 8 in 10 runs lie within
+    a range. The range of throughput is that of the most within the limits, so that it ends below the demand exactly where fewer
+    than 9 in 10 runs keep the limits.
+    """
+    target = question.target
+    found = (
+        NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.load, question, runs)
+    )
+    if isinstance(found, str) or found.own:
+        return ()
+    ((served, points),) = loads_of([answer.pool.load], target.unsized)
+    margins_ = _margins(found, target, served, points)
+    ends = {
+        "throughput": [
+            max(1 / MOST_MARGIN, 1 / float(margins_.of_runs[margins_.place(end)])) for end in (HIGH_END, 1 - HIGH_END)
+        ]
+    }
+    for name in LATENCIES:
+        limit = target.limits.stated.get(name)
+        seconds = np.maximum.accumulate(getattr(points, f"{name}_s")["mean" if limit is None else limit.statistic])
+        if not np.isnan(times := found.of(name)).any() and not target.offline:
+            at = np.append(
+                _loads_of_runs(answer.pool, target, found, (served, points)), answer.pool.point.requests_per_s
+            )
+            *each, own = np.interp(at, points.requests_per_s, seconds)
+            if own > 0:
+                ends[name] = _ends(np.array(each) * times / own, found.weights)
+    own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()
+    if found.any_gpu:
+        del own_class["architecture"]
+    return tuple(
+        Band(
+            metric=metric,
+            low=min(1.0, low),
+            high=max(1.0, high),
+            n=len(found.weights),
+            groups=found.groups,
+            **own_class,
+        )
+        for metric in TIMES
+        if metric in ends
+        for low, high in (ends[metric],)
+    )
+
+
+def _loads_of_runs(pool: Pool, target: Target, found: SimilarRuns, loads: tuple[Array, Points]) -> Array:
+    """The predicted requests/s of a replica at the load that each run has under the demand."""
+    (served, points), rate = loads, pool.point.requests_per_s
+    if target.concurrency is not None:
+        return np.full(found.weights.size, rate)
+    if target.population is None or target.think_time_s <= 0:
+        return rate * found.of("throughput") if target.population is None else np.full(found.weights.size, rate)
+    people = target.population / pool.count
+    with_thinkers = points.in_flight + np.outer(1 / found.of("throughput"), served) * target.think_time_s
+    return np.array([np.interp(people, np.maximum.accumulate(one), served) for one in with_thinkers])
+
+
+def _ends(factors: Array, weights: Array) -> list[float]:
+    """The ends of the range that holds the middle 8 in 10 of weighted factors."""
+    order = np.argsort(factors)
+    share = np.cumsum(weights[order]) / weights.sum()
+    places = np.searchsorted(share, np.array([1 - HIGH_END, HIGH_END]) - ROUNDING_SLACK)
+    return [float(factors[order][min(int(place), order.size - 1)]) for place in places]
 
 
 def _similar_runs(load: Timed, question: Question, runs: PublishedRuns | None) -> SimilarRuns | str:

@@ -85,7 +85,8 @@ class ConfidentSize(NamedTuple):
     `gpus` keep the limits in a share `confidence` of `groups` groups of published runs. `gpus` is None if too few runs resemble
     the question (`why_not` says so). `chance` is the share in which the expected number of GPUs is enough: at least `confidence`
     exactly where this number is sure in its layout. Each of the user's `own` runs counts as a group.
-    With `any_gpu`, too few runs are of the GPU's generation, and the runs are of all generations.
+    With `any_gpu`, too few runs are of the GPU's generation, and the runs are of all generations. `by` is the quantity that sets
+    the sure number, and `times` how long it took in the run that sets it, measured over predicted.
     """
 
     gpus: int | None
@@ -95,6 +96,8 @@ class ConfidentSize(NamedTuple):
     why_not: str | None = None
     own: bool = False
     any_gpu: bool = False
+    by: str | None = None
+    times: float | None = None
 
 
 class ErrorBand(NamedTuple):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import sizing
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.check import held
-from sizing.answers.confidence import margins
+from sizing.answers.confidence import likely, margins
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.answers.verify import raised
@@ -242,6 +242,25 @@ def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
         assert found.answer is not None and found.surely is not None
         alike = [each for each in found.answers if is_alike(each, found.surely)]
         assert is_alike(found.answer, found.surely) or alike[0].gpus > found.answer.gpus
+
+
+def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> None:
+    """The ranges are by the runs of the sure count, each at the load that it has under the demand."""
+    for rate in (40.0, 90.0, 150.0, 210.0):
+        question, runs = (
+            asked(20.0, rate),
+            runs_of([(1.0, 0.7 + 0.1 * number, 1.0, 0.8 + 0.05 * number) for number in range(10)]),
+        )
+        found = answered(question, replace(data(), runs=runs))
+        assert found.answer is not None and found.sure is not None
+        ranges = {band.metric: band for band in likely(found.answer, question, runs)}
+        pool = found.answer.pool
+        least = pool.capacity.requests_per_s * pool.count * ranges["throughput"].low
+        slowest_s = pool.closed_s("itl")["mean"] * ranges["itl"].high
+        kept = (found.sure.chance or 0.0) >= 0.9 - 1e-9
+        assert kept == (least >= rate * (1 - 1e-6)) and (slowest_s <= 0.020 * 1.005 or not kept)
+        assert all(band.low <= 1 <= band.high for band in ranges.values())
+        assert (found.sure.by, found.sure.times) == ("itl", pytest.approx(1.5))
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

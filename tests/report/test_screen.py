@@ -477,6 +477,7 @@ def test_a_sure_number_of_another_layout_names_it() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.6)
     assert sure(16, size, LIMITS_HOLD, "", "TP4").text.startswith("16 GPUs, 24 (as TP4) to be sure: ")
     assert sure(16, size, LIMITS_HOLD).text.startswith("16 GPUs, 24 to be sure: ")
+    assert "(6 groups, ITL up to 1.30 x predicted)" in sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).text
 
 
 def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> None:

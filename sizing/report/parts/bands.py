@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
+from sizing.answers.confidence import likely
 from sizing.catalog import shelf
 from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
@@ -14,7 +15,7 @@ from sizing.question.question import Question, situation_of
 from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, Throughput
-from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, Situation, find, region
+from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, Situation, find, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -36,6 +37,9 @@ STATISTICS = (
 
 
 ALL_LOGS = "engine logs of all kinds, as too few are like this"
+AT_DEMAND = (
+    "measured / predicted, each run at the load that it has under the demand: 8 in 10 of the runs of the sure count"
+)
 FAR_OFF = "How far off published runs are"  # the heading of bands
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GIB, quantities.KV_CACHE_GIB))
@@ -45,7 +49,7 @@ class Predicted(NamedTuple):
     """A predicted number in a report: its path, its value (if any), its metric and its situation.
 
     A rate of people who wait for answers falls as their latency rises, which is the share `waited` of the time between their
-    requests (Little's law); its metric is that of the latency.
+    requests (Little's law); its metric is that of the latency. `likely` is the range by the runs of the sure count, where known.
     """
 
     path: str
@@ -53,6 +57,11 @@ class Predicted(NamedTuple):
     metric: BandMetric
     situation: Situation
     waited: float | None = None
+    likely: Band | None = None
+
+    def band(self) -> Band | None:
+        """The range of the number's class: by the runs of the sure count, else by those of the narrowest class of its metric."""
+        return self.likely or find(known(), self.metric, self.situation)
 
     def bound(self, value: float, band: Band) -> ErrorBand:
         """The band of the number in its own unit."""
@@ -69,9 +78,9 @@ def known() -> tuple[Band, ...]:
 
 def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
     """The band of each number by its path. Unmeasured metrics and values that are not positive have no band."""
-    bands, found = known(), {}
+    found = {}
     for number in numbers:
-        band = find(bands, number.metric, number.situation)
+        band = number.band()
         if band is not None and number.value is not None and number.value > 0:
             found[number.path] = number.bound(number.value, band)
     return found
@@ -79,7 +88,7 @@ def bounds(numbers: Iterable[Predicted]) -> dict[str, ErrorBand]:
 
 def memory_logs(numbers: Iterable[Predicted]) -> str:
     """Write whose engine logs the ranges of memory are of: of the same kind of memory, or of all kinds where too few are."""
-    used = [band for n in numbers if n.value and (band := find(known(), n.metric, n.situation)) is not None]
+    used = [band for n in numbers if n.value and (band := n.band()) is not None]
     return "engine logs like this" if all(band.memory is not None for band in used) else ALL_LOGS
 
 
@@ -115,24 +124,27 @@ def of_load(
     if request.service.extras != NOTHING or request.service.model.pooled:
         return
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
+    known_runs = outcome.sure is not None and outcome.sure.chance is not None
+    found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))} if known_runs else {}
     for metric in LATENCIES:
         for statistic in STATISTICS:
             name = f"{metric}_ms"
             value = getattr(getattr(latency, name), statistic)
-            yield Predicted(f"latency.{name}.{statistic}", value, metric, here)
+            yield Predicted(f"latency.{name}.{statistic}", value, metric, here, likely=found.get(metric))
     alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
     waited = _waited(request, latency)
     if request.target.requests_per_s is None and (best.pool.margin == 1.0 or waited is not None):
         of: BandMetric = "throughput" if waited is None else "e2e"
-        yield Predicted("load.requests_per_s", load.requests_per_s, of, here, waited)
+        yield Predicted("load.requests_per_s", load.requests_per_s, of, here, waited, found.get(of))
         for name, value in throughput._asdict().items():
-            yield Predicted(f"throughput.{name}", value, of, here, waited)
+            yield Predicted(f"throughput.{name}", value, of, here, waited, found.get(of))
     if best.pool.margin == 1.0 or request.target.amount is not None:
         heaviest = best.pool.capacity.amount if request.target.concurrency is not None else best.pool.capacity.decoding
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
-        yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most)
+        most = found.get("throughput")
+        yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most, likely=most)
 
 
 def _waited(question: Question, latency: Latency) -> float | None:
@@ -145,8 +157,7 @@ def _waited(question: Question, latency: Latency) -> float | None:
 
 def whose(numbers: Iterable[Predicted]) -> str:
     """Write the class of the runs behind the ranges of latencies and rates, if it is wider than the numbers' own; else empty."""
-    found = known()
-    used = (find(found, n.metric, n.situation) for n in numbers if n.value and n.metric in (*LATENCIES, "throughput"))
+    used = (n.band() for n in numbers if n.value and n.metric in (*LATENCIES, "throughput"))
     own = {band for number in numbers for band in number.situation.own}
     wider = {
         name for band in used if band is not None and band not in own for name in WIDER if getattr(band, name) is None
@@ -158,10 +169,10 @@ def whose(numbers: Iterable[Predicted]) -> str:
 def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     """Yield the width and the class of each band, once for all numbers of a class."""
     found = shelf.only(Bands)
-    classes = dict.fromkeys((n.metric, n.situation) for n in numbers if n.value is not None)
-    for metric, situation in classes:
+    classes = {(n.metric, n.situation, n.likely): n for n in numbers if n.value is not None}
+    for (metric, situation, likely_), number in classes.items():
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"
-        band = find(found.bands, metric, situation)
+        band = number.band()
         if band is None:
             yield Explanation(
                 what, "none", "", "measured", "measured / predicted", f"nothing published of {_words(situation)}", found.source,
@@ -175,8 +186,8 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
             )  # fmt: skip
             continue
         yield Explanation(
-            what, f"{band.low:g} to {band.high:g}", "times the prediction", "measured",
-            "measured / predicted: the range of about 8 in 10",
+            what, f"{band.low:.3g} to {band.high:.3g}", "times the prediction", "measured",
+            "measured / predicted: the range of about 8 in 10" if likely_ is None else AT_DEMAND,
             f"{band.n:,} published measurements of {band.groups:,} groups (source, model, GPU): {_class(band, situation)}",
             found.source,
             FAR_OFF,

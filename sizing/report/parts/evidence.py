@@ -65,7 +65,8 @@ class Evidence(NamedTuple):
     number of GPUs. `correction` has the factors that centre the prediction. `gpus_as_predicted` and `gpu_as_predicted` are the
     GPUs by the prediction alone, if the answer needs others for even odds. `surer` is another layout or GPU type whose sure
     number is cheaper, or the only one with a sure number. With `any_gpu`, the runs are of all GPU generations. `layout_sure` is
-    the layout of a replica of the sure number (`TP4`), if it is not that of the answer. Fields that do not apply are null.
+    the layout of a replica of the sure number (`TP4`), if it is not that of the answer. `by` is the quantity that sets the sure
+    number, and `times` how long it took in the run that sets it, measured over predicted. Fields that do not apply are null.
     """
 
     groups: int
@@ -78,6 +79,8 @@ class Evidence(NamedTuple):
     surer: SurerType | None = None
     any_gpu: bool = False
     layout_sure: str | None = None
+    by: str | None = None
+    times: float | None = None
 
 
 def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence | None:
@@ -97,6 +100,8 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
         _surer(outcome),
         sure.any_gpu,
         _layout_sure(outcome),
+        sure.by,
+        sure.times,
     )
 
 
@@ -166,7 +171,7 @@ class SureOf(NamedTuple):
         found = self.evidence
         known = ConfidentSize(
             self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own, any_gpu=found.any_gpu
-        )
+        )._replace(by=found.by, times=found.times)
         keeps = screen.kept_by_runs(self.limited, self.by_rate)
         yield screen.sure(self.gpus, known, keeps, without, found.layout_sure)
         if found.surer is not None:

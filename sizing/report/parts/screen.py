@@ -24,6 +24,7 @@ MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
+LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
 MOST_LINES = 3  # for each of: helpful changes, alternatives, refusals
@@ -172,10 +173,18 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
         return Line(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}")
-    odds = (
-        "" if found.chance is None or found.chance >= LIKELY else f"; with {count} in {percent(found.chance)} of them"
-    )
+    odds = "" if found.chance is None or found.chance >= LIKELY else f"; {gpus:,} in {percent(found.chance)}"
+    runs = f"{runs.removesuffix(')')}{_slower(found)})"
     return Line(f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
+
+
+def _slower(found: ConfidentSize) -> str:
+    """Write the quantity that sets the sure number, and how far off it is in the run that sets it."""
+    if found.by is None or found.times is None or found.times < LEAST_SLOWER:
+        return ""
+    if found.by == "throughput":
+        return f", time a request up to {number(found.times)} x predicted"
+    return f", {found.by.upper()} up to {number(found.times)} x predicted"
 
 
 def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
