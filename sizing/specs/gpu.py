@@ -1,10 +1,12 @@
 """A GPU as its profile states it: datasheet peaks (dense only), measured efficiency, prices; all with sources."""
 
+import re
 from dataclasses import dataclass
+from datetime import date
 from itertools import pairwise
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from sizing.specs.own_runs import OwnRuns
 from sizing.specs.values import (
@@ -29,6 +31,9 @@ from sizing.specs.values import (
 
 # A kernel's fitted share of a peak may exceed 1 where the fit over-counts traffic (L2 hits, skewed experts).
 Efficiency = Annotated[float, Field(gt=0, le=2, strict=True)]
+
+# Of a matrix product no traffic is counted against the dense peak, and no kernel exceeds it.
+PeakShare = Annotated[float, Field(gt=0, le=1, strict=True)]
 
 # How sharply a product changes from one limit to the other: 1 adds the two times, 20 is almost their maximum.
 Sharpness = Annotated[float, Field(ge=0.1, le=1_000, strict=True)]
@@ -175,7 +180,7 @@ class GemmRow(_Measured):
     operation: Literal["gemm"]
     precision: Text
     t0_us: NonNegative
-    compute: Efficiency
+    compute: PeakShare
     memory: Efficiency
     p: Sharpness
 
@@ -186,7 +191,7 @@ class MoeRow(_Measured):
     operation: Literal["moe"]
     precision: Text
     t0_us: NonNegative
-    compute: Efficiency
+    compute: PeakShare
     memory: Efficiency
     p: Sharpness
 
@@ -222,7 +227,7 @@ class PrefillAttentionRow(_Measured):
     t0_us: NonNegative
     compute: Efficiency
     tokens: tuple[PositiveInt, ...]
-    flop_fraction: tuple[Efficiency, ...]
+    flop_fraction: tuple[PeakShare, ...]
 
     @model_validator(mode="after")
     def _is_a_curve(self) -> Self:
@@ -265,9 +270,25 @@ PriceKind = Literal[
     "purchase",
 ]
 Confidence = Literal["high", "medium", "low"]
+
+
+def _in_calendar(stated: str) -> str:
+    """A day, month or year, or a span of these. Raises ValueError for one that no calendar has, or a span that ends before it begins."""
+    days = []
+    for year, month, day in re.findall(r"([0-9]{4})(?:-([0-9]{2})(?![0-9]))?(?:-([0-9]{2})(?![0-9]))?", stated):
+        try:
+            days.append(date(int(year), int(month or 1), int(day or 1)))
+        except ValueError:
+            raise ValueError(f"{stated!r} is no date: months are 01 to 12, and days those of the month") from None
+    if days != sorted(days):
+        raise ValueError(f"{stated!r} ends before it begins")
+    return stated
+
+
 # A day, a month, a year, or a span of these.
 PriceDate = Annotated[
     Text,
+    AfterValidator(_in_calendar),
     Field(
         pattern=r"^[0-9]{4}(-[0-9]{2}){0,2}((-| to )[0-9]{4}(-[0-9]{2}){0,2})?$",
         description="a day, month or year, or a span: 2026-11-28, 2026-03 to 2026-07",
@@ -287,6 +308,14 @@ class Price(Spec):
     date: PriceDate
     source: Text
     confidence: Confidence | None = None
+
+    @model_validator(mode="after")
+    def _has_its_price(self) -> Self:
+        bought = self.kind == "purchase"
+        if (self.purchase_usd is not None, self.usd_per_gpu_hour is not None) == (bought, not bought):
+            return self
+        stated = "purchase_usd" if bought else "usd_per_gpu_hour"
+        raise ValueError(f"an offer of kind {self.kind} states {stated}, and no other price")
 
 
 class Gpu(Spec):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
+from places import ROOT
 
 import sizing
 from sizing.catalog.prices import age_words, api_offer, api_offers
+from sizing.catalog.profiles import load_gpu
 from sizing.cli.main import run
 from sizing.specs.errors import InputError
 
@@ -100,3 +103,27 @@ def test_every_way_to_state_a_price_is_costed(price: list[str], capsys: pytest.C
     ]
     assert run([*asked, *price]) == 0
     assert "a year" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("stated", "instead", "field", "words"),
+    [
+        ("kind: on-demand,", "kind: on-demnd,", "kind", "did you mean on-demand"),
+        ('date: "2026-06", ', 'date: "June 2026", ', "date", "must be a day, month or year"),
+        ('date: "2026-06", ', 'date: "2026-13", ', "date", "is no date"),
+        ('date: "2026-06", ', 'date: "2026-06-31", ', "date", "is no date"),
+        ('date: "2026-03 to 2026-07"', 'date: "2026-07 to 2026-03"', "date", "ends before it begins"),
+        ("confidence: medium", "confidence: medum", "confidence", "did you mean medium"),
+        ("kind: purchase, purchase_usd: 285000", "kind: purchase, usd_per_gpu_hour: 2", "prices[14]", "states purchase_usd"),
+        ("compute: 0.811", "compute: 1.2", "compute", "at most 1"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_price_names_its_line(tmp_path: Path, stated: str, instead: str, field: str, words: str) -> None:
+    text = (ROOT / "hardware_profiles" / "gpus" / "h100-sxm.yaml").read_text()
+    file = tmp_path / "mine.yaml"
+    file.write_text(text.replace(stated, instead, 1))
+    with pytest.raises(InputError) as raised:
+        load_gpu(str(file))
+    (fault,) = map(str, raised.value.faults)
+    assert fault.startswith(f"{file}:{text[: text.index(stated)].count(chr(10)) + 1}: ")
+    assert field in fault.split(": ")[1] and words in fault
