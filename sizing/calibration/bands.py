@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 
 from sizing.calibration import fit
-from sizing.calibration.__main__ import sample
 from sizing.calibration.command import processes, run
 from sizing.calibration.corrections import (
     Seen,
@@ -31,6 +30,7 @@ from sizing.calibration.corrections import (
     rendered_corrections,
     rendered_runs,
 )
+from sizing.calibration.refit import sample
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
 from sizing.catalog.measured import MeasuredRow, read_measured

@@ -7,7 +7,6 @@ t * (p * (1 - s) + d * s), where s is the share of decode steps. A second simula
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import product
@@ -17,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from sizing.calibration.command import in_processes
 from sizing.calibration.fit import group_of
 from sizing.catalog.measured import MeasuredRow
 from sizing.evidence.errors import BAND_METRICS, is_driven
-from sizing.evidence.predict import BAND_MODES, Prediction, ignore_interrupts, predict
+from sizing.evidence.predict import BAND_MODES, Prediction, predict
 from sizing.evidence.rows import resolve
 from sizing.specs.bands import CLASS, COLUMNS, TIMES, UNCORRECTED, BandMetric, Correction, ModelKind, Situation, region
 from sizing.specs.calibration import CorrectionRules
@@ -39,7 +39,7 @@ CLASSES: tuple[tuple[str, ...], ...] = (
     ("mode", "vendor", "engine"),
 )
 FITTED: tuple[BandMetric, ...] = ("ttft", "itl", "throughput")
-ROWS_PER_CHUNK, RUNS_PER_LOAD = 16, 4
+RUNS_PER_LOAD = 4
 
 
 class TimeRatio(NamedTuple):
@@ -71,9 +71,8 @@ class Seen(NamedTuple):
 def observe(rows: Sequence[MeasuredRow], jobs: int) -> list[Seen]:
     """The rows that can be predicted. Served rows are simulated twice: with predicted and with longer decode steps."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i].gpu, rows[i].model, rows[i].engine, rows[i].tp or 1))
-    with ProcessPoolExecutor(jobs, initializer=ignore_interrupts) as pool:
-        found = pool.map(_observe, [rows[i] for i in order], chunksize=ROWS_PER_CHUNK)
-        return [one for one in found if one is not None]
+    found = in_processes(_observe, [rows[i] for i in order], jobs)
+    return [one for one in found if one is not None]
 
 
 def _observe(row: MeasuredRow) -> Seen | None:

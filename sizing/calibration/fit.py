@@ -8,23 +8,21 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sizing.calibration.command import in_processes
 from sizing.catalog.measured import MeasuredRow
-from sizing.evidence.predict import ignore_interrupts, predict
+from sizing.evidence.predict import predict
 from sizing.evidence.rows import Case, is_served, resolve
 from sizing.model import settings
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import conditions_of
 from sizing.specs.calibration import Calibration, Fitted, NotFitted
 from sizing.specs.errors import InputError
-
-ROWS_PER_CHUNK = 16
 
 
 class Constant(NamedTuple):
@@ -70,8 +68,7 @@ def observe(
     `fields` lists the (setting, field) pairs that count as constants.
     """
     tasks = [(row, tuple(fields), one) for row, one in zip(rows, values, strict=True)]
-    with ProcessPoolExecutor(jobs, initializer=ignore_interrupts) as pool:
-        return list(pool.map(_observe, tasks, chunksize=ROWS_PER_CHUNK))
+    return in_processes(_observe, tasks, jobs)
 
 
 def _observe(task: tuple[MeasuredRow, tuple[tuple[str, str], ...], Values]) -> Observed | None:
