@@ -26,7 +26,7 @@ def verdict(report: Report) -> PageVerdict:
         )
     helps = "No single change that was tried helps."
     if d.change is not None:
-        helps = f"The one change that helps with the fewest GPUs: {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
+        helps = f"The change that helps and takes the fewest GPUs is {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
     detail = limiting.detail[:1].upper() + limiting.detail[1:]
     return PageVerdict(False, "No: this demand cannot be served as asked", (detail, helps))
 
@@ -69,7 +69,7 @@ def _sure(report: Report) -> Iterator[Tile]:
 
 
 def _unserved(report: Report) -> Iterator[Tile]:
-    yield _tightest(report, "needed", report.estimate.limiting.detail)
+    yield _tightest(report, "needed", "" if report.decision.used is None else report.estimate.limiting.detail)
     change = report.decision.change
     if change is not None:
         yield Tile("The change that helps", Cell(change.change), style="good")

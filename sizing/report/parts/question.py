@@ -388,7 +388,8 @@ def _fields(stated: Any) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {'/'.join(map(str, each))}" for name, each in values.items())
 
 
-MIDDLES = "of {} the middle counts: llmsize plan --uncertain shows the spread"
+MIDDLES = "ranges count with their middle: {} (llmsize plan --uncertain shows the spread)"
+MIDDLE_OF = "the middle of "  # how a rate comes from a range, which the words above say with its name
 
 
 def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = "") -> Line:
@@ -400,6 +401,7 @@ def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = 
     grown = f" + {percent(inputs.headroom)}" if inputs.headroom else ""
     hows = [step.how for step in asked.steps if step.how != "as stated"]
     if asked.ranges:
+        hows = [how for how in hows if not how.startswith(MIDDLE_OF)]
         spans = (f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked.ranges.items())
         hows.append(f"{MIDDLES.format(', '.join(spans))}")
     hows += other_reading(asked)
