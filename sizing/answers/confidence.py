@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,20 +124,24 @@ def asked_of(question: Question) -> str:
     return "the limits" if question.target.limits.stated else "the demand"
 
 
+_KNOWN: WeakKeyDictionary[Timed, dict[tuple[Target, PublishedRuns | None], Margins | str]] = WeakKeyDictionary()
+
+
 def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None) -> list[Margins | str]:
     """For each layout and its question the margins of published runs, or why they are unknown.
 
-    Layouts whose questions differ only in the amount of the demand are evaluated in one batch, each once.
+    Layouts whose questions differ only in the amount of the demand are evaluated in one batch, each once: its margins are kept
+    as long as the layout.
     """
-    known: dict[tuple[int, Target], Margins | str] = {}
+    known = [_KNOWN.setdefault(load, {}) for load, _ in asked]
     alike: dict[Target, list[tuple[Timed, SimilarRuns]]] = {}
-    keys = [(id(load), question.target.unsized) for load, question in asked]
-    for key, (load, question) in zip(keys, asked, strict=True):
-        if key not in known:
+    keys = [(question.target.unsized, runs) for _, question in asked]
+    for of, key, (load, question) in zip(known, keys, asked, strict=True):
+        if key not in of:
             of_class = _similar_runs(load, question, runs)
-            known[key] = of_class if isinstance(of_class, str) else ""
+            of[key] = of_class if isinstance(of_class, str) else ""
             if not isinstance(of_class, str):
-                alike.setdefault(key[1], []).append((load, of_class))
+                alike.setdefault(key[0], []).append((load, of_class))
     for target, entries in alike.items():
         if target.population is None and (
             target.offline or not target.limits.stated
@@ -145,8 +150,8 @@ def margins(asked: Sequence[tuple[Timed, Question]], runs: PublishedRuns | None)
         else:
             loads = list(loads_of([load for load, _ in entries], target))
         for (load, of_class), (served, points) in zip(entries, loads, strict=True):
-            known[id(load), target] = _margins(of_class, target, served, points)
-    return [known[key] for key in keys]
+            _KNOWN[load][target, runs] = _margins(of_class, target, served, points)
+    return [of[key] for of, key in zip(known, keys, strict=True)]
 
 
 def _margins(found: SimilarRuns, target: Target, served: Array, points: Points | None) -> Margins:

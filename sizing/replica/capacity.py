@@ -6,7 +6,8 @@ Replicas that differ only in size and speed are stacked: the closed form compute
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -384,8 +385,7 @@ def shared(curves: Curves, flow: Batching) -> Hashable:
     factors = (curves.correction.decode, curves.correction.prefill)
     own = (curves.host, curves.serial_s, curves.captured_tokens, factors)
     has = (curves.again_s is None, curves.joined_s is None, curves.shared_s is None)
-    scalars: dict[str, Any] = dict.fromkeys(OF_FLOW, 1)
-    return *own, curves.verified, *has, flow.decodes, replace(flow, **scalars)
+    return *own, curves.verified, *has, flow.decodes, ALIKE(flow)
 
 
 def _stacked(found: Sequence[Timed]) -> Stack:
@@ -403,6 +403,7 @@ OF_FLOW = {
     "even_stages": "stages",
     "slots": "slots",
 }
+ALIKE = attrgetter(*(field.name for field in fields(Batching) if field.name not in OF_FLOW))
 
 
 def stack(curves: Sequence[Curves], flows: Sequence[Batching]) -> Stack:

@@ -24,9 +24,11 @@ from sizing.specs.errors import UntimedError
 MOST_KEPT = 1024  # splits whose tables are kept, some ten kB each
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Timed:
     """A replica with its timing constants, step-time curves and batching, and the most requests that it runs at once.
+
+    Each is equal to itself alone, so that what is computed of it can be kept as long as it lives.
 
     `slots_bound` says what limits `slots`: `kv_cache` or `max_num_seqs`.
     """
