@@ -456,7 +456,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
-                yield surer.line("" if other.verified else "About ")
+                yield surer.line("" if other.verified else "about ")
                 break
     if old is not None:
         left = f", {plural(old.gpus - old.gpus_used, 'GPU')} idle" if old.gpus > old.gpus_used else ""

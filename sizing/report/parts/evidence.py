@@ -43,13 +43,12 @@ class SurerType(NamedTuple):
     layout: str | None = None
     replicas: int | None = None
 
-    def line(self, about: str = "About ") -> Line:
+    def line(self, about: str = "about ") -> Line:
         """Write the sure number; `about` is empty if a simulation confirmed the GPUs."""
         usd_per_hour = None if self.usd_per_hour is None else self.usd_per_hour * self.gpus_sure / self.gpus
         price = "" if usd_per_hour is None else f", {money(usd_per_hour)}/h"
         shape = "" if self.layout is None else f" = {self.layout}"
-        verb = "is" if self.gpus_sure == 1 else "are"
-        return Line(f"{about}{self.gpus_sure:,} x {self.gpu}{shape} {verb} sure{price}")
+        return Line(f"Another choice is sure: {about}{self.gpus_sure:,} x {self.gpu}{shape}{price}")
 
     def same_gpus(self, chosen: Chosen) -> Line | None:
         """Write that the GPUs of an answer are sure in this layout, which is not searched first; None if it takes other GPUs."""
