@@ -81,7 +81,7 @@ def _capacity_words(best: Answer, question: Question) -> str:
     at = f"at {_most(best, question)}"
     if best.pool.capacity.binding == "utilisation":
         share = percent(question.target.max_utilisation)
-        return f"the load that is allowed, {share} of the highest stable one (--max-utilisation), {at}"
+        return f"{share} of the highest stable rate (--max-utilisation), {at}"
     if question.service.osl == 1:  # slots and cache then hold only the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
     if best.pool.capacity.binding == "kv_cache":
