@@ -250,13 +250,13 @@ def _with_sure(searched: Sequence[Outcome], found: Sequence[Outcome], data: Data
 
 
 def _with_tie(searched: Outcome, found: Outcome, sure: Answer, steps: Steps) -> Outcome:
-    """The outcome whose answer has the layout of the sure size, where that takes as much as the answer; else as it is."""
+    """The outcome whose answer has the layout of the sure size, where that takes no more than the answer; else as it is."""
     best, question = found.answers[0], found.question
 
     def size(of: Answer) -> tuple[float, ...]:
         return steps.order(of, question)[:-TIES]
 
-    if not any(is_alike(each, sure) and size(each) == size(best) for each in searched.answers):
+    if not any(is_alike(each, sure) and size(each) <= size(best) for each in searched.answers):
         return found
     again = steps.confirmed(searched, preferring(sure, steps.order), True)
     if again.answer is None or size(again.answer) != size(best):

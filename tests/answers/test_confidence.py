@@ -244,6 +244,18 @@ def test_of_layouts_of_equal_size_the_surer_is_chosen() -> None:
         assert is_alike(found.answer, found.surely) or alike[0].gpus > found.answer.gpus
 
 
+def test_the_chance_falls_with_use_and_the_sure_count_grows() -> None:
+    """Of one deployment: to the share of runs that are no slower than predicted, where all of its capacity is used."""
+    of_all = held(asked(20.0, 300.0), 5, with_runs(TEN), simulate=False).most_requests_per_s
+    assert of_all is not None
+    found = [
+        held(asked(20.0, use * of_all), 5, with_runs(TEN), simulate=False).sure for use in (0.4, 0.7, 0.85, 0.93, 1.0)
+    ]
+    chances, counts = zip(*((each.chance, each.gpus) for each in found if each is not None), strict=True)
+    assert list(chances) == sorted(chances, reverse=True) and chances[-1] == pytest.approx(0.3)
+    assert len(set(chances)) > 3 and list(counts) == sorted(counts)
+
+
 def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> None:
     """The ranges are by the runs of the sure count, each at the load that it has under the demand."""
     for rate in (40.0, 90.0, 150.0, 210.0):
