@@ -309,6 +309,8 @@ def _all_at_once(found: Combination, tried: Iterable[Tried], solve: Solve) -> Co
 
 def _with(found: Combination, entry: Tried, solve: Solve) -> Combination | None:
     options = {**found.options, **entry.trial.values()}
+    if not found.names and entry.outcome is not None:  # solved alone already
+        return Combination((entry.name,), options, entry.outcome)
     try:
         return Combination((*found.names, entry.name), options, solve(options))
     except InputError:
