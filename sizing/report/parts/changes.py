@@ -248,10 +248,11 @@ def _shorter(change: MemoryChange, asked: Sequence[Resolved], sequences: int) ->
 
     found = _bounded(at, asked, sequences)
     services = [each.question.service for each in asked]
-    most = min(max(service.max_model_len for service in services), *(each.model.max_position for each in services))
+    longest = max(service.max_model_len for service in services)
+    most = min(longest, *(each.model.max_position for each in services))
     tokens = most if found(most) else smallest(lambda tokens: found(tokens) is None, 0, most) - 1
     shorter = found(tokens) if tokens > 0 else None
-    if shorter is not None and all(service.extras.cached.within(tokens) for service in services):
+    if shorter is not None and tokens < longest and all(each.extras.cached.within(tokens) for each in services):
         yield shorter
 
 
