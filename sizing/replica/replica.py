@@ -415,6 +415,8 @@ def _refusals(
         yield "sparsity", pruned
     if engine.vendors and gpu.vendor not in engine.vendors:
         yield "engine", f"{engine.title} runs on GPUs of {' and '.join(engine.vendors)} alone"
+    if not resolved.runs_attention:
+        yield "engine", f"{engine.title} {service.engine_version} does not run the attention of {model.name} yet"
     unrun = precision.kernels_why_not(plan, resolved, gpu)
     if unrun:
         yield "engine", f"{engine.title} {service.engine_version} has {unrun}"

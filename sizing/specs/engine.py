@@ -294,6 +294,7 @@ class EngineSettings(Spec):
     - `one_expert_kernel`: experts that one rank holds alone run in the kernel of expert parallelism, too.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
     - `weights_without_kernels`: the formats of weights that the engine has no kernels for, not even at 16 bit.
+    - `runs_attention`: whether the version runs the model's kind of attention.
     """
 
     pool_rule: Literal["utilisation", "free_before_load", "free_after_load"]
@@ -347,6 +348,7 @@ class EngineSettings(Spec):
     fused_activation_quantisation: Flag
     quantised_apart: tuple[Text, ...] = ()
     weights_without_kernels: tuple[Text, ...] = ()
+    runs_attention: Flag = True
     older_experts: Flag = False
     one_expert_kernel: Flag = False
     shared_expert_tokens: NonNegativeInt = 0

@@ -310,6 +310,20 @@ def test_weights_in_fp8_need_marlin_or_native_products(engine: str, gpu: str, ru
     assert narrow is None or "has no kernels for FP8 weights" in narrow
 
 
+@pytest.mark.parametrize(
+    ("model", "last", "first"),
+    [
+        ("gpt-oss-20b", "vllm:0.10.0", "vllm:0.10.1"),
+        ("deepseek-v4-flash", "vllm:0.19.1", "vllm:0.20.0"),
+        ("deepseek-v4-flash", "sglang:0.5.11", "sglang:0.5.12"),
+        ("deepseek-v3.2", "vllm:0.10.2", "vllm:0.11.0"),
+    ],
+)
+def test_a_version_that_does_not_know_a_model_yet_refuses_it(model: str, last: str, first: str) -> None:
+    before, since = (deployed(model=model, gpu="b200", tp=8, engine=engine).refused for engine in (last, first))
+    assert before is not None and since is None
+
+
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3.5-9b"])
 @pytest.mark.parametrize("engine", ["vllm:0.33.0", "vllm:0.9.2", "sglang", "tensorrt-llm"])
 def test_the_formula_of_the_cache_gives_the_cache(engine: str, model: str) -> None:
