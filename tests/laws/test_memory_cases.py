@@ -64,8 +64,7 @@ def _used(case: dict[str, Any]) -> MemoryUse:
         return found.memory
     shard = found.replica.shard
     first, tokens = shard.stages[0], shard.settings.max_num_batched_tokens
-    return replace(
-        found.memory,
+    return found.memory._replace(
         weights_gib=memory.weight_bytes(shard, first) / GIB,
         activation_gib=activation_bytes(shard, first, tokens) / GIB,
     )
