@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from sizing.question.fields import QUESTION_OPTIONS, TEXT, Field
 
 if TYPE_CHECKING:
     from sizing.answers.answer import Outcome
+    from sizing.question.question import Question
 
 STARTED = "What is started"
 DEPLOY_OPTIONS = (
@@ -54,7 +55,8 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     apart = [] if workload is None else [workload]
     file = Part(lambda: written_apart(None if output == "-" else output, apart, option="--output"))
     question = question_of(workload, stated, asked, known, file, pooled=True)
-    check_rules(of_kind(question, rows=True), QUESTION_OPTIONS, values)
+    situations = (*of_kind(question, rows=True), *_idle(question, values))
+    check_rules(situations, (*QUESTION_OPTIONS, *DEPLOY_OPTIONS), values)
     outcome = estimate(to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=False)
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:
@@ -67,6 +69,16 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
         print_text(text)
     else:
         write_file(file.value, "--output", f"{text}\n")
+
+
+def _idle(question: Question, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the situations in which options of this command change nothing that it writes."""
+    from sizing.launch.deploy import ENGINES
+
+    if question.service.extras.speculation is None:
+        yield "nothing is drafted"
+    if values["benchmark"] and not values["json"] and values["target"] not in ENGINES:
+        yield "a benchmark of any target"
 
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:

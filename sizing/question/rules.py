@@ -115,6 +115,9 @@ RULES = (
     Rule("equal isl", ("isl_max",), LONGER[0].format("prompt"), LONGER[1].format("isl")),
     Rule("equal osl", ("osl_max",), LONGER[0].format("output"), LONGER[1].format("osl")),
     Rule("a mean output", ("osl",), "contradicts --osl-mean"),
+    # what deploy writes
+    Rule("nothing is drafted", ("draft_model",), "has no meaning where nothing is drafted", "with --speculative"),
+    Rule("a benchmark of any target", ("target",), "changes nothing of a benchmark's command", "without it, or --json, which has both"),
     # curves
     Rule("no predictions", (*_but((*OF_ROWS, "tp", "pp", "concurrency")), "disaggregate"), UNPREDICTED, PREDICTED),
     Rule("no predictions", OF_PREDICTIONS, UNPREDICTED, PREDICTED),

@@ -75,7 +75,7 @@ def extras_of(workload: Workload, model: Model) -> Extras:
     limit = serving.limit_mm_per_prompt
     if limit is not None and asked_images > limit.count:
         raise InputError(
-            f"the engine takes at most {limit.count:,} images of a prompt, fewer than the {asked_images:,} of --images",
+            f"the engine takes {limit.count:,} images of a prompt at most, fewer than the {asked_images:,} of --images",
             field="serving.limit_mm_per_prompt",
             allowed=f"image={asked_images} or more",
         )
