@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sizing.formats.view import Document, Figure
+from sizing.question.fields import CONFIGURED
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.units import printable
 
@@ -31,6 +32,7 @@ DETAILED = "table with all details"  # the format of --verbose and --explain
 
 # Replacements for characters outside a terminal's encoding. Other characters become question marks.
 PLAINER = str.maketrans({"×": "x", "–": "-", "—": "-", "‑": "-", "µ": "u", "’": "'", "≥": ">=", "≤": "<="})
+MORE = ("explain", "verbose")  # options that add to what is printed
 
 
 def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> str:
@@ -40,8 +42,9 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
     """
     stated = values.get("format")
     name = stated.strip().lower() if stated is not None else None
-    if values.get("quiet") and (values.get("json") or name is not None):
-        asked = "--json" if values.get("json") else f"--format {name}"
+    more = [f"--{each}" for each in MORE if values.get(each) and each not in values.get(CONFIGURED, ())]
+    if values.get("quiet") and (more or values.get("json") or name is not None):
+        asked = (*more, *(["--json"] if values.get("json") else []), f"--format {name}")[0]
         raise InputError("prints the GPU count alone, so it contradicts " + asked, field="--quiet")
     if values.get("json"):
         if name not in (None, "json"):

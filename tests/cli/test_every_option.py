@@ -231,6 +231,7 @@ def test_a_choice_can_change_the_answer(choice: tuple[str, str]) -> None:
         (("simulate", "-m", "bge-m3", "-g", "h100-sxm", "--isl", "9", "--rps", "5", "--kv-cache-memory-bytes", "3GB"), "no KV cache"),
         (("simulate", *EXPERTS, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--tp", "2", "--expert-imbalance", "3"), "with --ep"),
         (("deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--profile", "office"), "whose hours change no size"),
+        (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "-q", "--verbose"), "contradicts --verbose"),
         (("deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--draft-model", "a/b"), "where nothing is drafted"),
         (("deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--benchmark", "vllm", "--for", "compose"), "nothing of a benchmark"),
         (("memory", "-m", "qwen2.5-vl-7b", "-g", "h100-sxm", "--images", "1x512x512"), "changes no memory here"),
