@@ -99,7 +99,8 @@ def _packed(flow: Batching, pace: Pace) -> Array:
     within_decode, within_prefill = per_s * pace.decode_s, per_s * pace.chunk_s
     first = within_decode / -np.expm1(-np.maximum(within_decode, TINY))
     late = within_decode * (flow.ahead and flow.prefill_only)
-    steps = 1 - np.expm1(-late - within_prefill) * np.exp(within_prefill)
+    with np.errstate(over="ignore"):  # far above any stable rate, where steps without end are right
+        steps = 1 - np.expm1(-late - within_prefill) * np.exp(within_prefill)
     together: Array = np.clip((first + late) / steps + within_prefill, 1.0, flow.most_together)
     return together
 
