@@ -24,7 +24,7 @@ class CostCurve(NamedTuple):
     """Yearly cost as a function of requests a day: the cost of whole units, plus a cost per request.
 
     Units are servers or instances. Their number is what the peak needs, at least one. Where units follow the load, each
-    hour has the number that it needs; `hours` are the loads as shares of the busiest hour. An API
+    hour has the number that it needs; `hours` are the loads as shares of the busiest hour, and `elastic`, which results state, is true. An API
     has no units, so its units cost nothing and have unlimited capacity.
     """
 
@@ -32,6 +32,7 @@ class CostCurve(NamedTuple):
     requests_per_day_of_unit: float
     usd_per_request: float
     hours: tuple[float, ...] = (1.0,)
+    elastic: bool = False
 
     @property
     def usd_per_request_at_scale(self) -> float:
