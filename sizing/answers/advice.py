@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion, layout_of, preference
+from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion, layout_of, preference
 from sizing.answers.search import outcome_over, timed, with_count
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
@@ -81,6 +81,21 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         # A longer run near its limit measures a little more; a run at a load raised by the margin may measure much more.
         seconds, more = legible(seconds * (1 + more)), 2 * more
     return Relaxation(name, loosest_s, size.gpus, gpu)
+
+
+def beyond(outcome: Outcome) -> Beyond | None:
+    """What binds the answer's layout next, where its limit is as long as any that is tried; None where no latency binds."""
+    best, question = outcome.best, outcome.question
+    if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
+        return None
+    name = best.pool.capacity.binding
+    loosest_s = getattr(question.target.limits, name).seconds * MOST_RELAXED
+    loosest = question.with_(limits=question.target.limits.at(name, loosest_s), gpu_budget=None)
+    found = outcome_over((best.pool.load,), loosest).best
+    if found is None:
+        return None
+    capacity = found.pool.capacity
+    return Beyond(capacity.binding, capacity.requests_per_s, found.gpus, MOST_RELAXED)
 
 
 def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:

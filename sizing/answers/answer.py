@@ -223,6 +223,15 @@ class Relaxation:
     gpu: str
 
 
+class Beyond(NamedTuple):
+    """What binds the answer's layout at the loosest limit tried, by the closed form; with `gpus` GPUs, `requests_per_s` a replica."""
+
+    binding: str
+    requests_per_s: float
+    gpus: int
+    times: float
+
+
 class Suggestion(NamedTuple):
     """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs."""
 
@@ -247,7 +256,7 @@ class Outcome:
     `tries` is the number of simulated sizes, 0 without simulation. `passed` is False where the simulation confirmed none.
     `pairing` has the rejected layouts of separate pools. `even` says that the search asked for even odds (50 % confidence).
 
-    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs; `suggestions` help where there is no answer.
+    `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found; `suggestions` help where there is no answer.
     `predicted` is the plain prediction where a confidence or even odds changed the answer. `separate_pools` is the outcome
     with separate pools. `surely` is the deployment on the first answer's GPU type that keeps the limits in the stated share (90 % by
     default) of similar published runs, and `sure` is what these runs say. `surer` is an answer whose sure size is cheaper.
@@ -260,6 +269,7 @@ class Outcome:
     tries: int = 0
     passed: bool = True
     relaxation: Relaxation | None = None
+    beyond: Beyond | None = None
     suggestions: tuple[Suggestion, ...] = ()
     predicted: Answer | None = None
     separate_pools: Outcome | None = field(default=None, repr=False)

@@ -53,9 +53,11 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     feasible, asked = outcome.answer is not None, outcome
     if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
         asked = replace(outcome, question=evenly(outcome.question, data))
+    relaxation = advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None
     return replace(
         _at_even_odds(with_cheaper(outcome, asked.question, data), data),
-        relaxation=advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None,
+        relaxation=relaxation,
+        beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
         suggestions=() if feasible else suggestions(outcome, data, simulated=simulated),
         predicted=_predicted(outcome, whole, data, simulated)
         if question.target.confidence is not None

@@ -29,8 +29,8 @@ from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
 from sizing.report.parts.evidence import Chosen, Evidence, SureOf, SurerType, evidence
-from sizing.report.parts.figures import latency, load_figures, mean_ms, throughput
-from sizing.report.parts.layouts import FewerGpus, fewer, figures_by_name
+from sizing.report.parts.figures import latency, load_figures, throughput
+from sizing.report.parts.layouts import FewerGpus, Limited, fewer, figures_by_name, limited_statistics
 from sizing.report.parts.limiting import limit_words, unmet
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, flat_names
@@ -45,7 +45,6 @@ from sizing.report.parts.question import (
     is_limited,
     is_rate,
     labels,
-    limits,
     limits_in_words,
     replica_lines,
 )
@@ -56,14 +55,6 @@ from sizing.specs.workload import GENERATE, Objective
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
-
-
-class Limited(NamedTuple):
-    """A latency with a limit: the limited statistic, its value and the limit."""
-
-    statistic: str
-    ms: float | None
-    limit_ms: float
 
 
 class CompareCandidate(NamedTuple):
@@ -185,7 +176,7 @@ def _unserved(outcome: Outcome) -> CompareCandidate:
         gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
         gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
         weight_precision=question.space.precisions[0] or question.service.model.quantisation.precision,
-        limited=dict(_limited(outcome.answer, question)),
+        limited=limited_statistics(outcome.answer, question),
         limit=limit,
         reason=reason,
         disaggregated=question.space.pools is not None,
@@ -243,22 +234,12 @@ def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
     return per_s * best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
 
 
-def _limited(best: Answer | None, question: Question) -> Iterator[tuple[str, Limited | None]]:
-    """Yield the name of each latency with its limited statistic, or with None where it has no limit."""
-    for name, limit in limits(question).items():
-        if limit is None:
-            yield name, None
-        else:
-            value = None if best is None else mean_ms(best, name, question, limit.statistic)
-            yield name, Limited(limit.statistic, value, limit.ms)
-
-
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
     """The bands of a candidate's figures, by name."""
     load = load_figures(best, outcome)
     known = bands.bounds(bands.of_load(best, outcome, load, throughput(best, outcome), latency(best)))
     paths = {name: f"latency.{name}.mean" for name in LATENCIES}
-    for name, limited in _limited(best, outcome.question):
+    for name, limited in limited_statistics(best, outcome.question).items():
         if limited is not None:
             paths[f"limited.{name}"] = f"latency.{name}.{limited.statistic}"
     paths |= {name: f"load.{name}" for name in ("requests_per_s", "max_requests_per_s")}

@@ -26,7 +26,7 @@ from sizing.report.parts.figures import (
     memory_of,
     readings_of,
 )
-from sizing.report.parts.layouts import Alternative, RejectedLayout, SizedLayout, headline
+from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
 from sizing.report.parts.question import (
     DAILY_USERS,
@@ -219,7 +219,7 @@ def _unserved(outcome: Outcome) -> Estimate:
         inputs=inputs(question, None),
         **dict.fromkeys(OF_ANSWER),  # type: ignore[arg-type]
         memory=lacking,
-        limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation),
+        limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation, outcome.beyond),
         bands=bands.bounds(of_memory),
         conservative=None
         if question.target.confidence is None
@@ -298,7 +298,12 @@ def _as_alternative(record: Estimate) -> Iterator[Alternative]:
     if latency and all(sources):
         means = {name: getattr(latency, name).mean or 0.0 for name in ("ttft_ms", "itl_ms", "e2e_ms")}
         weights = record.inputs.weight_precision
-        yield filled(Alternative, *sources, weight_precision=weights, **means, limit=record.limiting.limit)
+        limited = {
+            name: None if at is None else Limited(at.statistic, getattr(getattr(latency, name), at.statistic), at.ms)
+            for name, at in record.inputs.limits.items()
+        }
+        own = {"limit": record.limiting.limit, "limited": limited}
+        yield filled(Alternative, *sources, weight_precision=weights, **means, **own)
 
 
 def sections(record: Estimate) -> Iterator[Section]:
@@ -356,7 +361,7 @@ def _verdict(record: Estimate) -> Iterator[Line]:
         parts.append(screen.used(load.headroom))
         budget = record.inputs.gpu_budget
         if budget is not None and budget > d.gpus:
-            parts.append(f"{budget - d.gpus:,} of {budget:,} to spare")
+            parts.append(f"{budget - d.gpus:,} of {budget:,} to spare, all figures are of {d.gpus:,}")
     if d.nodes_per_replica > 1:
         parts.append(f"a replica over {d.nodes_per_replica} nodes")
     if d.replicas == 1:
@@ -416,15 +421,19 @@ def _judged(record: Estimate) -> Iterator[Judged]:
         lambda name, statistic: found.get(f"latency.{name}.{statistic}"),
         record.limiting.limit,
     )
+    binds = record.limiting.limit_ms is None
     most, served = "load.max_requests_per_s", "load.requests_per_s"
     if demand.concurrency is not None:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
-        yield screen.rate("most in flight", demand.concurrency * (1 + load.headroom), demand.concurrency)
+        yield screen.rate("most in flight", demand.concurrency * (1 + load.headroom), demand.concurrency, binds=binds)
     elif demand.concurrent_users is not None:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
-        yield screen.rate("most users", demand.concurrent_users * (1 + load.headroom), demand.concurrent_users)
+        users = demand.concurrent_users
+        yield screen.rate("most users", users * (1 + load.headroom), users, binds=binds)
     elif demand.requests_per_s is not None:
-        yield screen.rate("most requests/s", load.max_requests_per_s, demand.requests_per_s, found.get(most))
+        yield screen.rate(
+            "most requests/s", load.max_requests_per_s, demand.requests_per_s, found.get(most), binds=binds
+        )
     else:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served) or found.get(most))
 
@@ -476,7 +485,8 @@ def _binds(record: Estimate) -> str:
     if limit.limit_ms is None:
         return limit.detail
     each = (
-        f"{_limit_words(limit, record.inputs)}, at {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
+        f"{_limit_words(limit, record.inputs)}, "
+        f"at a capacity of {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
     )
     if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:
         return f"{each}{limit.detail.partition(';')[1]}{limit.detail.partition(';')[2]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,8 +25,8 @@ from sizing.formats.view import (
 from sizing.formats.words import money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
-from sizing.report.parts.layouts import figures_by_name
-from sizing.report.parts.quantities import ITL, TTFT, of_task
+from sizing.report.parts.layouts import Limited, figures_by_name, limited_statistics
+from sizing.report.parts.quantities import ITL, TTFT, at_limit, of_task
 from sizing.report.parts.question import LABELS, Inputs, inputs, is_by_day, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
@@ -43,7 +43,7 @@ class AnswerSummary(NamedTuple):
     """A short form of an answer. Latencies are means at its load.
 
     `max_requests_per_s_per_gpu` is the most that a GPU serves within all limits. If `verified`, a simulation confirmed the
-    answer; otherwise it comes from the closed form.
+    answer; otherwise it comes from the closed form. `limited` has the limited statistic of each latency with a limit.
     """
 
     gpus: int
@@ -59,6 +59,7 @@ class AnswerSummary(NamedTuple):
     usd_per_hour: float | None
     usd_per_million_output_tokens: float | None
     verified: bool
+    limited: dict[str, Limited | None] = {}  # noqa: RUF012 - never changed
 
 
 class Sensitivity(NamedTuple):
@@ -100,6 +101,7 @@ class OptionReport(NamedTuple):
     assumes: str | None
     sensitivity: tuple[Sensitivity, ...]
     presumes: str | None = None
+    limited: dict[str, Limited | None] = {}  # noqa: RUF012 - never changed
 
 
 class Together(NamedTuple):
@@ -191,7 +193,13 @@ def _summary(outcome: Outcome, question: Question) -> AnswerSummary | None:
     found = outcome.best
     if found is None:
         return None
-    return filled(AnswerSummary, found, **figures_by_name(found, question), verified=outcome.verified is True)
+    return filled(
+        AnswerSummary,
+        found,
+        **figures_by_name(found, question),
+        verified=outcome.verified is True,
+        limited=limited_statistics(found, question),
+    )
 
 
 def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> Iterator[OptionReport]:
@@ -207,6 +215,7 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
             **figures_by_name(found, question),
             name=tried.name,
             options=_spelled(trial.values(), flags),
+            limited=limited_statistics(found, question),
             helps=is_better(found, base, question),
             gpus_saved=None if base is None else base.gpus - found.gpus,
             assumes=f"{trial.assumed.what} {trial.assumed.value:g}" if trial.assumed else None,
@@ -223,7 +232,14 @@ def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivit
     )
 
 
-FIGURES = ("layout", *AnswerSummary._fields[AnswerSummary._fields.index("requests_per_s_per_gpu") : -1])
+FIGURES = (
+    "layout",
+    *(
+        name
+        for name in AnswerSummary._fields[AnswerSummary._fields.index("requests_per_s_per_gpu") :]
+        if name not in ("verified", "limited")
+    ),
+)
 
 
 def rows(record: WhatIfReport) -> Rows:
@@ -265,7 +281,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
         columns = [column for column in COLUMNS if column.key != "gpu" or len(i.gpus_considered) > 1]
-        yield Table(of_task(columns, i.task), answers, notes=(NOTE, *_methods(record))).cut(
+        yield Table(tuple(_in_force(columns, record)), answers, notes=(NOTE, *_methods(record))).cut(
             MOST_SHOWN, "more change", "--verbose"
         )
     together = () if best is None else best.names
@@ -282,17 +298,22 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
 def _methods(record: WhatIfReport) -> Iterator[str]:
     """Yield the notes of the table: the method of all rows, simulated figures of confirmed rows, and the GPUs at even odds."""
     best = None if record.best is None else record.best.answer
-    times = of_task((TTFT, ITL), record.inputs.task)
+    times = tuple(_in_force((TTFT, ITL), record))
     said = [
-        ", ".join(
-            (f"{name} {plural(each.gpus, 'GPU')}", *(f"{q.heading} {q.text_of(getattr(each, q.key))}" for q in times))
-        )
+        ", ".join((f"{name} {plural(each.gpus, 'GPU')}", *(f"{q.heading} {q.text(each)}" for q in times)))
         for name, each in ((AS_IT_IS, record.base), (TOGETHER, best))
         if each is not None and each.verified
     ]
     yield f"{BY_CLOSED_FORM}; simulated: {'; '.join(said)}" if said else BY_CLOSED_FORM
     if record.gpus_at_even_odds is not None:
         yield EVEN_ODDS.format(plural(record.gpus_at_even_odds, "GPU"))
+
+
+def _in_force(columns: Iterable[Quantity], record: WhatIfReport) -> Iterator[Quantity]:
+    """Yield the columns of the task, each latency in the statistic of its limit."""
+    for column in of_task(columns, record.inputs.task):
+        limit = record.inputs.limits.get(column.key) if column.key in (TTFT.key, ITL.key) else None
+        yield column if limit is None or limit.statistic == "mean" else at_limit(column, limit.statistic)
 
 
 def _verdict(record: WhatIfReport) -> str:

@@ -272,3 +272,13 @@ def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixtu
     headline = " ".join(capsys.readouterr().out.split("--prefix-hit")[0].split())
     assert "if the share of a prompt found in cache is 0.5" in headline
     assert "a trained head" in headline
+
+
+def test_a_latency_is_in_the_statistic_of_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "chat", "-g", "h100-sxm", "--no-verify"
+    found = whatif(*asked)
+    assert run(["whatif", *asked]) == 0
+    (row,) = re.findall(r"^as it is .*$", capsys.readouterr().out, re.M)
+    ttft = found["base"]["limited"]["ttft_ms"]
+    assert ttft["statistic"] == "p95" and ttft["ms"] > found["base"]["ttft_ms"]
+    assert f" {ttft['ms']:.0f} ms " in row

@@ -527,3 +527,32 @@ def test_habits_of_users_are_assumed_aloud_only_where_users_are_shown() -> None:
     (line,) = rests_on([habit], counted=False)
     assert line.text == "3 requests/user/day"
     assert not list(rests_on([habit], counted=False, by_day=False))
+
+
+def test_another_layout_states_a_latency_in_the_statistic_of_its_limit(capsys: Capture) -> None:
+    text, found = printed(["estimate", "chat", "-g", "h100-sxm"], capsys)
+    assert found["inputs"]["limits"]["ttft_ms"]["statistic"] == "p95"
+    for other in found["alternatives"][:2]:
+        ttft = other["limited"]["ttft_ms"]
+        assert ttft["statistic"] == "p95" and ttft["ms"] > other["ttft_ms"]
+        assert f"TTFT p95 {milliseconds(ttft['ms'])}, ITL {milliseconds(other['itl_ms'])}" in text
+
+
+def test_a_limit_that_saves_nothing_names_what_binds_then(capsys: Capture) -> None:
+    text, found = printed(["estimate", "chat", "-g", "h100-sxm"], capsys)
+    capacity = found["load"]["max_requests_per_s"] / found["deployment"]["replicas"]
+    assert f"Binds ITL, at a capacity of {number(capacity)} requests/s a replica" in text
+    assert "3 times the limit saves no GPU: --max-utilisation 80 % then binds, at 5.5" in text
+
+
+def test_the_rate_binds_where_no_latency_does(capsys: Capture) -> None:
+    text, found = printed(["estimate", "chat", "-g", "h100-sxm", "--tp", "4"], capsys)
+    assert found["limiting"]["limit"] == "utilisation"
+    assert re.search(r"most requests/s [^a-z]*to \S+ 20.8 asked ok, binds", text)
+    assert "Binds capacity is 80 % of the highest stable rate (--max-utilisation), 9.6" in text
+
+
+def test_gpus_to_spare_are_not_in_the_figures(capsys: Capture) -> None:
+    text, found = printed(["estimate", "chat", "-g", "h100-sxm", "--gpus", "10"], capsys)
+    assert found["deployment"]["gpus"] == 8
+    assert "2 of 10 to spare, all figures are of 8" in text

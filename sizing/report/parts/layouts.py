@@ -19,6 +19,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
+from sizing.report.parts.question import limits
 from sizing.report.parts.screen import dollars
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
@@ -61,8 +62,16 @@ class FewerGpus(NamedTuple):
         return f"about {plural(self.gpus, 'GPU')} = {self.layout}; --layouts {self.asks}"
 
 
+class Limited(NamedTuple):
+    """A latency with a limit: the limited statistic, its value and the limit."""
+
+    statistic: str
+    ms: float | None
+    limit_ms: float
+
+
 class Alternative(NamedTuple):
-    """Another layout that also meets the demand."""
+    """Another layout that also meets the demand. Latencies are means; `limited` has the limited statistic of each with a limit."""
 
     gpu: str
     weight_precision: str
@@ -76,6 +85,7 @@ class Alternative(NamedTuple):
     usd_per_hour: float | None
     power_w: float
     limit: str
+    limited: dict[str, Limited | None] = {}  # noqa: RUF012 - never changed
 
 
 class RejectedLayout(NamedTuple):
@@ -113,7 +123,24 @@ def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
 def alternative(found: Answer, question: Question) -> Alternative:
     """An answer from one pool with the closed-form means of its latencies."""
     closed = {f"{name}_ms": found.closed_s(name)["mean"] / MILLI for name in LATENCIES}
-    return filled(Alternative, **figures_by_name(found, question) | closed, limit=found.pool.capacity.binding)
+    return filled(
+        Alternative,
+        **figures_by_name(found, question) | closed,
+        limit=found.pool.capacity.binding,
+        limited=limited_statistics(Answer(found.pools), question),
+    )
+
+
+def limited_statistics(best: Answer | None, question: Question) -> dict[str, Limited | None]:
+    """Each latency by name with the statistic that its limit is of; None where it has no limit."""
+    return {
+        name: None
+        if limit is None
+        else Limited(
+            limit.statistic, None if best is None else mean_ms(best, name, question, limit.statistic), limit.ms
+        )
+        for name, limit in limits(question).items()
+    }
 
 
 def rejected(refusal: Refusal) -> RejectedLayout:
@@ -136,10 +163,10 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     """
     distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes._replace(ep=1)))[1:]
     by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
-    ordered = dict.fromkeys((*by_type, *distinct))
+    ordered = _first_of((*by_type, *distinct), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes))
     priced = [a for a in ordered if a.usd_per_hour is not None]
     least = min(priced, key=lambda a: a.usd_per_hour or 0.0, default=None)
-    shown = list(ordered)[:MOST_OTHERS]
+    shown = ordered[:MOST_OTHERS]
     if least is not None and least not in shown and (least.usd_per_hour or 0.0) < (best.usd_per_hour or math.inf):
         shown[-1] = least
     shown.sort(key=list(others).index)  # the order of the record
@@ -175,11 +202,19 @@ def _called(best: Alternative, a: Alternative) -> str:
     gpus = plural(a.gpus, "GPU") if a.gpu == best.gpu else f"{a.gpus} x {a.gpu}"
     weights = "" if a.weight_precision == best.weight_precision else f" {a.weight_precision.upper()}"
     price = "" if a.usd_per_hour is None else f", {money(a.usd_per_hour)}/h"
-    itl = f", ITL {milliseconds(a.itl_ms)}" if a.itl_ms else ""
-    first = "TTFT" if a.itl_ms else "latency"
+    itl = f", {_latency(a, 'itl_ms', 'ITL')}" if a.itl_ms else ""
+    first = _latency(a, "ttft_ms", "TTFT" if a.itl_ms else "latency")
     fewer = a.sizes.pp > 1 and a.gpu == best.gpu and a.gpus < best.gpus
     asked = "" if not fewer else "; --layouts pipelines" if best.sizes.pp == 1 else "; --layouts all"
-    return f"about {gpus}{weights} = {a.replicas} x {a.sizes}{price}, {first} {milliseconds(a.ttft_ms)}{itl}{asked}"
+    return f"about {gpus}{weights} = {a.replicas} x {a.sizes}{price}, {first}{itl}{asked}"
+
+
+def _latency(a: Alternative, name: str, called: str) -> str:
+    """Write a latency in the statistic of its limit, named unless it is the mean."""
+    limited: Limited | None = a.limited.get(name)
+    if limited is None or limited.ms is None or limited.statistic == "mean":
+        return f"{called} {milliseconds(getattr(a, name))}"
+    return f"{called} {limited.statistic} {milliseconds(limited.ms)}"
 
 
 def not_possible(found: Sequence[RejectedLayout], said: str, *, asked: bool) -> list[str]:

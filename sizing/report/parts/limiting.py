@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from sizing.answers.advice import LARGER_BUDGET, MOST_RELAXED, nearest_miss
-from sizing.answers.answer import Answer, Outcome, Relaxation, Suggestion
+from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.words import milliseconds, number, number_down, percent, plural
 from sizing.question.question import Question
 from sizing.specs.bands import EVEN, of_runs
@@ -28,7 +28,7 @@ class Limiting(NamedTuple):
     suggestions: tuple[str, ...] = ()
 
 
-def limiting(best: Answer, question: Question, relaxation: Relaxation | None) -> Limiting:
+def limiting(best: Answer, question: Question, relaxation: Relaxation | None, beyond: Beyond | None = None) -> Limiting:
     """The limit on the load of a replica of the answer."""
     binding = best.pool.capacity.binding
     found = Limiting(binding)
@@ -42,7 +42,7 @@ def limiting(best: Answer, question: Question, relaxation: Relaxation | None) ->
     value_ms, limit_ms = best.latency_s(binding)[limit.statistic] / MILLI, limit.seconds / MILLI
     single = question.service.osl == 1
     reached = at_limit(binding, limit.statistic, milliseconds(value_ms), limit_ms, single=single)
-    detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation)}"
+    detail = f"{reached}, reached at {_most(best, question)}{_relaxed_words(best, question, relaxation, beyond)}"
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms, detail=detail)
 
 
@@ -65,29 +65,44 @@ def _most(best: Answer, question: Question) -> str:
     return f"{number(capacity.requests_per_s)} requests/s a replica"
 
 
-def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None) -> str:
-    """Write the value of a limit at which fewer GPUs suffice, or that no near value saves a GPU."""
+def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | None, beyond: Beyond | None) -> str:
+    """Write the value of a limit at which fewer GPUs suffice, or that no near value saves a GPU, and what then binds."""
     if relaxation is not None:
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
         return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
     if question.target.amount is None:
         return "; a looser limit serves more"
-    return "" if best.gpus == 1 else f"; a limit {MOST_RELAXED:g} times as long was not confirmed to save a GPU"
+    if best.gpus == 1:
+        return ""
+    longer = f"; {MOST_RELAXED:g} times the limit"
+    if beyond is None or beyond.gpus < best.gpus:
+        return f"{longer} was not confirmed to save a GPU"
+    if beyond.binding == best.pool.capacity.binding:
+        return f"{longer} saves no GPU"
+    return f"{longer} saves no GPU: {_next_words(beyond, question)} then binds, at {number(beyond.requests_per_s)}"
+
+
+def _next_words(beyond: Beyond, question: Question) -> str:
+    """Name what binds after a limit: another latency, the rule of utilisation, or a capacity."""
+    if beyond.binding == "utilisation":
+        return f"--max-utilisation {percent(question.target.max_utilisation)}"
+    return limit_words(beyond.binding, single=question.service.osl == 1)
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
     """Write the capacity that limits a replica, the load at which it does, and settings that raise it."""
-    at = f"at {_most(best, question)}"
+    most = _most(best, question)
+    at = f"at {most}"
     if best.pool.capacity.binding == "utilisation":
         share = percent(question.target.max_utilisation)
-        return f"{share} of the highest stable rate (--max-utilisation), {at}"
+        return f"capacity is {share} of the highest stable rate (--max-utilisation), {most}"
     if question.service.osl == 1:  # slots and cache then hold only the prompts of a step
         return f"prefill, {at}: more GPUs, a faster type or FP8 take more prompts"
     if best.pool.capacity.binding == "kv_cache":
         return f"KV cache, full {at}: more memory per GPU, a larger TP or an FP8 cache holds more sequences"
-    most = best.pool.replica.settings.max_num_seqs
-    return f"max_num_seqs ({most:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
+    slots = best.pool.replica.settings.max_num_seqs
+    return f"max_num_seqs ({slots:,}), reached {at}: the engine runs no more sequences at once; --max-num-seqs"
 
 
 def _unconfirmed(best: Answer, question: Question, tries: int) -> str:

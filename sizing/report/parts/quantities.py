@@ -6,7 +6,7 @@ A command may give one of these another heading (`_replace(heading=...)`), or de
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sizing.formats.view import Quantity, in_words
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd
@@ -61,6 +61,18 @@ class NoSizes(NamedTuple):
 
     def __str__(self) -> str:
         return "separate pools"
+
+
+def at_limit(quantity: Quantity, statistic: str) -> Quantity:
+    """A latency in the `statistic` of its limit, from `limited` of a record (a mapping of latencies by key)."""
+
+    def value(record: Any) -> float | None:
+        of = record["limited"] if isinstance(record, dict) else record.limited
+        limited = of.get(quantity.key)
+        return None if limited is None else limited.ms
+
+    key = f"{quantity.key.removesuffix('_ms')}_{statistic}_ms"
+    return quantity._replace(key=key, heading=f"{statistic} {quantity.heading}", of=value)
 
 
 def flat_names(kind: type[NamedTuple]) -> tuple[str, ...]:

@@ -122,15 +122,22 @@ def latencies(
         )
 
 
-def rate(name: str, value: float | None, least: float | None = None, band: ErrorBand | None = None) -> Judged:
-    """A rate, or requests in flight, and the `least` value that is asked for."""
+def rate(
+    name: str,
+    value: float | None,
+    least: float | None = None,
+    band: ErrorBand | None = None,
+    *,
+    binds: bool = False,
+) -> Judged:
+    """A rate, or requests in flight, and the `least` value that is asked for; it `binds` where no latency ends the load."""
     kept = least is None or value is None or value >= least * (1 - 1e-9)
     return Judged(
         name,
         number(value),
         None if band is None else between(band.low, band.high, number),
         None if least is None else f"{number(least)} asked",
-        "" if least is None else OVER if not kept else OK,
+        "" if least is None else OVER if not kept else BINDS if binds else OK,
     )
 
 
