@@ -162,6 +162,11 @@ class Tried:
         """The answer, None where there is none."""
         return None if self.outcome is None else self.outcome.best
 
+    @property
+    def conditional(self) -> bool:
+        """Whether the trial holds only under an assumed share, or with other weights than the model has."""
+        return self.trial.assumed is not None or self.trial.presumes is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Combination:
@@ -182,7 +187,8 @@ class Trials(NamedTuple):
 
     `base` is the outcome without trials and `after` that of the best combination, both for display: simulated where asked
     for. All use the prediction alone, because no published runs have optimisations. `even` is the answer without trials
-    where even odds change it.
+    where even odds change it. `unconditional` is the best combination of trials that neither assume a share nor presume other
+    weights, by the closed form; None where the best combination has only such trials.
     """
 
     closed_form: Outcome
@@ -191,6 +197,7 @@ class Trials(NamedTuple):
     best: Combination
     after: Outcome
     even: Answer | None = None
+    unconditional: Combination | None = None
 
 
 def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *, simulated: bool = True) -> Trials:
@@ -212,7 +219,10 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
     best = combined(base, tried, question, solve)
     shown = confirmed(base, data) if simulated else base
     after = confirmed(best.outcome, data) if simulated and best.names else best.outcome
-    return Trials(base, shown, tried, best, after, with_odds.answer if with_odds.even else None)
+    given = [entry for entry in tried if not entry.conditional]
+    names = {entry.name for entry in given}
+    plain = None if names.issuperset(best.names) else combined(base, given, question, solve)
+    return Trials(base, shown, tried, best, after, with_odds.answer if with_odds.even else None, plain)
 
 
 def _bits(question: Question, base: Answer | None, data: Data) -> tuple[float, float]:

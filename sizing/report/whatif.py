@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from sizing.report.parts.screen import few, following, rests_on
 NOTE = "requests/s: the most that one GPU serves within the limits; $/M: output tokens"
 AS_IT_IS, TOGETHER = "as it is", "best together"
 MOST_SHOWN = 6  # rows of a screen
+LEAST_FASTER = 0.1  # the share by which an option must shorten a latency to be named for it
 EVEN_ODDS = (
     "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
 )
@@ -127,6 +128,8 @@ class WhatIfReport(NamedTuple):
     closed form of the best combination, null if that is not simulated or does not exist. The record is `feasible` if the base
     or the best combination keeps the GPU budget. All answers come from the prediction alone. An estimate without optimisations
     may need other GPUs, so that at least half of published runs keep the limits: `gpus_at_even_odds` counts these.
+    Where `best` holds under an assumption or with other weights, `unconditional` is the best combination that does not, by the
+    closed form.
     """
 
     inputs: Inputs
@@ -139,6 +142,7 @@ class WhatIfReport(NamedTuple):
     feasible: bool = True
     best_closed_form: AnswerSummary | None = None
     gpus_at_even_odds: int | None = None
+    unconditional: Together | None = None
     schema: str = "llmsize.whatif/1"
 
 
@@ -165,7 +169,17 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         feasible=any(each.best is not None and each.within_budget for each in (trials.base, trials.after)),
         best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
         gpus_at_even_odds=None if trials.even is None else trials.even.gpus,
+        unconditional=_unconditional(trials, question, flags),
     )
+
+
+def _unconditional(trials: Trials, question: Question, flags: Mapping[str, str]) -> Together | None:
+    plain, base = trials.unconditional, trials.closed_form.best
+    found = None if plain is None or not plain.names else _summary(plain.outcome, question)
+    if plain is None or found is None:
+        return None
+    saved = None if base is None else base.gpus - found.gpus
+    return Together(plain.names, _spelled(plain.options, flags), found, saved)
 
 
 def _why_not(tried: Tried) -> str:
@@ -277,6 +291,8 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     i, best = record.inputs, record.best
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
     lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
+    if best is not None and record.base is not None and record.feasible and (given := _conditions(record)):
+        lines.insert(0, Line(f"{given[:1].upper()}{given[1:]}: {_changed(best, record.base)}"))
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
@@ -288,6 +304,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
     helps = [
+        *few("Faster", tuple(_faster(record)), "option", 1),
         *few("Needs", helpful, "option", 1),
         *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
     ]
@@ -323,17 +340,57 @@ def _verdict(record: WhatIfReport) -> str:
         return f"Infeasible: {plural(least, 'GPU')} at best, the budget is {record.inputs.gpu_budget:,}"
     if best is None:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
-    what = f"{' + '.join(best.names)}: {plural(best.answer.gpus, 'GPU')}"
-    taken = [option for option in record.options if option.name in best.names]
+    given = _conditions(record)
+    if base is None:
+        return f"Feasible with {_together(best)}{', ' * bool(given)}{given}; infeasible without"
+    if not given:
+        return _changed(best, base)
+    if record.unconditional is None:
+        return f"{plural(base.gpus, 'GPU')} as it is; what helps here needs what is not stated"
+    return _changed(record.unconditional, record.base_closed_form or base)
+
+
+def _together(found: Together) -> str:
+    return f"{' + '.join(found.names)}: {plural(found.answer.gpus, 'GPU')}"
+
+
+def _changed(found: Together, base: AnswerSummary) -> str:
+    """Write a combination and its GPUs beside those without it; of equal GPUs, what each could serve."""
+    if found.gpus_saved:
+        return f"{_together(found)} in place of {base.gpus:,}"
+    most, without = number(found.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
+    return f"{_together(found)}, as without; each could serve {most} in place of {without} requests/s"
+
+
+def _conditions(record: WhatIfReport) -> str:
+    """Write what the best combination takes for granted."""
+    names = () if record.best is None else record.best.names
+    return _given([option for option in record.options if option.name in names])
+
+
+def _given(taken: Sequence[OptionReport]) -> str:
+    """Write what options take for granted: assumed shares, and weights other than the model's."""
     shares = ["the {} is {}".format(*option.assumes.rsplit(" ", 1)) for option in taken if option.assumes]
     presumed = ", ".join(option.presumes for option in taken if option.presumes)
-    provided = (f", if {' and '.join(shares)}" if shares else "") + (f", with {presumed}" if presumed else "")
-    if base is None:
-        return f"Feasible with {what}{provided}; infeasible without"
-    if best.gpus_saved:
-        return f"{what} in place of {base.gpus:,}{provided}"
-    most, without = number(best.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
-    return f"{what}, as without; each could serve {most} in place of {without} requests/s{provided}"
+    given = [f"if {' and '.join(shares)}"] * bool(shares) + [f"with {presumed}"] * bool(presumed)
+    return ", ".join(given)
+
+
+def _faster(record: WhatIfReport) -> Iterator[str]:
+    """Yield each option that saves nothing, takes no more GPUs, and shortens a latency."""
+    base = record.base_closed_form or record.base
+    for option in record.options if base is not None else ():
+        if base is None or option.helps or option.gpus > base.gpus or option.gpu != base.gpu:
+            continue
+        shorter = [
+            f"{latency.heading} {latency.text(option)} in place of {latency.text(base)}"
+            for latency in _in_force((TTFT, ITL), record)
+            if (now := latency.value(option)) and (was := latency.value(base)) and now < was * (1 - LEAST_FASTER)
+        ]
+        if shorter:
+            given = _given([option])
+            fewer = "no GPU fewer" if option.gpus == base.gpus else plural(option.gpus, "GPU")
+            yield f"{option.options}: {fewer}, {', '.join(shorter)}" + (f"; {given}" if given else "")
 
 
 def _answers(record: WhatIfReport) -> Iterator[tuple[str, AnswerSummary | OptionReport]]:

@@ -260,7 +260,7 @@ def test_all_rows_of_the_table_are_by_one_method(capsys: pytest.CaptureFixture[s
     screen = " ".join(capsys.readouterr().out.split())
     for name, closed in (("as it is", found["base_closed_form"]), ("best together", found["best_closed_form"])):
         assert not closed["verified"]
-        row = rf"{name} {closed['gpus']} {closed['layout']} [0-9.,]+ {closed['ttft_ms']:.3g} ms"
+        row = rf"{name} {closed['gpus']} {closed['layout']} [0-9.,]+ {closed['limited']['ttft_ms']['ms']:.3g} ms"
         assert re.search(row, screen), row
     assert "All rows are by the closed form" in screen
 
@@ -269,9 +269,22 @@ def test_the_headline_says_what_it_takes_for_granted(capsys: pytest.CaptureFixtu
     best = whatif(*RAG)["best"]["names"]
     assert {"prefix-caching", "eagle3"} <= set(best)
     run(["whatif", *RAG])
-    headline = " ".join(capsys.readouterr().out.split("--prefix-hit")[0].split())
-    assert "if the share of a prompt found in cache is 0.5" in headline
-    assert "a trained head" in headline
+    headline, line = capsys.readouterr().out.split("--prefix-hit")[0].split("\n", 1)
+    assert headline.startswith("fp8-weights + fp8-cache: 2 GPUs in place of 3")
+    line = " ".join(line.split())
+    assert line.startswith("If the share of a prompt found in cache is 0.5") and line.endswith("in place of 3")
+    assert "a trained head" in line
+    plain = whatif(*RAG)["unconditional"]
+    assert set(plain["names"]) == {"fp8-weights", "fp8-cache"} and plain["gpus_saved"] == 1
+
+
+def test_an_option_that_only_shortens_a_latency_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "chat", "-g", "h100-sxm", "--no-verify"
+    eagle = next(option for option in whatif(*asked)["options"] if option["name"] == "eagle3")
+    assert not eagle["helps"] and eagle["gpus"] == whatif(*asked)["base"]["gpus"]
+    assert run(["whatif", *asked]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert f"no GPU fewer, ITL {eagle['itl_ms']:.3g} ms in place of 44.2 ms" in screen
 
 
 def test_a_latency_is_in_the_statistic_of_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
