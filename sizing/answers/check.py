@@ -53,7 +53,7 @@ def held(
     if found.best is None:
         (refusal, *_) = found.refusals
         return Held(question, False, refusal.detail, refusal.reason)
-    return _with_sure(_held(found, replicas, data, simulate), found, data, (confidence or USUAL, simulate))
+    return _with_sure(_held(found, replicas, data, simulate), found, replicas, data, (confidence or USUAL, simulate))
 
 
 def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
@@ -82,14 +82,26 @@ def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
     )
 
 
-def _with_sure(result: Held, found: Outcome, data: Data, asked: tuple[float, bool]) -> Held:
-    """The result with the sure size of its layout, as an estimate finds it; `asked` has the confidence and whether it simulates."""
-    size, runs, (confidence, simulate) = result.answer or found.best, data.runs, asked
-    if size is None or runs is None:
+def _with_sure(result: Held, found: Outcome, replicas: int, data: Data, asked: tuple[float, bool]) -> Held:
+    """The result with the sure size of its layout, as an estimate finds it, and the chance of the `replicas` that run.
+
+    `asked` has the confidence and whether it simulates.
+    """
+    runs, (confidence, simulate) = data.runs, asked
+    if runs is None:
         return result
+    assert found.best is not None
     (sure,) = surely([(found, found)], data, Steps.of(data, simulated=simulate), confidence)
+    size = result.answer or _deployed(found.best.pool, replicas, result.most_requests_per_s)
     said = Said(size, result.question.with_(confidence=Confidence(confidence, runs)), sure)
     return replace(result, sure=sizes_said([said], runs)[0], surely=sure)
+
+
+def _deployed(pool: Pool, replicas: int, most: float | None) -> Answer:
+    """The replicas that run, which serve at most `most` requests/s together, whatever the load of `pool`."""
+    served = pool.capacity.requests_per_s * replicas
+    capacity = pool.capacity if most is None else pool.capacity.times(most / served)
+    return Answer((replace(pool, count=replicas, capacity=capacity),))
 
 
 def _at_most(question: Question, replicas: int, data: Data) -> Answer | None:

@@ -41,6 +41,8 @@ TERMS = {
     "gb": "GB",
     "w": "W",
 }
+VERDICTS = {"passed": ("fails", "passes"), "feasible": ("infeasible", "feasible")}  # words where false, where true
+SAID = {**VERDICTS, "gpus_at_least": ("", "at least so many GPUs")}
 NAMED = ("kind", "limit", "reason", "load", "headroom_of", "binding")  # fields with identifiers as values
 
 
@@ -130,9 +132,12 @@ def _lines(fields: dict[str, object], label: str) -> Iterator[Line]:
     """Yield plain values on one line, and a line for each record in them, labelled with its path."""
     fields = {name: found[0] if len(found := _records(value)) == 1 else value for name, value in fields.items()}
     plain = {name: value for name, value in fields.items() if not _is_nested(value) and not _records(value)}
-    said = [text for name, value in plain.items() if (text := _said(name, value, label))]
+    said = {name: text for name, value in plain.items() if (text := _said(name, value, label))}
     if said:
-        yield Line(", ".join(said), " ".join(map(_words, map(_without_unit, label.split()))) or "figures", style="dim")
+        of_all = "verdict" if said.keys() <= VERDICTS.keys() else "figures"
+        yield Line(
+            ", ".join(said.values()), " ".join(map(_words, map(_without_unit, label.split()))) or of_all, style="dim"
+        )
     for name, value in fields.items():
         if _is_nested(value):
             yield from _lines(dict(_fields(value)), f"{label} {name}".strip())
@@ -142,6 +147,8 @@ def _said(name: str, value: object, label: str) -> str:
     """Write a value with its name and unit. A part of a figure, such as its p95, has the figure's unit."""
     if value is None or value in ((), [], ""):
         return ""
+    if isinstance(value, bool) and name in SAID:
+        return SAID[name][value]
     if isinstance(value, bool):
         return f"{_words(name)} {'yes' if value else 'no'}"
     if isinstance(value, (tuple, list)):

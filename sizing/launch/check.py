@@ -16,7 +16,7 @@ from sizing.catalog.models import load_model, parsed
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
-from sizing.formats.words import number, percent, plural
+from sizing.formats.words import number, number_down, percent, plural
 from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.flags import flags_of
@@ -25,6 +25,7 @@ from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
+from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
@@ -385,9 +386,15 @@ def _served(checked: Checked) -> str:
     if most is None:
         return "the demand is not served"
     if target.amount is None or used is None:
-        return f"serves at most {number(most)} requests/s within the limits"
-    borne = most if target.unit == "requests/s" else target.amount / used
-    return f"{number(target.amount)} {target.unit} asked, serves at most {number(borne)} within the limits: {percent(used)} used"
+        return f"serves at most {number_down(most)} requests/s within the limits"
+    borne = number_down(
+        most * (1 + ROUNDING_SLACK)
+        if target.unit == "requests/s"
+        else math.floor(target.amount / used + ROUNDING_SLACK)
+    )
+    return (
+        f"{number(target.amount)} {target.unit} asked, serves at most {borne} within the limits: {percent(used)} used"
+    )
 
 
 def _needs(checked: Checked, policy: Policy) -> str:
@@ -484,7 +491,7 @@ def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFi
         words = words if left >= 0 else f"the demand must fall by {percent(-left)}"
         kept = left >= policy.min_headroom
         yield _finding(part, "min_headroom", kept, words + needs * (not kept), "replicas")
-    if found.utilisation is not None and found.answer is not None and policy.confidence is not None:
+    if found.utilisation is not None and policy.confidence is not None:
         chance = _chance(found)
         words = f"{percent(chance)} of published runs like this keep the limits, asked {percent(policy.confidence)}"
         words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,7 +14,7 @@ from places import ROOT
 import sizing
 from sizing.answers.check import Held
 from sizing.cli.main import run
-from sizing.launch.check import check
+from sizing.launch.check import Checked, _served, check
 from sizing.launch.existing import Filled
 from sizing.question.fields import SET_OPTIONS, options_of
 from sizing.report.check import record, sections
@@ -108,6 +109,47 @@ def test_the_replicas_that_are_named_keep_the_demand_and_the_policy(policy: dict
     assert all("would do" in words for words in said)
     (count,) = named
     assert checked(count)[0] and not checked(count - 1)[0]
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_the_chance_is_that_of_the_size_that_runs(simulated: bool) -> None:
+    def checked(replicas: int) -> Checked:
+        line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", Filled(gpu="h100-sxm", replicas=replicas)
+        policy = Policy(confidence=0.9)
+        (found,) = check(line, demand="chat", policy=policy, filled=filled, simulated=simulated)
+        return found
+
+    def chance(found: Checked) -> float:
+        assert found.held is not None and found.held.sure is not None and found.held.sure.chance is not None
+        return found.held.sure.chance
+
+    first = checked(1)
+    sure = record([first]).deployments[0].gpus_sure
+    assert sure is not None
+    enough = checked(sure // 4)
+    assert not first.passed and chance(first) == 0 and enough.passed and chance(enough) >= 0.9
+    (missed,) = (each for each in first.findings if each.rule == "confidence")
+    assert missed.level == "error" and missed.message.startswith("0 % of published runs like this keep the limits")
+    chances = [chance(checked(count)) for count in range(1, sure // 4 + 1)]
+    assert chances == sorted(chances)
+
+
+def test_the_most_is_written_as_the_estimate_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    line, asked = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", ("--set", "demand.requests_per_s=100")
+    assert run(["check", line, *CHAT, "-g", "h100-sxm", "--replicas", "1", *asked, "--no-verify"]) == 1
+    checked = re.search(r"serves at most ([\d.]+) ", " ".join(capsys.readouterr().out.split()))
+    one = ("-g", "h100-sxm", "--tp", "4", "--gpus", "4", "--max-model-len", "8192", "--precision", "bf16")
+    assert run(["estimate", "chat", *one, *asked, "--no-verify"]) == 1
+    estimated = re.search(r"4 GPUs serve ([\d.]+) ", " ".join(capsys.readouterr().out.split()))
+    assert checked is not None and estimated is not None and checked[1] == estimated[1]
+
+
+@pytest.mark.parametrize(("most", "written"), [(1.2073, "1.20"), (5 * (1 - 1e-12), "5"), (0.7999, "0.799")])
+def test_the_most_is_never_rounded_up(most: float, written: str, manifest: str) -> None:
+    (found,) = check(manifest, demand="chat", simulated=False)
+    assert found.held is not None
+    words = _served(found._replace(held=replace(found.held, most_requests_per_s=most)))
+    assert f"serves at most {written} within" in words
 
 
 def test_replicas_beyond_the_most_gpus_are_said_to_be_so(manifest: str) -> None:
