@@ -32,6 +32,7 @@ NARROWEST, WIDEST = 60, 160
 LABEL_WIDTH = 10
 SCREEN = 24  # rows of the smallest terminal
 BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts that exceed the whole
+SPARE_NOTE = 6  # the rank of a spare note among spare lines
 HEADING_LINES = 3  # the most lines of a heading, where the table has room
 NARROWEST_COLUMN = 6
 
@@ -100,9 +101,18 @@ def _blocks(document: Document[Any], *, detailed: bool) -> Iterator[Block]:
     from sizing.formats.details import details
 
     for section in document.sections(document.record):
-        yield from blocks_of(section)
+        for block in blocks_of(section):
+            yield block._replace(lines=tuple(_with_details(block.lines))) if detailed else block
     for section in details(document.record) if detailed else ():
         yield from blocks_of(section)
+
+
+def _with_details(lines: Iterable[Line]) -> Iterator[Line]:
+    for line in lines:
+        if line.detailed is None:
+            yield line
+        else:
+            yield from (each._replace(style=line.style) for each in labelled(line.label, line.detailed))
 
 
 def blocks_of(section: Section) -> Iterator[Block]:
@@ -126,7 +136,10 @@ def _columns(table: Table) -> Block:
     written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
     kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
     return Block(
-        lines=tuple(Line(note, style="dim") for note in table.notes),
+        lines=(
+            *(Line(note, style="dim", spare=SPARE_NOTE) for note in table.spare_notes),
+            *(Line(note, style="dim") for note in table.notes),
+        ),
         columns=tuple(column.heading for column, _ in kept),
         right=tuple(column.is_number for column, _ in kept),
         rows=tuple(zip(*(cells for _, cells in kept), strict=True)),

@@ -66,6 +66,7 @@ class Line(NamedTuple):
 
     Styles are `bold`, `dim`, `green` (limit kept), `red` (limit missed), and pairs of these. If the screen is too short, lines
     with a `spare` number above 0 are left out, the lowest number first. A line `of_screen` is about a terminal: a page leaves it out.
+    With all details, the texts of `detailed` stand in place of a line, where it is not None.
     """
 
     text: str
@@ -73,6 +74,7 @@ class Line(NamedTuple):
     style: str = ""
     spare: int = 0
     of_screen: bool = False
+    detailed: tuple[str, ...] | None = None
 
 
 def labelled(label: str, texts: Iterable[str]) -> Iterator[Line]:
@@ -116,7 +118,7 @@ class Table(NamedTuple):
     """Records as rows and quantities as columns, with `notes` below, a line each.
 
     `at` is the JSON pointer of the records in the document's record. If a terminal is too narrow, the columns with the headings
-    in `spare` are left out one by one, in this order.
+    in `spare` are left out one by one, in this order; if it is too short, so are the `spare_notes`, which stand above the notes.
     """
 
     columns: tuple[Quantity, ...]
@@ -125,6 +127,7 @@ class Table(NamedTuple):
     title: str = ""
     notes: tuple[str, ...] = ()
     spare: tuple[str, ...] = ()
+    spare_notes: tuple[str, ...] = ()
 
     def cut(self, most: int, noun: str, others: str) -> Table:
         """The table with its first `most` records, and a note that `others` shows the rest."""

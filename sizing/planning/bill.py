@@ -154,7 +154,8 @@ class Bill(NamedTuple):
 
     `priced` are all types of GPU that were searched. `deployed` are the types with an answer, cheapest first, and `options`
     their ways to pay. `left_out` are types without the requested prices, `too_small` types whose servers are too small
-    for a replica. `suggestions` are changes that would help where no type has an answer.
+    for a replica. `suggestions` are changes that would help where no type has an answer. `surely` is the first option with the
+    sure number of GPUs, if that is more.
     """
 
     ways: Ways
@@ -167,6 +168,7 @@ class Bill(NamedTuple):
     break_even: tuple[BreakEven, ...]
     energy: Energy | None
     suggestions: tuple[Suggestion, ...]
+    surely: CostOption | None = None
 
 
 def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
@@ -216,6 +218,7 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
         break_even=tuple(compared(options)),
         energy=_energy(options[0], deployed[0]) if options else None,
         suggestions=helps,
+        surely=_surely(split, deployed[0]) if deployed else None,
     )
 
 
@@ -308,6 +311,19 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
         for option in options_of_type(priced.prices, usage, best.pool.replica.gpu_type.gpu)
     )
     return Deployed(priced, best, usage, options, _band(best, question))
+
+
+def _surely(split: Split, deployed: Deployed) -> CostOption | None:
+    """The first way to pay with the sure number of GPUs; None where that is unknown, or no more than the answer's."""
+    outcome, prices = deployed.priced.outcome, deployed.priced.prices
+    sure, question = outcome.surely, outcome.question
+    if sure is None or sure.gpus <= deployed.best.gpus:
+        return None
+    usage = usage_of(sure, question, question.origin.workload.planning, split)
+    try:
+        return next(options_of_type(prices, usage, sure.pool.replica.gpu_type.gpu), None)
+    except InputError:  # servers too small for the replicas of the sure size
+        return None
 
 
 def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOption]:

@@ -29,6 +29,7 @@ DRAWS = 10_000
 SHARES = (0.1, 0.5, 0.9)
 P90_SIGMAS = NormalDist().inv_cdf(0.9)  # 1.2816: the standard deviations between the median and P10 or P90
 MODEL_ERROR, PRICE = "model error", "price"
+COUNTED = "GPUs"  # what inputs other than the price move
 MEASURE = "influence: Spearman's rank correlation of an input with GPUs over all draws, of the price with cost"
 
 Floats = NDArray[np.float64]
@@ -281,7 +282,7 @@ def _influences(inputs: Sequence[_Input], gpus: Floats, usd: Floats | None) -> l
     for name, distribution, values in inputs:
         of_cost = name == PRICE and usd is not None
         rho = rank_correlation(values, usd if of_cost and usd is not None else gpus)
-        found.append(Influence(name, distribution, rho, "cost" if of_cost else "GPUs"))
+        found.append(Influence(name, distribution, rho, "cost" if of_cost else COUNTED))
     return sorted(found, key=lambda one: -abs(one.rank_correlation))
 
 

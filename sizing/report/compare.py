@@ -298,6 +298,7 @@ def record(
 
 
 MOST_SHOWN = 10  # candidates on a screen
+REST = "--verbose: the rest"
 LESS = " with a layout that needs less"
 
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence", "fewer")  # of CSV, made below
@@ -375,6 +376,7 @@ def sections(record: Compare) -> Iterator[Section]:
         Line(limits_in_words(record.inputs.limits, single=record.inputs.osl <= 1), "Limits", spare=3),
     ]
     failures = [_failure(c) for c in record.candidates if not c.feasible]
+    helped = tuple(_helped(record))
     fewer = [f"{called(c)}: {c.fewer.words()}" for c in served[:MOST_SHOWN] if c.fewer is not None]
     yield Facts(
         (
@@ -385,7 +387,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *few("Fewer", fewer, "GPU type", 1, LESS),
             *_prices(served[:MOST_SHOWN]),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
-            following(*_helped(record)),
+            following("; ".join((*helped, REST)), *helped) if helped else following(),
         )
     )
 
@@ -412,7 +414,7 @@ def _helped(record: Compare) -> Iterator[str]:
     """Yield the command that names helpful changes, if no candidate serves the demand."""
     nearest = next((c.gpu_id for c in record.candidates if c.gpu_id is not None), None)
     if record.best is None and nearest is not None:
-        yield f"llmsize estimate -g {nearest}: what would help; --verbose: the rest"
+        yield f"llmsize estimate -g {nearest}: what would help"
 
 
 def _headline(record: Compare) -> str:

@@ -31,6 +31,7 @@ from sizing.formats.view import (
 from sizing.formats.words import number, plural, rounded_usd
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced, situation_of_rate
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
+from sizing.planning.cost import WATTS_PER_KW
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
@@ -41,7 +42,17 @@ from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence, run
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
-from sizing.report.parts.screen import DERIVED, few, following, kept, rests_on, verdict, would_help
+from sizing.report.parts.screen import (
+    DERIVED,
+    EXPLAINS,
+    few,
+    following,
+    kept,
+    less_margin,
+    rests_on,
+    verdict,
+    would_help,
+)
 from sizing.specs.bands import ErrorBand
 from sizing.specs.server import NUMBERS
 
@@ -49,6 +60,7 @@ FULL_USE = "usd_per_1k_requests.full_use"
 DIGITS = 2  # of a break-even, which rests on a predicted rate
 POINTS = 3_000  # along the axis of a picture: steps look like steps
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
+FIRST_PAYS = 10  # a short screen leaves the first break-even out after all other spare lines
 NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
 
 
@@ -62,13 +74,24 @@ class CostInputs(NamedTuple):
     split: str | float | None
 
 
+class SureCost(NamedTuple):
+    """What the sure number of GPUs costs in the way that `basis` names, at the same load."""
+
+    gpus: int
+    usd_per_hour: float
+    usd_per_month: float
+    usd_per_year: float
+
+
 class CostReport(NamedTuple):
     """The record of `llmsize cost`. Figures at the top are those of the option that `basis` names, null where nothing is sized.
 
     `load` is `mean_load`; where no mean is known `stated_demand`, served around the clock; without a demand `as_sized`, the
     most of the replicas sized. `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole
     servers or instances; `sized_to_mean` is the rate sized for, headroom in it, over the mean; `demand` says which rate is
-    stated, and how. `confidence` and `evidence` are of the sure GPUs of the first deployment. Of what is infeasible `problems` say what is in the way, and `suggestions` are single changes that help.
+    stated, and how. `confidence` and `evidence` are of the sure GPUs of the first deployment; `sure` is their cost, null where they
+    are no more than its own. The `margin` of a stated confidence lowers its rates at full use. Of what is infeasible `problems` say
+    what is in the way, and `suggestions` are single changes that help.
     """
 
     feasible: bool
@@ -99,6 +122,8 @@ class CostReport(NamedTuple):
     assumptions: tuple[Assumption, ...] = ()
     confidence: float | None = None
     evidence: Evidence | None = None
+    margin: float = 1.0
+    sure: SureCost | None = None
     explanations: tuple[Explanation, ...] = ()
     schema: str = "llmsize.cost/1"
 
@@ -134,6 +159,8 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
+        margin=bill.deployed[0].best.pool.margin,
+        sure=_sure(bill),
         deployments=tuple(deployment(each.best, each.priced.outcome) for each in bill.deployed),
         verified=first.outcome.verified,
         bands=dict(_bands(bill)),
@@ -144,6 +171,11 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         evidence=evidence(first.outcome, predicted),
         explanations=(*costs.explanations(bill), *bands.explanations(predicted)) if explained else (),
     )
+
+
+def _sure(bill: Bill) -> SureCost | None:
+    found, sure = bill.surely, bill.deployed[0].priced.outcome.surely
+    return None if found is None or sure is None else filled(SureCost, found, gpus=sure.gpus)
 
 
 def _inputs(bill: Bill, first: Priced, of_question: Inputs) -> CostInputs:
@@ -288,17 +320,17 @@ def sections(record: CostReport) -> Iterator[Section]:
     yield Facts(tuple(_answer(record)), _headline(record))
     yield ways.table(record.options, "/options")
     replica = (line._replace(spare=2) for line in replica_lines(record.inputs.of_question))
-    # What finance asks first stays on the screen.
-    known = (line._replace(spare=line.spare * (line.label != "Assumed")) for line in rests_on(record.assumptions))
-    facts = [*_pays(record), Line(_load(record), "Load")]
+    known = rests_on(record.assumptions)  # what finance asks first, the assumptions, leaves the screen last
+    facts = [*_pays(record), Line(_load(record), "Load"), *_at_full_use(record)]
     facts += few("Left out", record.problems, "GPU type")
-    yield Facts((*facts, *replica, *known, following(DERIVED)))
+    yield Facts((*facts, *replica, *known, following(DERIVED, *([] if record.explanations else [EXPLAINS]))))
 
 
 def _pays(record: CostReport) -> Iterator[Line]:
     """Yield the first break-even, and the number of the others where the screen has room."""
     first, *others = (*few("Pays", tuple(_paying(record)), "way", 1), Line(""))
-    yield from (line for line in (first, *(line._replace(spare=1) for line in others)) if line.text)
+    lines = (first._replace(spare=FIRST_PAYS), *(line._replace(spare=1) for line in others))
+    yield from (line for line in lines if line.text)
 
 
 def _at(record: CostReport) -> str:
@@ -307,17 +339,21 @@ def _at(record: CostReport) -> str:
 
 def _headline(record: CostReport) -> str:
     top = record.options[0]
-    usd, each = top.usd_per_1k_requests, f"{rounded_usd(top.usd_per_1k_requests.at_load)} per 1,000 requests"
+    per_1k, each = top.usd_per_1k_requests, f"{rounded_usd(top.usd_per_1k_requests.at_load)} per 1,000 requests"
     each += f" at {_at(record)}"
-    if usd.full_use != usd.at_load:
+    if per_1k.full_use != per_1k.at_load:
         of = "" if top.gpus is None else f" of all {plural(top.gpus, 'GPU')}" if top.gpus > 1 else " of the GPU"
-        each += f", {rounded_usd(usd.full_use)} at full use{of}"
+        each += f", {rounded_usd(per_1k.full_use)} at full use{of}"
     size = "" if top.units is None else f": {plural(top.gpus or 0, 'GPU')}"
     if top.units is not None and top.kind == "own":
         size = f": {plural(top.units, 'server')} of {plural(top.gpus_per_unit or 0, 'GPU')}"
     least = min(option.usd_per_1k_requests.at_load for option in record.options)
-    first = f", the cheapest of {len(record.options)}" if len(record.options) > 1 and usd.at_load == least else ""
-    return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year{first}; {each}"
+    first = f", the cheapest of {len(record.options)}" if len(record.options) > 1 and per_1k.at_load == least else ""
+    sure, of_sure = record.sure, ""
+    if sure is not None:
+        usd = rounded_usd(sure.usd_per_year) if sure.usd_per_year != top.usd_per_year else "the same"
+        of_sure = f", {usd} with the {plural(sure.gpus, 'GPU')} to be sure"
+    return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year{first}{of_sure}; {each}"
 
 
 def _answer(record: CostReport) -> Iterator[Line]:
@@ -341,6 +377,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
 def _load(record: CostReport) -> str:
     run = record.deployments[0]
     full = f"{plural(run.gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
+    full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)
     top = record.options[0]
     if top.gpus is not None and top.gpus != run.gpus:
         full += f", the {plural(top.gpus, 'GPU')} that are paid for {number(top.capacity_requests_per_s)}"
@@ -351,6 +388,20 @@ def _load(record: CostReport) -> str:
     if record.load == "stated_demand":
         return f"{rate}, {ways.LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"
     return f"mean {rate}; sized for {number(record.sized_to_mean)} times as much; {full}"
+
+
+def _at_full_use(record: CostReport) -> Iterator[Line]:
+    """Yield what full use changes of the year of own servers, whose power follows their use."""
+    top, energy = record.options[0], record.energy
+    year = top.usd_per_year_by_load
+    if top.kind != "own" or energy is None or year.full_use == year.at_load:
+        return
+    full, here = (number(watts / WATTS_PER_KW) for watts in energy.server_power_w[:2])
+    yield Line(
+        f"Full use takes {full} kW in place of {here} kW: {rounded_usd(year.full_use)} a year, power included",
+        " ",
+        spare=4,
+    )
 
 
 def _rates(record: CostReport) -> str:

@@ -57,7 +57,8 @@ INFEASIBLE_BY = {  # the limit that the nearest layout misses
     "memory": "Infeasible: no layout has room for the model",
     "gpu_budget": "Infeasible: the demand takes more GPUs than the budget",
 }
-LAUNCHED = "--verbose, --explain; llmsize report: a page; llmsize deploy: start it"
+COMMANDS = "llmsize report: a page; llmsize deploy: start it"
+LAUNCHED = f"--verbose, --explain; {COMMANDS}"
 # null without an answer
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
@@ -317,11 +318,12 @@ def sections(record: Estimate) -> Iterator[Section]:
     yield answer(record)
     if record.latency is not None:
         yield screen.figures(_judged(record))
-    after = LAUNCHED if record.feasible else NEXT
+    derive = "" if record.explanations else "--explain; "
+    after = (LAUNCHED, f"{derive}{COMMANDS}") if record.feasible else (NEXT,)
     around = tuple(_around(record))
     by_day = is_by_day(record.inputs.demand) or any(DAILY_USERS in line.text for line in around)
     known = rests_on(record.assumptions, counted=record.latency is not None, by_day=by_day)
-    yield Facts((*around, *known, following(after)))
+    yield Facts((*around, *known, following(*after)))
 
 
 def answer(record: Estimate) -> Facts:

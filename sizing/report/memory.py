@@ -120,7 +120,13 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
     yield screen.memory_bar(m, shared=shared)
     yield Facts(tuple(_figures(record)))
     helps = () if shared else _helps(record.suggestions, lacking=m.deficit_gib > 0)
-    yield Facts((*helps, *screen.rests_on(record.assumptions), screen.following(screen.DERIVED)))
+    yield Facts(
+        (
+            *helps,
+            *screen.rests_on(record.assumptions),
+            screen.following(screen.DERIVED, *([] if record.explanations else [screen.EXPLAINS])),
+        )
+    )
 
 
 def _helps(suggestions: Sequence[str], *, lacking: bool) -> Iterator[Line]:

@@ -28,11 +28,22 @@ from sizing.formats.words import between, money, monthly_growth, number, percent
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
-from sizing.planning.uncertainty import Ranges
+from sizing.planning.uncertainty import COUNTED, MODEL_ERROR, Influence, Ranges
 from sizing.report.parts import quantities
 from sizing.report.parts.evidence import Chosen, SureOf
 from sizing.report.parts.question import demand_line, is_by_day, is_limited, replica_lines
-from sizing.report.parts.screen import SINGLE, few, following, kept, latencies, of_gpus, rests_on, verdict, would_help
+from sizing.report.parts.screen import (
+    SINGLE,
+    few,
+    following,
+    kept,
+    latencies,
+    less_margin,
+    of_gpus,
+    rests_on,
+    verdict,
+    would_help,
+)
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
@@ -124,7 +135,9 @@ def _answer(record: PlanReport) -> Iterator[Line]:
     limited = any(is_limited(each.limits) for each in record.inputs["workloads"].values())
     holds = kept(limited, all(workload.verified for workload in record.workloads))
     single = f"; {SINGLE}" if record.replicas == 1 else ""
-    yield verdict("; ".join(record.problems) or holds + single, good=record.feasible)
+    down = sum(workload.reserve.replicas for workload in record.workloads) if record.fleet is None else 0
+    spare = f"; latencies with {plural(down, 'replica')} down" if down else ""
+    yield verdict("; ".join(record.problems) or holds + single + spare, good=record.feasible)
     yield from _sure(record, limited)
     nodes = f"{plural(record.nodes or 0, 'whole node')} ({plural(record.installed_gpus or 0, 'GPU')})"
     yield Line(f"On-premises {nodes}{_used(record)}")
@@ -191,7 +204,7 @@ def _size(workload: WorkloadPlan) -> str:
     headroom = f" x {1 + workload.headroom:g}" if workload.headroom else ""
     text = (
         f"{number(workload.demand_at_peak, 4)} {workload.demand_unit}{headroom} / {number(workload.most_per_replica, 4)} "
-        f"a replica{_margin(workload)} = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
+        f"a replica{less_margin(workload.most_per_replica, workload.margin, 'within the limits')} = {needed:,.2f}, rounded up to {plural(workload.base_replicas, 'replica')}"
     )
     reserve = workload.reserve
     if reserve.for_availability > reserve.spare:
@@ -202,14 +215,6 @@ def _size(workload: WorkloadPlan) -> str:
         text += f" + {reserve.maintenance} for maintenance"
     each, gpus = plural(workload.gpus_per_replica, "GPU"), plural(workload.gpus, "GPU")
     return f"{text} = {workload.replicas:,} x {each} = {gpus}"
-
-
-def _margin(workload: WorkloadPlan) -> str:
-    """How the rate of a replica follows from its most within the limits, where a margin for published runs lowers it."""
-    if workload.margin == 1:
-        return ""
-    most = workload.most_per_replica * workload.margin
-    return f" ({number(most, 3)} within the limits, less a margin of {number(workload.margin, 3)} times)"
 
 
 def _count(count: int) -> str:
@@ -348,9 +353,16 @@ def _draws(found: Ranges) -> Iterator[Line]:
         low, middle, high = map(rounded_usd, found.usd_per_month)
         yield Line(f"{low}, {middle} and {high} a month around the clock", "Cost")
     moving = [each for each in found.influences if each.rank_correlation]
-    yield from few(
-        "Matters most", [f"{e.input}: rank correlation {e.rank_correlation:+.2f} with {e.of}" for e in moving], "input"
-    )
+    yield from few("Matters most", [_moves_it(each) for each in moving], "input")
+
+
+def _moves_it(found: Influence) -> str:
+    """Say which way an input moves the result, and how strictly."""
+    more, less = ("more", "fewer") if found.of == COUNTED else ("higher", "lower")
+    then = f"{more if found.rank_correlation > 0 else less} {found.of}"
+    how = f"{abs(found.rank_correlation):.2f} on a scale from 0, no relation, to 1, always"
+    what = f"{found.input}, the real rate over the predicted one" if found.input.endswith(MODEL_ERROR) else found.input
+    return f"{what}: the higher it is, the {then} ({how})"
 
 
 def figures(record: PlanReport) -> tuple[Figure, Figure]:

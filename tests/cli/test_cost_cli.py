@@ -385,3 +385,62 @@ def test_the_loads_below_a_break_even_are_not_called_dearer_where_some_are_not(
     assert "AWS costs no more than API at $1 / $3 from" in said
     (between,) = [part for part in said.split("costs no more than") if part.startswith(" API at $1 / $3 from = 2,")]
     assert "below it more at some loads, less at others" in between and "; more below it" not in between
+
+
+# --- what a buyer reads -----------------------------------------------------------------------------------------------
+
+CHAT = ("chat", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--no-verify")
+BUSY = (*CHAT, "--dau", "1m")
+
+
+def screen_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["cost", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_rate_with_a_margin_names_the_rate_that_estimate_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *BUSY, "--confidence", "90%")
+    margin, sized = found["margin"], found["full_use_requests_per_s"]
+    assert run(["estimate", *BUSY, "--confidence", "90%", "--json"]) == 0
+    most = json.loads(capsys.readouterr().out)["load"]["max_requests_per_s"]
+    assert margin > 1 and sized * margin == pytest.approx(most)
+    said = " ".join(screen_of(capsys, *BUSY, "--confidence", "90%").split())
+    assert f"can serve {sized:.3g} at full use ({most:.3g}, less a margin of {margin:.3g} times)" in said
+    assert asked(capsys, *BUSY)["margin"] == 1 and "less a margin" not in screen_of(capsys, *BUSY)
+
+
+def test_the_sure_count_has_a_price_beside_that_of_the_expected_count(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *BUSY)
+    gpus, sure = found["deployments"][0]["gpus"], found["sure"]
+    assert sure["gpus"] == found["deployments"][0]["gpus_sure"] > gpus
+    assert sure["usd_per_year"] == pytest.approx(found["usd_per_year"] * sure["gpus"] / gpus)  # rented one by one
+    assert sure["usd_per_month"] == pytest.approx(sure["usd_per_year"] / 12)
+    assert f"with the {sure['gpus']} GPUs to be sure; " in " ".join(screen_of(capsys, *BUSY).split())
+    assert asked(capsys, *BUSY, "--confidence", "90%")["sure"] is None, "the answer is sure already"
+
+
+def test_verbose_does_not_point_at_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    ways = (*CHAT, "--own", "hgx-h100", "--cloud", "aws,lambda")
+    whole = screen_of(capsys, *ways, "--verbose")
+    assert "--verbose" not in whole and "Next      --explain derives it" in whole
+    found, said = asked(capsys, *ways), " ".join(whole.partition("figures ")[0].split())
+    assert len(found["break_even"]) == 4
+    assert said.count("own (HGX H100) costs ") + said.count("own (HGX H100) never costs ") == len(found["break_even"])
+    assert "Next  " not in screen_of(capsys, *ways, "--explain")
+
+
+def test_own_servers_say_what_full_use_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *CHAT, "--own", "hgx-h100")
+    assert found["energy"]["server_power_w"]["full_use"] == pytest.approx(8 * 700 * 1.82)
+    said = " ".join(screen_of(capsys, *CHAT, "--own", "hgx-h100", "--verbose").split())
+    here = found["energy"]["server_power_w"]["at_load"] / 1000
+    assert f"Full use takes 10.2 kW in place of {here:.2f} kW: " in said
+    assert "Full use takes" not in screen_of(capsys, *CHAT, "--verbose"), "rent does not follow the use"
+
+
+def test_five_ways_with_two_notes_fit_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    ways = ("--own", "hgx-h100", "--cloud", "aws,lambda", "--api", "deepseek:deepseek-v3.2")
+    for question in (BUSY, (*BUSY, "--confidence", "90%")):
+        assert screen_of(capsys, *question, *ways).count("\n") <= SCREEN
+        whole = screen_of(capsys, *question, *ways, "--verbose")
+        assert "Following the load: " in whole and "is another model than" in whole

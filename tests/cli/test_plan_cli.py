@@ -550,3 +550,20 @@ def test_both_shares_of_the_gpus_are_of_one_capacity(capsys: pytest.CaptureFixtu
     load = ("--rps", "100", "--peak-to-mean", "3", "--active-hours", "24", "--spare", "1")
     found = json_of(capsys, "plan", *asked, *load, "--confidence", confidence)
     assert found["utilisation_peak"] == pytest.approx(3 * found["utilisation_mean"])
+
+
+# --- what a buyer reads -----------------------------------------------------------------------------------------------
+
+
+def test_latencies_of_a_plan_with_a_reserve_are_said_to_be_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "; latencies with 2 replicas down" in out_of(capsys, *CALLS, "--spare", "2")
+    assert "replicas down" not in out_of(capsys, *CALLS)
+    latency = [json_of(capsys, *CALLS, *more)["workloads"][0]["latency"] for more in ((), ("--spare", "2"))]
+    assert latency[0] == latency[1]
+
+
+def test_what_matters_most_is_said_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    said = " ".join(out_of(capsys, *CALLS, "--uncertain").split())
+    assert "rank correlation" not in said
+    assert "model error, the real rate over the predicted one: the higher it is, the fewer GPUs (" in said
+    assert "on a scale from 0, no relation, to 1, always)" in said

@@ -495,6 +495,7 @@ def test_a_page_leaves_out_the_number_of_lines_that_only_a_screen_hides() -> Non
     shown, more = few("Pays", ("one", "two", "three"), "way", 1)
     assert shown.text == "one" and not shown.of_screen
     assert more.text == "2 more ways: --verbose" and more.of_screen
+    assert more.detailed == ("two", "three"), "with --verbose the others stand in its place"
 
 
 def test_a_task_with_one_latency_has_one_name_and_one_row_for_it() -> None:

@@ -113,6 +113,7 @@ def sections(record: CurveRecord) -> Iterator[Section]:
     drawn = figure(record)
     if any(series.marks for series in drawn.series):
         yield drawn
+    between = tuple(_between(record))
     refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
     yield Facts(
         (
@@ -121,7 +122,7 @@ def sections(record: CurveRecord) -> Iterator[Section]:
             *_knee(record),
             *screen.few("Not drawn", refused, "line", 1),
             *screen.rests_on(record.assumptions),
-            screen.following("; ".join((*_between(record), screen.NEXT))),
+            screen.following("; ".join((*between, screen.NEXT)), *between),
         )
     )
 

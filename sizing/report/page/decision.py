@@ -64,7 +64,10 @@ def _sure(report: Report) -> Iterator[Tile]:
     are = "is" if deployment.gpus == 1 else "are"
     chance = "" if evidence.chance is None else f"; {deployment.gpus:,} {are} enough in {percent(evidence.chance)}"
     runs = counted_runs(evidence.groups, evidence.own, any_gpu=evidence.any_gpu)
-    note = f"enough in {percent(confidence)} of {runs}{chance}"
+    d, usd = report.decision, ""
+    if d.usd_per_month_sure is not None:
+        usd = f"{rounded_usd(d.usd_per_month_sure)} a month, {rounded_usd(d.usd_per_year_sure)} a year; "
+    note = f"{usd}enough in {percent(confidence)} of {runs}{chance}"
     yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
 
 

@@ -95,7 +95,7 @@ class RateLine(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The answer in a few figures. Money is around the clock, null without an answer or a price.
+    """The answer in a few figures. Money is around the clock, null without an answer or a price; `sure`, it is of the sure GPUs.
 
     `used` is the binding latency divided by its limit, null if no latency binds. `change` is for an infeasible question: the
     single change that helps with the fewest GPUs, null if none was found.
@@ -108,6 +108,8 @@ class Decision(NamedTuple):
     limit: str
     used: float | None
     change: Suggestion | None
+    usd_per_month_sure: float | None = None
+    usd_per_year_sure: float | None = None
 
 
 class Report(NamedTuple):
@@ -158,6 +160,8 @@ def record(
 def _decision(answered: Estimate, outcome: Outcome) -> Decision:
     helps = () if answered.feasible else outcome.suggestions
     limit, month = answered.limiting, a_month(answered.cost.usd_per_hour) if answered.cost is not None else None
+    surely = outcome.surely
+    sure = None if surely is None or surely.usd_per_hour is None else a_month(surely.usd_per_hour)
     used = None
     if limit.value_ms is not None and limit.limit_ms is not None:
         used = limit.value_ms / limit.limit_ms
@@ -169,6 +173,8 @@ def _decision(answered: Estimate, outcome: Outcome) -> Decision:
         limit=limit.limit,
         used=used,
         change=min(helps, key=lambda change: change.gpus, default=None),
+        usd_per_month_sure=sure,
+        usd_per_year_sure=None if sure is None else sure * MONTHS_PER_YEAR,
     )
 
 

@@ -50,7 +50,8 @@ SHARES = ("server, interest rate", "server, staff share", "server, uptime")
 BORROWED, STATED = "borrowed", "as stated in"
 LIKELY = 0.8  # the chance that the expected count suffices is shown if it is below this
 NEXT = "--verbose shows the rest"
-DERIVED = f"{NEXT}, --explain derives it"
+EXPLAINS = "--explain derives it"
+DERIVED = f"{NEXT}, {EXPLAINS}"
 
 
 class Judged(NamedTuple):
@@ -216,6 +217,14 @@ def used(headroom: float) -> str:
     return f"at {percent(1 / (1 + headroom))} of capacity"
 
 
+def less_margin(most: float, margin: float, what: str = "") -> str:
+    """Write how a rate follows from `what` it is before a margin for published runs lowers it; nothing without a margin."""
+    if margin == 1:
+        return ""
+    before = f"{number(most * margin, 3)} {what}".rstrip()
+    return f" ({before}, less a margin of {number(margin, 3)} times)"
+
+
 def of_gpus(count: int) -> str:
     """Write the GPUs that a share refers to."""
     return "one GPU" if count == 1 else f"the {count:,} GPUs"
@@ -281,10 +290,14 @@ def memory_bar(m: MemoryUse, *, shared: bool = False) -> Whole:
 
 
 def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
-    """Yield the first `most` of `texts`, a line each, and on a screen the number of the others; `of` describes these."""
+    """Yield the first `most` of `texts`, a line each, and on a screen the number of the others, which `of` describes.
+
+    With all details, the others are there too.
+    """
     yield from labelled(label, texts[:most])
     if len(texts) > most:
-        yield Line(f"{plural(len(texts) - most, f'more {noun}')}{of}: --verbose", " ", of_screen=True)
+        more = f"{plural(len(texts) - most, f'more {noun}')}{of}: --verbose"
+        yield Line(more, " ", of_screen=True, detailed=tuple(texts[most:]))
 
 
 def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
@@ -332,6 +345,6 @@ def _value(a: Assumption) -> str:
     return money(a.value) if a.what == PRICE else rounded_usd(a.value) if a.what in MONEY else stated(a.value)
 
 
-def following(text: str = NEXT) -> Line:
-    """The line with options and commands to try next."""
-    return Line(text, "Next", DIM)
+def following(text: str = NEXT, *detailed: str) -> Line:
+    """The line with options and commands to try next; `detailed` are those that are left with --verbose."""
+    return Line(text, "Next", DIM, detailed=detailed)

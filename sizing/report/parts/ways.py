@@ -32,8 +32,8 @@ def table(options: Sequence[CostOption], path: str) -> Table:
     )
     parts = dict.fromkeys(part for o in options if _follows(o) and o.note for part in o.note.split("; "))
     following = (f"Following the load: {'; '.join(parts)}",) if parts else ()
-    texts = (*following, *(f"Note: {o.note}" for o in options if o.kind == "api" and o.note))
-    return Table(columns, options, path, spare=("$/h", "$/month"), notes=texts)
+    notes = tuple(f"Note: {o.note}" for o in options if o.kind == "api" and o.note)
+    return Table(columns, options, path, spare=("$/h", "$/month"), notes=notes, spare_notes=following)
 
 
 def _called(option: CostOption) -> str:
