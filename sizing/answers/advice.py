@@ -16,6 +16,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.data import Data
+from sizing.specs.gpu import GpuType
 from sizing.specs.workload import LATENCIES, Limit, latency_name
 
 MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
@@ -25,6 +26,7 @@ SURE = {"itl": 1.02, "e2e": 1.02}
 LEGIBLE_SHARE = 0.01  # the share by which rounding up to a readable figure may raise it
 STABLE_UTILISATION = 0.8  # suggested instead of a lower one
 TIMES_ALONE = (1.0, 1.5, 2.5)  # limits to try where one cannot be met, as multiples of a lone request's latency
+HALVED = 0.5  # the share of the GPUs that a still looser limit must do with to be named too
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
 LARGER_BUDGET = "a larger budget of GPUs"
 CONFIRMING_TRIES = 4  # sizes simulated for each suggestion, which need not be the smallest
@@ -170,23 +172,45 @@ def _miss(refusal: Refusal) -> tuple[bool, float, int]:
     return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
 
 
-def suggestions(outcome: Outcome, answered: Callable[[Question], Answer | None]) -> tuple[Suggestion, ...]:
+def suggestions(
+    outcome: Outcome, answered: Callable[[Question], Answer | None], others: Sequence[GpuType] = ()
+) -> tuple[Suggestion, ...]:
     """The single changes that would make an infeasible question feasible, each found by searching again.
 
-    `answered` gives the answer to a changed question, with at least even odds where runs like it are known.
-    Of several values of one limit, only the tightest feasible one is returned.
+    `answered` gives the answer to a changed question, with at least even odds where runs like it are known. `others` are GPU
+    types that are not asked for: the best one is tried where a latency limit is missed. Of several values of one limit, the
+    tightest feasible one is returned, and looser ones that halve the GPUs.
     """
-    found, done = [], set()
+    found: list[Suggestion] = []
+    fewest: dict[str, int] = {}
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
-        if of_what in done:
-            continue
         best = answered(question)
+        if best is not None and best.gpus <= fewest.get(of_what, math.inf) * HALVED:
+            fewest[of_what] = best.gpus
+            found.append(_suggestion(change, best))
+    types = [_suggestion(change, best) for change, best in _of_other_types(outcome, answered, others)]
+    return (*types, *found)
+
+
+def _suggestion(change: str, best: Answer) -> Suggestion:
+    replica = best.pool.replica
+    return Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout))
+
+
+def _of_other_types(
+    outcome: Outcome, answered: Callable[[Question], Answer | None], others: Sequence[GpuType]
+) -> Iterator[tuple[str, Answer]]:
+    """Yield the best other GPU type that meets a latency limit, with the weights as asked and else with FP8 weights."""
+    question, miss = outcome.question, nearest_miss(outcome)
+    if miss is None or miss.reason not in LATENCIES or not others or len(question.space.gpu_types) != 1:
+        return
+    for precisions, option in ((question.space.precisions, ""), (("fp8",), " --precision fp8")):
+        if option and precisions[0] in (*question.space.precisions, question.service.model.quantisation.precision):
+            continue
+        best = answered(question.with_(gpu_types=tuple(others), precisions=precisions))
         if best is not None:
-            replica = best.pool.replica
-            done.add(of_what)
-            found.append(Suggestion(change, best.gpus, replica.gpu_type.name, str(replica.layout)))
-    return tuple(found)
+            yield f"--gpu {best.pool.replica.gpu_type.id}{option}", best
 
 
 def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:

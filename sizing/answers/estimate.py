@@ -26,11 +26,14 @@ from sizing.answers.answer import (
 )
 from sizing.answers.confidence import Said, evenly, has_odds, sizes_said
 from sizing.answers.search import REACHES, at_even_odds, recounted, search
+from sizing.catalog.prices import typical_price
+from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, USUAL, Confidence
 from sizing.specs.data import Data
+from sizing.specs.gpu import GpuType
 
 MOST_OF_ONE = 0.5  # unrequested separate pools are shown only if they need at most this share of the GPUs
 
@@ -223,7 +226,17 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
         return advice.confirmed_soon(found, data, simulated)
 
     steps = Steps(lambda asked: [search(each, data) for each in asked], confirm)
-    return advice.suggestions(outcome, lambda question: with_odds([question], data, steps, sure=False)[0].answer)
+    asked = {each.id for each in outcome.question.space.gpu_types}
+    others = tuple(_typical(id_) for id_ in data.defaults.gpus_compared if id_ not in asked)
+    return advice.suggestions(
+        outcome, lambda question: with_odds([question], data, steps, sure=False)[0].answer, others
+    )
+
+
+def _typical(gpu_id: str) -> GpuType:
+    """A GPU type of the catalogue with its typical price."""
+    found = load_gpu(gpu_id)
+    return GpuType(found.id, found.spec, *typical_price(found.spec))
 
 
 def _with_sure(searched: Sequence[Outcome], found: Sequence[Outcome], data: Data, steps: Steps) -> list[Outcome]:

@@ -57,7 +57,8 @@ def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     name, value_s, limit_s = over
     called = latency_name(name, single=load.replica.service.model.pooled)
     detail = f"{called} of a request that is alone is {value_s * 1e3:,.1f} ms, the limit {limit_s * 1e3:,.1f} ms"
-    return load.replica.rejected(name, detail, value_s / limit_s - 1)
+    refused = load.replica.rejected(name, detail, value_s / limit_s - 1)
+    return replace(refused, weights_gib=load.replica.memory.weights_gib)
 
 
 def evaluate(loads: Sequence[Timed], question: Question) -> list[Pool | Refusal]:

@@ -92,7 +92,7 @@ class Refusal:
     """A layout that is not possible: a short reason, a detail in words, and how much is missing.
 
     `shortfall` is relative: 0.1 means 10 % over the limit. `sized` is the layout with its memory, if the engine accepts it
-    and only its size is the problem.
+    and only its size is the problem. `weights_gib` are the weights on a GPU of a layout that is too slow.
     """
 
     gpu_type: GpuType
@@ -102,6 +102,7 @@ class Refusal:
     detail: str
     shortfall: float = math.inf
     sized: Replica | None = None
+    weights_gib: float | None = None
 
 
 def of(

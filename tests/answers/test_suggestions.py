@@ -31,6 +31,9 @@ def changed(asked: dict[str, Any], change: str) -> dict[str, Any]:
         return {name: value for name, value in asked.items() if name != "gpus"}
     if change.startswith("any layout"):
         return {name: value for name, value in asked.items() if name not in ("tp", "pp", "dp", "ep")}
+    if change.startswith("--gpu ") and asked.get("gpus") is None:
+        flags = change.split()
+        return asked | dict(zip((flag.removeprefix("--") for flag in flags[::2]), flags[1::2], strict=True))
     name, limit, value, unit = [*change.split(), "", ""][:4]
     if limit == "limit":
         name = name.lower()
@@ -135,3 +138,25 @@ def test_a_larger_budget_is_one_that_a_node_holds(budget: int) -> None:
     found = estimate(ask(**asked), simulated=False)
     budgets = [each.change for each in found.suggestions if each.change.startswith("--gpus")]
     assert budgets == ["--gpus 8"]
+
+
+SLOW: dict[str, Any] = {
+    "model": "llama-3.1-405b", "gpu": "a100-sxm-80gb", "isl": 2000, "osl": 300, "rps": 2, "itl": "30ms",
+}  # fmt: skip
+
+
+def test_a_limit_that_is_missed_names_other_gpus_and_looser_limits_that_halve_the_gpus() -> None:
+    found = estimate(ask(**SLOW), simulated=False)
+    types = [each for each in found.suggestions if each.change.startswith("--gpu ")]
+    limits = [each for each in found.suggestions if each.change.startswith("ITL limit")]
+    assert types and all(each.gpu != "A100 SXM 80GB" for each in types)
+    assert len(limits) >= 2
+    assert all(looser.gpus <= tighter.gpus / 2 for tighter, looser in zip(limits, limits[1:], strict=False))
+
+
+def test_a_missed_itl_says_what_a_token_reads() -> None:
+    found = estimate(ask(**SLOW), simulated=False)
+    detail = unmet(found).detail
+    said = re.search(r"a token reads ([\d.]+) GiB of weights in each of 2 stages, ([\d.]+) ms at 2,0\d\d GB/s", detail)
+    assert said, detail
+    assert float(said[1]) * 2**30 / 2.039e12 * 2 * 1e3 == pytest.approx(float(said[2]), rel=0.01)

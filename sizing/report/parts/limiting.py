@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from sizing.answers.advice import LARGER_BUDGET, MOST_RELAXED, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
-from sizing.formats.words import milliseconds, number, number_down, percent, plural
+from sizing.formats.words import gib, milliseconds, number, number_down, percent, plural
+from sizing.model.architecture import is_moe
 from sizing.question.question import Question
+from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, of_runs
-from sizing.specs.units import MILLI
+from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name
 
 
@@ -148,7 +150,7 @@ def _unmet(outcome: Outcome) -> Limiting:
     miss = nearest_miss(outcome)
     if miss is None:
         return Limiting("none", detail="no layout was left to try", suggestions=words)
-    detail = f"{miss.gpu_type.name} {miss.precision.upper()} {miss.layout}: {miss.detail}"
+    detail = f"{miss.gpu_type.name} {miss.precision.upper()} {miss.layout}: {miss.detail}{_reads(miss, outcome)}"
     found = Limiting(miss.reason, detail=detail, suggestions=words)
     limit = getattr(outcome.question.target.limits, miss.reason, None)
     if limit is None:
@@ -156,6 +158,24 @@ def _unmet(outcome: Outcome) -> Limiting:
     limit_ms = limit.seconds / MILLI
     value_ms = limit_ms * (1 + miss.shortfall)
     return found._replace(statistic=limit.statistic, value_ms=value_ms, limit_ms=limit_ms)
+
+
+def _reads(miss: Refusal, outcome: Outcome) -> str:
+    """Write what a decode step reads of the weights and how long that takes; empty where a step does not read them all."""
+    weights_gib, service = miss.weights_gib, outcome.question.service
+    if (
+        miss.reason != "itl"
+        or weights_gib is None
+        or is_moe(service.model)
+        or "speculative" in service.optimisations.asked()
+    ):
+        return ""
+    gb_per_s = miss.gpu_type.gpu.datasheet.memory.bandwidth_gb_per_s
+    read_ms = weights_gib * GIB / (gb_per_s * GIGA) * miss.layout.pp / MILLI
+    stages = "" if miss.layout.pp == 1 else f" in each of {miss.layout.pp} stages"
+    return (
+        f"; a token reads {gib(weights_gib)} GiB of weights{stages}, {milliseconds(read_ms)} at {number(gb_per_s)} GB/s"
+    )
 
 
 def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:

@@ -27,7 +27,8 @@ LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the dem
 LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
-MOST_LINES = 3  # for each of: helpful changes, alternatives, refusals
+MOST_LINES = 3  # for each of: alternatives, refusals
+MOST_CHANGES = 5  # helpful changes, on the screen of a question without an answer
 MOST_REASONS = 12  # reasons why rows are left out; JSON has the rest
 PRICE, SERVER_PRICE, SERVER_LICENCE = "price", "server, price", "server, licence"
 IMAGE_ENCODER = "image encoder"
@@ -313,7 +314,7 @@ def reasons(label: str, found: Iterable[tuple[str, str]]) -> Iterator[Line]:
 
 def would_help(suggestions: Sequence[str]) -> Iterator[Line]:
     """Yield the changes that make a question feasible, or a line that none was found."""
-    yield from few("Try", suggestions or ("no single change that was tried",), "change")
+    yield from few("Try", suggestions or ("no single change that was tried",), "change", MOST_CHANGES)
 
 
 def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day: bool = True) -> Iterator[Line]:
