@@ -25,6 +25,8 @@ _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number", str:
 # Longer values are cut, because a message is one line.
 _MAX_QUOTED = 60
 
+REQUIRED = "is required"  # the message for a field that is missing
+
 
 def faults_of(
     error: ValidationError, spec_type: type[BaseModel], data: Any, place: Callable[[Path], Place]
@@ -41,7 +43,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
         return _tag_fault(path, annotation, finding["input"], context, place)
     file, line, name, written = place(path)
     if kind == "missing":
-        return Fault("is required", file=file, line=line, field=name)
+        return Fault(REQUIRED, file=file, line=line, field=name)
     if kind == "extra_forbidden":
         known = list(_fields(annotation))
         return Fault("unknown key", file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known))
@@ -86,7 +88,7 @@ def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Cal
     given = value.get(key) if isinstance(value, dict) else None
     file, line, name, _ = place((*path, key))
     if given is None:
-        return Fault("is required", file, line, name, allowed=", ".join(choices))
+        return Fault(REQUIRED, file, line, name, allowed=", ".join(choices))
     return Fault(
         f"is not known: {_quoted(given, None)}",
         file,

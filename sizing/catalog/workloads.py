@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from sizing.specs.optimisations import Optimisations
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 # Pairs of fields that state the same thing. An option for one field also replaces the other field of the file.
+READY = "a ready workload states all of them: llmsize workloads"
 RIVALS: dict[str, tuple[str, ...]] = {
     "planning.profile": tuple(f"planning.{name}" for name in REPLACED_BY_PROFILE),
     **{f"planning.{name}": ("planning.profile",) for name in REPLACED_BY_PROFILE},
@@ -121,12 +123,16 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
     try:
         return Workload.model_validate(data)
     except ValidationError as error:
-        from sizing.catalog.faults import faults_of
+        from sizing.catalog.faults import REQUIRED, faults_of
 
         def place(path: FieldPath) -> tuple[None, None, str, None]:
             return None, None, _option(path, given, options), None
 
-        raise InputError(faults_of(error, Workload, data, place)) from None
+        found = faults_of(error, Workload, data, place)
+        if workload is None:
+            missing = [fault for fault in found if fault.message == REQUIRED]
+            found = [replace(each, remedy=READY) if each in missing[-1:] else each for each in found]
+        raise InputError(found) from None
 
 
 def optimisations(fields: Mapping[str, str], stated: Mapping[str, str | float | None]) -> Optimisations:

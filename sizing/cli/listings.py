@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from sizing.catalog.shelf import Shelf
     from sizing.report.listings import Listing
     from sizing.specs.gpu import Price
 
-Name = Annotated[str | None, typer.Argument(help="Entry to show with its sources. Without one, all are listed.")]
+T = TypeVar("T")
+Name = Annotated[
+    str | None,
+    typer.Argument(help="Entry to show with its sources, or the beginning of several. Without one, all are listed."),
+]
 AsYaml = Annotated[bool, typer.Option("--yaml", help="Print the file of the entry, to copy and edit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -60,6 +65,20 @@ def _print_file(one: KnownEntry | None, *, json: bool) -> None:
     print_text("\n".join(line for line in lines if not line.startswith("# yaml-language-server")))
 
 
+def _one_or_several(name: str, shelf: Shelf[Any], load: Callable[[str], T]) -> tuple[T | None, tuple[str, ...]]:
+    """The entry of a name, or the ids of all entries with a name that begins so. Raises InputError where there is neither."""
+    from sizing.catalog.shelf import beginning, entries, is_path
+    from sizing.specs.errors import InputError
+
+    try:
+        return load(name), ()
+    except InputError:
+        hits = () if is_path(name) else beginning(shelf.key(name), entries(shelf), shelf.key)
+        if len(hits) < 2:
+            raise
+        return None, tuple(hit.id for hit in hits)
+
+
 GPU_COLUMNS = ("name", "memory_gib", "bandwidth_gb_per_s", "bf16_tflops", "fp8_tflops", "link", "measured", "aliases")
 MODEL_COLUMNS = ("name", "parameters_b", "active_parameters_b", "model", "aliases")
 WORKLOAD_COLUMNS = ("name", "model", "isl", "osl", "mode", "description")
@@ -77,8 +96,9 @@ def gpus(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> None:
         sizes = sheet.memory.cuda_visible_gib, sheet.memory.bandwidth_gb_per_s, tflops.bf16 or tflops.fp16, tflops.fp8
         return (id_, *sizes, link, bool(gpu.efficiency), ", ".join(gpu.aliases))
 
-    one = _stated(profiles.load_gpu(name), is_whole=":" not in name) if name else None
-    rows = () if one else tuple(map(row, profiles.GPUS.ids))
+    found, several = _one_or_several(name, profiles.GPUS, profiles.load_gpu) if name else (None, ())
+    one = None if found is None else _stated(found, is_whole=":" not in str(name))
+    rows = () if one else tuple(map(row, several or profiles.GPUS.ids))
     _answer(Listing("gpus", GPU_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
@@ -88,12 +108,12 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
     from sizing.report.listings import Listing
 
     one, rows = None, tuple[tuple[Any, ...], ...]()
-    if name:
-        found = models.load_model(name)
+    found, several = _one_or_several(name, models.SHELF, models.load_model) if name else (None, ())
+    if found is not None:
         stated = found.facts.model_dump(mode="json", exclude_unset=True) if found.facts else {"config": str(found.path)}
         one = KnownEntry(found.id, found.path, stated)
     else:
-        known = [(id_, models.load_model(id_).facts) for id_ in models.SHELF.ids]
+        known = [(id_, models.load_model(id_).facts) for id_ in several or models.SHELF.ids]
         rows = tuple(
             (id_, f.parameters_b, f.active_parameters_b, f.name, ", ".join(f.aliases)) for id_, f in known if f
         )

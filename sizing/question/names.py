@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, prices, profiles, workloads
+from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.files import FieldPath, read_yaml, resolved
 from sizing.catalog.models import FoundModel
 from sizing.catalog.prices import ON_DEMAND, age_words, today
@@ -290,6 +291,14 @@ def _path_of(found: Part[Found[Workload] | None]) -> Path | None:
     return None if file is None else file.path
 
 
+BY_NAME = "name a checkpoint in this format with -m instead"
+
+
+def _of_checkpoints(name: str) -> str | None:
+    """The precision of checkpoints whose names end so, as `awq`; None where no checkpoints are named so."""
+    return next((each.precision for each in only(NameRules).quantisations if each.suffix == name), None)
+
+
 def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None, ...]:
     """The weight precisions of a comma-separated list; (None,) leaves the choice to workload and checkpoint."""
     if text is None:
@@ -303,7 +312,8 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
                 f"{name!r} is no weight precision",
                 field="--precision",
                 allowed=", ".join(known),
-                nearest=nearest(name, known),
+                nearest=nearest(name, known) or _of_checkpoints(name),
+                remedy=None if _of_checkpoints(name) is None else BY_NAME,
             )
             for name in wrong or ("",)
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, plain
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, percent, plural, rounded_usd
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
@@ -438,6 +438,11 @@ def _judged(record: Estimate) -> Iterator[Judged]:
         )
     else:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served) or found.get(most))
+    if record.throughput is not None and record.cost is not None and not record.throughput.output_tokens_per_s:
+        yield screen.rate("input tokens/s", record.throughput.input_tokens_per_s)
+        usd = record.cost.usd_per_million_input_tokens
+        if usd is not None:
+            yield screen.rate("$/M input tokens", usd)._replace(predicted=rounded_usd(usd))
 
 
 def _around(record: Estimate) -> Iterator[Line]:

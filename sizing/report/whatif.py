@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -129,7 +130,7 @@ class WhatIfReport(NamedTuple):
     or the best combination keeps the GPU budget. All answers come from the prediction alone. An estimate without optimisations
     may need other GPUs, so that at least half of published runs keep the limits: `gpus_at_even_odds` counts these.
     Where `best` holds under an assumption or with other weights, `unconditional` is the best combination that does not, by the
-    closed form.
+    closed form. An answer of more than `most_sensible_gpus` is a data centre of its own, which `compare` leaves out.
     """
 
     inputs: Inputs
@@ -143,6 +144,7 @@ class WhatIfReport(NamedTuple):
     best_closed_form: AnswerSummary | None = None
     gpus_at_even_odds: int | None = None
     unconditional: Together | None = None
+    most_sensible_gpus: int | None = None
     schema: str = "llmsize.whatif/1"
 
 
@@ -170,6 +172,7 @@ def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> What
         best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
         gpus_at_even_odds=None if trials.even is None else trials.even.gpus,
         unconditional=_unconditional(trials, question, flags),
+        most_sensible_gpus=question.origin.defaults.most_gpus_compared,
     )
 
 
@@ -342,7 +345,11 @@ def _verdict(record: WhatIfReport) -> str:
         return "Nothing that was tried helps" if base else "Infeasible, and no optimisation that was tried changes that"
     given = _conditions(record)
     if base is None:
-        return f"Feasible with {_together(best)}{', ' * bool(given)}{given}; infeasible without"
+        most, closed = record.most_sensible_gpus or math.inf, record.best_closed_form
+        absurd = f", more than the {most:,} that compare takes for sensible" if best.answer.gpus > most else ""
+        other = "" if closed is None or closed.gpus == best.answer.gpus else f" ({closed.gpus:,} by the closed form)"
+        feasible = "Feasible only in theory" if absurd else "Feasible"
+        return f"{feasible} with {_together(best)}{other}{absurd}{', ' * bool(given)}{given}; infeasible without"
     if not given:
         return _changed(best, base)
     if record.unconditional is None:

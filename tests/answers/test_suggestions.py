@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -151,7 +152,7 @@ def test_a_limit_that_is_missed_names_other_gpus_and_looser_limits_that_halve_th
     limits = [each for each in found.suggestions if each.change.startswith("ITL limit")]
     assert types and all(each.gpu != "A100 SXM 80GB" for each in types)
     assert len(limits) >= 2
-    assert all(looser.gpus <= tighter.gpus / 2 for tighter, looser in zip(limits, limits[1:], strict=False))
+    assert all(looser.gpus <= tighter.gpus / 2 for tighter, looser in pairwise(limits))
 
 
 def test_a_missed_itl_says_what_a_token_reads() -> None:

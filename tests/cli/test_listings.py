@@ -158,3 +158,24 @@ def test_of_many_names_the_most_similar_are_listed(asked: str, first: str, capsy
 @pytest.mark.parametrize(("asked", "likely"), [("llama-70", "llama-3.1-70b"), ("deepseek-r1-70b", "llama-3.3-70b")])
 def test_a_name_of_the_right_words_is_likely(asked: str, likely: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert likely in refused(capsys, "memory", "-m", asked, "-g", "h100-sxm").partition("did you mean")[2]
+
+
+def test_a_beginning_of_several_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["models", "bge", "--json"]) == 0
+    names = [row[0] for row in json.loads(capsys.readouterr().out)["rows"]]
+    assert len(names) > 3 and "bge-m3" in names and all(name.startswith("bge-") for name in names)
+    assert run(["gpus", "a100"]) == 0
+    assert "a100-sxm-80gb" in capsys.readouterr().out
+    assert "unknown" in refused(capsys, "models", "no-such-model")
+
+
+def test_a_format_of_checkpoints_names_the_precision_of_its_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "100", "--osl", "10", "--rps", "1"
+    for name in ("awq", "gptq"):
+        error = refused(capsys, *asked, "--precision", name)
+        assert "name a checkpoint in this format with -m" in error and error.strip().endswith("did you mean int4?")
+
+
+def test_missing_lengths_point_to_ready_workloads(capsys: pytest.CaptureFixture[str]) -> None:
+    error = refused(capsys, "estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--rps", "1")
+    assert error.count("llmsize workloads") == 1 and "--isl: is required" in error

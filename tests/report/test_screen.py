@@ -557,3 +557,10 @@ def test_gpus_to_spare_are_not_in_the_figures(capsys: Capture) -> None:
     text, found = printed(["estimate", "chat", "-g", "h100-sxm", "--gpus", "10"], capsys)
     assert found["deployment"]["gpus"] == 8
     assert "2 of 10 to spare, all figures are of 8" in text
+
+
+def test_a_model_that_does_not_generate_states_input_tokens_and_their_price(capsys: Capture) -> None:
+    text, found = printed(["estimate", "-m", "bge-m3", "-g", "l4", "--isl", "500", "--rps", "20"], capsys)
+    assert "input tokens/s 10,000" in text
+    usd = found["cost"]["usd_per_million_input_tokens"]
+    assert f"$/M input tokens ${number(usd)}" in text
