@@ -362,7 +362,7 @@ SCREEN = (
     Quantity("headroom", "used", percent, lambda c: None if c.headroom is None else 1 / (1 + c.headroom)),
     in_words("limit", "binds", lambda c: limit_words(c.limit)),
 )
-SPARE = ("$/M output tokens", "E2E", "used", "binds")
+SPARE = ("$/M output tokens", "E2E", "used", *(f"mean {each.heading}" for each in quantities.LATENCY_QUANTITIES))
 
 
 def sections(record: Compare) -> Iterator[Section]:
@@ -404,7 +404,9 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
     unable = len(record.candidates) - len(served)
     fail = (f"{plural(unable, 'candidate')} cannot serve this: --verbose",) if unable else ()
-    table = Table(columns, served, "/candidates", spare=SPARE)
+    # Two columns of percentiles beside it would fold the names of GPU types over several lines.
+    narrow = (SCREEN[-1].heading,) if len(list(_percentiles(record))) > 1 else ()
+    table = Table(columns, served, "/candidates", spare=(*SPARE, *narrow))
     if len(served) > MOST_SHOWN:
         return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
     return table._replace(notes=fail)

@@ -312,3 +312,16 @@ def test_a_layout_that_needs_less_is_named_with_its_stages_and_the_others_with_w
     assert stages.words() == "about 32 GPUs = 4 x TP4 PP2; --layouts pipelines"
     *_, more = few("Fewer", ["one", "two", "three"], "GPU type", 1, LESS)
     assert more.text == "2 more GPU types with a layout that needs less: --verbose"
+
+
+def test_the_screen_says_what_binds_each_candidate(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "chat", "-g", "b200,h100-sxm,rtx-pro-6000-server", "--no-verify", "--jobs", "1"]
+    assert run([*asked, "--json"]) == 0
+    limits = {each["gpus"]: each["limit"] for each in json.loads(capsys.readouterr().out)["candidates"]}
+    assert run(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (heading,) = (line for line in lines if line.startswith("GPUs"))
+    assert heading.endswith("binds") and max(map(len, lines)) <= 80
+    assert len(set(limits.values())) > 1
+    for gpus, limit in limits.items():
+        assert any(line.split()[:1] == [str(gpus)] and line.lower().endswith(limit) for line in lines)
