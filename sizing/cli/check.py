@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, OUTPUT, VERIFY_OPTIONS, takes
-from sizing.question.fields import PLANNING_OPTIONS, SET_OPTIONS, TEXT, WHOLE, Field
+from sizing.question.fields import (
+    DEMAND_OPTIONS,
+    LIMIT_OPTIONS,
+    OPTIMISATION_OPTIONS,
+    PEAK_OPTIONS,
+    PLANNING_OPTIONS,
+    SET_OPTIONS,
+    TEXT,
+    WHOLE,
+    Field,
+)
 
 if TYPE_CHECKING:
     from sizing.launch.check import Checked
@@ -31,9 +41,17 @@ POLICY_OPTIONS = (
     Field("max_gpus", WHOLE, ("--max-gpus",), "Fails if the deployment has more GPUs.", POLICY),
     Field("confidence", TEXT, ("--confidence",), "Fails if fewer similar published runs keep the limits: 80%, from 50% to 95%.", POLICY),
 )  # fmt: skip
+# The demand and its limits, in place of a workload or over it.
+ASKED_OPTIONS = (
+    *(option for option in DEMAND_OPTIONS if option.field is not None),
+    *(option for option in OPTIMISATION_OPTIONS if option.name == "think_time"),
+    *PEAK_OPTIONS,
+    *LIMIT_OPTIONS,
+)
 CHECK_OPTIONS = (
-    Field("demand", TEXT, ("--demand",), "Workload to serve: a file, or the name of a ready workload (llmsize workloads).", UNSAID),
+    Field("demand", TEXT, ("--demand",), "Workload to serve: a file, or the name of a ready workload (llmsize workloads). Default: what --isl, --osl, --rps and so on state.", UNSAID),
     *FILLED_OPTIONS,
+    *ASKED_OPTIONS,
     *POLICY_OPTIONS,
     *SET_OPTIONS,
     *(option for option in PLANNING_OPTIONS if option.name in ("price", "provider")),
@@ -71,9 +89,8 @@ def command(
     from sizing.question.values import Part, check
     from sizing.specs.launch import Policy
 
-    values = without_settings(
-        values, [option.name for option in POLICY_OPTIONS]
-    )  # these belong to the planning of a question
+    # Settings of these belong to the planning of a question, and the demand is that of the workload.
+    values = without_settings(values, [option.name for option in (*POLICY_OPTIONS, *ASKED_OPTIONS)])
     output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))
     policy = Part(lambda: _policy(values))
     filled = Part(lambda: _filled(values))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
@@ -36,6 +37,7 @@ Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
 MILLION = 1e6
 POOLING = "pooling"  # a task that generates nothing, whichever it is
+OF_OPTIONS = "options"  # the name of a workload that options alone state
 
 
 class CheckFinding(NamedTuple):
@@ -183,13 +185,16 @@ def _over(stated: Policy, own: Policy) -> Policy:
 
 
 def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -> Found[Workload]:
-    """The workload whose demand a deployment must serve, with the fields that options set.
+    """The workload whose demand a deployment must serve, with the fields that options set; without a name, of these alone.
 
-    Raises InputError if nothing names a workload, and for fields that the deployment states.
+    Raises InputError if nothing states a demand, and for fields that the deployment states.
     """
     name = demand or group[0].demand
-    if name is None:
-        raise InputError(Fault("is needed", field="--demand", allowed="a workload's file or name (llmsize workloads)"))
+    if name is None and not options.fields and not options.faults:
+        allowed = (
+            "a workload's file or name (llmsize workloads); or --isl, --osl and --rps, with limits as --ttft and --itl"
+        )
+        raise InputError(Fault("is needed", field="--demand", allowed=allowed))
     own = [
         path
         for path in options.fields
@@ -199,11 +204,12 @@ def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -
     faults = [Fault(what, field=options.flags[path], allowed=allowed) for path in own]
     if faults or options.faults:
         raise InputError((*options.faults, *faults))
-    found = load_workload(name)
-    spec = override(found.spec, options.fields, options.flags)
+    found = None if name is None else load_workload(name)
+    served = {"model": group[0].launched.model} if found is None else {}
+    spec = override(None if found is None else found.spec, {**served, **options.fields}, options.flags)
     if flag := next((options.flags[path] for path in options.fields if path.startswith(DRAFTS)), None):
         check_drafting(group, spec.optimisations.speculative, flag)
-    return replace(found, spec=spec)
+    return Found(spec, OF_OPTIONS, Path()) if found is None else replace(found, spec=spec)
 
 
 # --- a deployment as a question ---------------------------------------------------------------------------------------

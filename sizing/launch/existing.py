@@ -34,6 +34,7 @@ T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
 COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 1024  # commands in a file
+ONE_START = "the command is started once: nothing says how many replicas run"
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
@@ -159,10 +160,13 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: _Asked
 def _of_script(text: str, asked: _Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
     found = [each for command in script.commands if (each := started(command, script.files)) is not None]
-    for each in found if len(found) > 1 else ():
-        if each.replicas is None and names_cards(each, asked.facts):
+    for each in found:
+        if each.replicas is None and len(found) > 1 and names_cards(each, asked.facts):
             each.replicas = 1
             each.notes.append(ONE_REPLICA)
+        if each.replicas is None and asked.file == COMMAND and asked.filled.replicas is None:
+            each.replicas = 1
+            each.notes.append(ONE_START)
     words = [word.text for command in script.commands for word in command.words]
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
@@ -239,7 +243,7 @@ def _together(group: Sequence[Existing], of: str) -> Existing:
         if stated != replicas:
             what, line = f"is {stated}, and {replicas} commands start the same", first.line("replicas")
             raise InputError(what, file=first.file, line=line, field="replicas", allowed=str(replicas))
-    notes = [note for note in first.assumed if note != ONE_REPLICA]
+    notes = [note for note in first.assumed if note not in (ONE_REPLICA, ONE_START)]
     launched = first.launched.model_copy(update={"name": name, "replicas": replicas})
     return first._replace(launched=launched, assumed=(*notes, f"{replicas} replicas: {len(group)} {of} start the same"))
 
@@ -490,7 +494,11 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mappi
 
 def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: _Asked, line: int | None) -> None:
     """Raise InputError for missing facts of a deployment (model, GPU type, replicas), with the options that state them."""
-    known = (("the model", "-m"), ("the GPU type", "-g"), ("how many replicas run", "--replicas"))
+    known = (
+        ("the model", "-m MODEL"),
+        ("the GPU type", "-g GPU (llmsize gpus)"),
+        ("how many replicas run", "--replicas N"),
+    )
     missing = [entry for entry, value in zip(known, said, strict=True) if value is None]
     if missing:
         what, options = (", ".join(each[at] for each in missing) for at in (0, 1))

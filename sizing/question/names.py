@@ -288,7 +288,7 @@ def served_as(found: FoundModel, task: str | None) -> FoundModel:
 
 def _path_of(found: Part[Found[Workload] | None]) -> Path | None:
     file = None if found.faults else found.value
-    return None if file is None else file.path
+    return None if file is None or not file.path.name else file.path  # options alone are of no file
 
 
 BY_NAME = "name a checkpoint in this format with -m instead"

@@ -15,7 +15,7 @@ import sizing
 from sizing.answers.check import Held
 from sizing.cli.main import run
 from sizing.launch.check import Checked, _served, check
-from sizing.launch.existing import Filled
+from sizing.launch.existing import ONE_START, Filled
 from sizing.question.fields import SET_OPTIONS, options_of
 from sizing.report.check import record, sections
 from sizing.specs.errors import InputError
@@ -173,6 +173,51 @@ def test_expert_parallelism_of_a_dense_model_is_a_warning() -> None:
             )
             said = [each.message for each in found.findings if each.level == "warning" and each.rule == "flags"]
             assert [each.partition(" has no effect")[0] for each in said] == [flag] * warned
+
+
+def test_options_state_the_demand_as_a_file_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def found(*stated: str) -> object:
+        line = "vllm serve llama-3.1-8b --max-model-len 8192"
+        assert run(["check", line, "-g", "l40s", "--no-verify", "--json", *stated]) == 1
+        return json.loads(capsys.readouterr().out)
+
+    path = tmp_path / "d.yaml"
+    path.write_text(
+        "model: llama-3.1-8b\ntokens: {isl: 2000, osl: 300}\ndemand: {requests_per_s: 50}\nlimits: {itl: p95:60ms}\n",
+        encoding="utf-8",
+    )
+    asked = ("--isl", "2k", "--osl", "300", "--rps", "50", "--itl", "p95:60ms")
+    assert found("--demand", str(path)) == found(*asked)
+    assert found("--demand", str(path), "--rps", "70", "--itl", "60ms") == found(
+        *asked[:4], "--rps", "70", "--itl", "60ms"
+    )
+
+
+def test_settings_state_no_demand_of_a_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLMSIZE_ITL", "1ms")
+    assert run(["check", FIXED, *CHAT, "--no-verify"]) == 0
+    assert "limit 1 ms" not in capsys.readouterr().out
+
+
+def test_a_bare_command_is_one_replica() -> None:
+    line = "vllm serve llama-3.1-8b --max-model-len 8192"
+    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    assert found.replicas == 1 and sum(ONE_START in part.assumed for part in found.parts) == 1
+    (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=3), simulated=False)
+    assert found.replicas == 3 and not any(ONE_START in part.assumed for part in found.parts)
+    (found,) = check(f"{line} & {line} --port 1", demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+    assert found.replicas == 2 and not any(ONE_START in part.assumed for part in found.parts)
+
+
+def test_a_file_says_its_replicas_and_a_command_its_gpu_type(tmp_path: Path) -> None:
+    path = tmp_path / "start.sh"
+    path.write_text("vllm serve llama-3.1-8b --max-model-len 8192\n", encoding="utf-8")
+    with pytest.raises(InputError, match="how many replicas run"):
+        check(str(path), demand="chat", filled=Filled(gpu="h100-sxm"))
+    with pytest.raises(InputError, match=r"does not say the GPU type; use it with -g GPU \(llmsize gpus\)"):
+        check(path.read_text(encoding="utf-8").strip(), demand="chat")
 
 
 def test_its_cost_is_that_of_the_estimate(manifest: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -630,6 +675,8 @@ def test_flags_that_contradict_and_nodes_are_looked_at() -> None:
     ("arguments", "words"),
     [
         (("{}",), "--demand: is needed"),
+        (("{}", "--isl", "9", "--osl", "9"), "nothing says how much to serve"),
+        (("{}", "--rps", "9"), "--isl: is required"),
         (("{}", *CHAT, "--set", "serving.tp=4"), "--set serving.tp: is of the deployment"),
         (("{}", *CHAT, "--set", "gpu=l40s", "--set", "tokens.isl=x"), "--set gpu: is of the deployment"),
         (("{}", *CHAT, "--set", "tokens.isl=x"), "--set tokens.isl: must be a whole number"),
