@@ -307,8 +307,8 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     helpful = [f"{option.options}: {option.needs}" for option in record.options if option.name in together]
     refused = [f"{one.name}: {one.reason}" for one in record.not_possible]
     helps = [
-        *few("Faster", tuple(_faster(record)), "option", 1),
-        *few("Needs", helpful, "option", 1),
+        *(line._replace(spare=8) for line in few("Faster", tuple(_faster(record)), "option", 1)),
+        *(line._replace(spare=7) for line in few("Needs", helpful, "option", 1)),
         *(line._replace(spare=1) for line in few("Refused", refused, "option", 1)),
     ]
     replica = (line._replace(spare=2) for line in replica_lines(i))

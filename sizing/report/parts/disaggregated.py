@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
-from sizing.formats.view import Facts, Line, Section, filled
+from sizing.formats.view import Facts, Line, Section, filled, labelled
 from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import repeat, screen
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
-from sizing.report.parts.figures import statistics
+from sizing.report.parts.figures import memory_of, statistics
 from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
@@ -195,6 +195,7 @@ def _pool(
         kv_cache_tokens=chosen.memory.kv_cache_tokens,
         solo_ms=alone_s / MILLI,
         all2all_backend=backend_in_force(question, chosen),
+        memory=memory_of(chosen),
     )
 
 
@@ -228,12 +229,23 @@ def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
             *replica_lines(inputs),
             Line(_used(prefill, found.requests_per_s or 0.0, inputs), "Prefill"),
             Line(_used(decode, found.requests_per_s or 0.0, inputs), "Decode"),
+            *_memory(prefill, decode),
             Line(transfer, "Transfer"),
             Line(found.why, "Why", spare=2),
             *([] if found.layouts == "all" else [Line(NARROW, "Tried", spare=3)]),
             Line(found.needs, "Needs", spare=1),
         )
     )
+
+
+def _memory(prefill: PoolFigures, decode: PoolFigures) -> Iterator[Line]:
+    """Yield the memory of one GPU of each pool; of both where it is the same."""
+    texts = {pool: screen.memory_line(pool.memory).text for pool in (prefill, decode) if pool.memory is not None}
+    said = tuple(dict.fromkeys(texts.values()))
+    named = (
+        said if len(said) == 1 else [f"{'prefill' if pool is prefill else 'decode'}: {texts[pool]}" for pool in texts]
+    )
+    yield from (line._replace(spare=6) for line in labelled("Memory", named))
 
 
 def _against(found: Disaggregated) -> str:

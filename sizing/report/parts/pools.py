@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sizing.formats.view import Assumption, filled
 from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
+from sizing.model.memory import MemoryUse
 from sizing.report.parts.assumptions import taken
 from sizing.report.parts.limiting import at_limit, limit_words
 from sizing.specs.units import GIGA, MILLI
@@ -41,7 +42,7 @@ class PoolFigures(NamedTuple):
     `utilisation` is its rate divided by the highest rate without any limits. `most_requests_per_s` is the highest rate within
     the limits, and `limit` is the limit that ends it. The prefill pool has a TTFT, which includes the transfer, and the decode
     pool an ITL; the other latency is null. `kv_cache_tokens` is the KV cache of one replica. `all2all_backend` is how its tokens
-    reach their experts; null where none are sent.
+    reach their experts; null where none are sent. `memory` is that of one GPU.
     """
 
     gpu: str
@@ -60,6 +61,7 @@ class PoolFigures(NamedTuple):
     kv_cache_tokens: int
     solo_ms: float
     all2all_backend: str | None = None
+    memory: MemoryUse | None = None
 
 
 class PoolShapes(NamedTuple):
