@@ -1,0 +1,130 @@
+"""Flags of a server: on which line they stand, of which version they are, which change nothing, and files of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from manifest_builders import IMAGE, KINDS, MODEL, faults, only, written
+
+from sizing.launch.existing import Filled, existing
+from sizing.launch.terms import layout_of
+from sizing.specs.errors import InputError
+
+
+def test_flags_have_the_lines_on_which_they_stand(tmp_path: Path) -> None:
+    text = KINDS["deployment"]
+    lines = only(existing(written(tmp_path, text), Filled())).lines
+    place = next(number for number, line in enumerate(text.splitlines(), 1) if "--tensor-parallel-size" in line)
+    assert lines["tp"] == lines["model"] == place
+    assert lines["replicas"] == 6
+
+
+def test_a_flag_that_stands_twice_is_told() -> None:
+    found = only(
+        existing(
+            f"vllm serve {MODEL} -tp 4 --max-num-seqs 8 -tp=2 --max-num-seqs 8", Filled(gpu="h100-sxm", replicas=1)
+        )
+    )
+    assert layout_of(found.launched).tp == 2
+    assert [(stated.flag, stated.value) for stated in found.again] == [("-tp", 2)]
+
+
+@pytest.mark.parametrize(
+    "level", ["-O3", "-O 3", "-O=3", "--compilation-config 3", "-cc.level 3", "--compilation-config '{\"level\": 3}'"]
+)
+def test_levels_of_compilation_are_read_as_vllm_reads_them(level: str) -> None:
+    assert (
+        only(existing(f"vllm serve {MODEL} {level} -tp 4", Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
+    )
+
+
+def test_a_script_may_state_its_variables_by_default(tmp_path: Path) -> None:
+    text = f'MODEL=${{MODEL:-{MODEL}}}\nTP=${{TP:-4}}\nGPUS=$TP\nvllm serve "$MODEL" -tp $GPUS --max-model-len 8k\n'
+    found = only(existing(written(tmp_path, text, "run.sh"), ON_ONE)).launched
+    assert (found.model, found.serving.tp) == (MODEL, 4)
+
+
+def test_the_command_of_a_launcher_may_stand_in_quotes(tmp_path: Path) -> None:
+    text = f'srun -N 2 bash -c "trtllm-llmapi-launch trtllm-serve {MODEL} --tp_size 16"\n'
+    assert only(existing(written(tmp_path, text, "run.sh"), ON_ONE)).launched.serving.tp == 16
+
+
+def test_flags_of_another_version_are_refused() -> None:
+    line = f"vllm serve {MODEL} --all2all-backend naive"
+    with pytest.raises(InputError, match=r"is no flag of vLLM 0\.9\.2; allowed: from 0\.12\.0"):
+        existing(line, Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.9.2"))
+
+
+def test_a_flag_may_be_said_to_change_nothing() -> None:
+    line = f"vllm serve {MODEL} --my-plugin x -tp 2"
+    found = only(existing(line, Filled(gpu="h100-sxm", replicas=1, ignored=frozenset({"--my-plugin"}))))
+    assert layout_of(found.launched).tp == 2 and found.passed == {"--my-plugin"}
+    (told,) = faults(
+        f"vllm serve {MODEL} --tensor-parallel-size 2", ON_ONE._replace(ignored=frozenset({"--tensor-parallel-size"}))
+    )
+    assert "--tensor-parallel-size: changes what is predicted" in told
+
+
+ON_ONE = Filled(gpu="h100-sxm", replicas=1)
+
+
+@pytest.mark.parametrize(
+    "flags", ["--dtype auto", '--hf-overrides \'{"rope_scaling": {"factor": 2.0}}\'', "--cpu-offload-gb 0"]
+)
+def test_flags_that_change_nothing_with_these_values_are_read_over(flags: str) -> None:
+    assert (
+        only(existing(f"vllm serve {MODEL} {flags}", ON_ONE)).launched
+        == only(existing(f"vllm serve {MODEL}", ON_ONE)).launched
+    )
+
+
+FLAGS = """\
+# of vllm serve
+model: meta-llama/Llama-3.1-70B-Instruct
+tensor-parallel-size: 4
+max_model_len: 8k
+gpu-memory-utilization: 0.90
+enforce-eager: true
+enable-prefix-caching: false
+speculative-config: {method: ngram, num_speculative_tokens: 3}
+"""
+
+
+def test_a_file_of_flags_counts_below_the_flags_themselves(tmp_path: Path) -> None:
+    """It stands beside the script, in a heredoc, or in a ConfigMap of the same file; its lines are those of faults."""
+    (tmp_path / "config.yaml").write_text(FLAGS, encoding="utf-8")
+    starts = "vllm serve -tp 2 --config config.yaml\n"
+    beside = only(existing(written(tmp_path, starts, "run.sh"), ON_ONE)).launched
+    assert (beside.serving.tp, beside.serving.max_model_len, beside.serving.memory_fraction) == (2, 8000, 0.9)
+    assert beside.serving.enforce_eager and beside.serving.prefix_caching is None and beside.speculative is not None
+    here = f"cat > flags.yaml <<EOF\n{FLAGS}EOF\nvllm serve --config=flags.yaml --tensor-parallel-size 2\n"
+    assert only(existing(written(tmp_path, here, "here.sh"), ON_ONE)).launched == beside
+    indented = "".join(f"    {line}\n" for line in FLAGS.splitlines())
+    mapped = f"kind: ConfigMap\ndata:\n  config.yaml: |\n{indented}---\nkind: Pod\nspec:\n  containers:\n  - image: {IMAGE}\n    args: [--config, /etc/x/config.yaml]\n"
+    found = only(existing(written(tmp_path, mapped, "k.yaml"), Filled(gpu="h100-sxm")))
+    assert found.launched.serving.tp == 4 and found.lines["tp"] == 6
+    (told,) = faults(written(tmp_path, here.replace("enforce-eager", "enforce-eagr"), "here.sh"), ON_ONE)
+    assert "here.sh:7: --enforce-eagr: is not known" in told
+    (tmp_path / "config.yaml").write_text("config: config.yaml\n", encoding="utf-8")
+    (told,) = faults(written(tmp_path, starts, "run.sh"), ON_ONE._replace(model=MODEL))
+    assert "config.yaml:1: --config: 'config.yaml' is not here" in told
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("registry.example:5000/vllm:0.9", "0.9"),
+        ("registry.example:5000/vllm/vllm-openai:v0.9.2@sha256:0a", "0.9.2"),
+        ("rocm/vllm:rocm6.4.1_vllm_0.10.1_20250909", "0.10.1"),
+        ("registry.example:5000/vllm/vllm-openai", "0.33.0"),
+        ("vllm/vllm-openai-rocm:v0.20.1", "0.20.1"),  # of another vendor's GPUs
+        ("mirror/own-vllm-openai-build:7.1", "0.33.0"),
+        ("mirror/vllm:2024.05.1", "0.33.0"),  # of an image of somebody's own, whose tags are others
+    ],
+)
+def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: str, tmp_path: Path) -> None:
+    text = f"kind: Pod\nspec:\n  containers:\n  - image: {image}\n    args: [--model, {MODEL}]\n"
+    found = only(existing(written(tmp_path, text), Filled(gpu="h100-sxm")))
+    assert found.launched.serving.engine == f"vllm:{version}"
+    assert bool(found.assumed[0].startswith("vLLM 0.33.0")) == (version == "0.33.0")
