@@ -123,7 +123,7 @@ MODELS = {
 }
 OF_EXPERTS = ("ep", "dp", "all2all_backend", "expert_imbalance", "redundant_experts")
 # The model and its GPU are the question itself, and every command here goes without simulation. Pools and traces need more than an
-# option (tests/cli/test_pools_*.py, test_simulate_cli.py), as do pictures and moves of a fleet. --conservative is --confidence 90%. A choice of an objective or of
+# option (tests/cli/test_pools_*.py, test_simulate_*.py), as do pictures and moves of a fleet. --conservative is --confidence 90%. A choice of an objective or of
 # layouts may fall on the same answer (test_a_choice_can_change_the_answer).
 ELSEWHERE = frozenset(
     {"model", "gpu", "objective", "layouts", "conservative", "disaggregate", "trace", "no_verify", "plot", "move"}
