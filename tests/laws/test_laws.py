@@ -1,4 +1,4 @@
-"""Laws that hold whatever the constants: more hardware is no slower, less work no dearer, parts sum up."""
+"""Laws of one replica that hold whatever the constants: more hardware is no slower, less work no dearer, parts sum up."""
 
 from __future__ import annotations
 
@@ -29,25 +29,20 @@ from builders import (
 )
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from law_builders import HAIR, seconds
 
-from sizing.answers import search
-from sizing.answers.answer import Answer, Outcome
 from sizing.catalog import profiles
-from sizing.model import architecture, memory, operations, precision
+from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout, Shard
-from sizing.replica import batching, replica, surfaces
-from sizing.replica import curves as curves_of
-from sizing.replica.curves import lookup
+from sizing.replica import replica, surfaces
 from sizing.replica.kernels import Kernels
-from sizing.replica.replica import Replica
-from sizing.replica.step import Batch, gpu_seconds, step
-from sizing.replica.timing import Timed, timed
+from sizing.replica.step import Batch, step
 from sizing.specs.errors import InputError
-from sizing.specs.model import Model
 
 MODELS = ("llama-3.1-8b", "gpt-oss-120b", "deepseek-v2-lite", "qwen3-30b-a3b", "qwen3-next-80b-a3b")
+
 GPUS = ("a100-sxm-80gb", "h100-sxm", "b200", "l40s", "mi300x")
-HAIR = 1 + 1e-9
+
 
 # Prefill, decode and mixed steps of one replica.
 BATCHES = st.builds(
@@ -59,10 +54,6 @@ BATCHES = st.builds(
     prefill_prior_tokens=st.integers(0, 30_000).map(float),
     finishing=st.just(1.0),
 ).filter(lambda batch: batch.decode_sequences + batch.prefill_sequences > 0)
-
-
-def seconds(model: Model, layout: Layout, kernels: Kernels, batch: Batch) -> float:
-    return step(replace(kernels, shard=replace(kernels.shard, model=model, layout=layout)), batch).total_s
 
 
 @cache
@@ -339,281 +330,7 @@ def test_the_longest_sequence_that_fits_is_the_longest(engine: str) -> None:
     assert not memory_of(spec, gpu, engine=engine, max_model_len=longest + 1).fits
 
 
-# --- closed form ----------------------------------------------------------------------------------
-
-
-@cache
-def load_of(model: str, gpu: str, tp: int, engine: str, isl: int = 1000, osl: int = 200) -> tuple[Timed, Replica]:
-    asked = ask(real_model(model), engine=engine, isl=isl, osl=osl, serving={"tp": tp, "pp": 1})
-    found = next(c for c in replica.candidates(asked.service, option(gpu), None, data()) if isinstance(c, Replica))
-    return timed(found, data()), found
-
-
-LOADS = [
-    ("llama-3.1-8b", "h100-sxm", 1, "vllm:0.19.0"),
-    ("llama-3.1-8b", "h100-sxm", 2, "sglang"),
-    ("qwen3-30b-a3b", "b200", 2, "tensorrt-llm"),
-    ("deepseek-v2-lite", "a100-sxm-80gb", 2, "vllm:0.7.0"),
-]
-
-
-@given(
-    st.sampled_from(LOADS),
-    st.lists(st.floats(0.01, 400.0), min_size=1, max_size=8),
-    st.sampled_from(["open_loop", "closed_loop"]),
-)
-def test_a_vector_of_loads_gives_what_each_gives_alone(
-    where: tuple[str, str, int, str], values: list[float], form: str
-) -> None:
-    load, _ = load_of(*where)
-    function = getattr(batching, form)
-    loads = np.array([max(1.0, v) if form == "closed_loop" else v for v in values])
-    together = function(load.curves, load.batching, loads)
-    for index, value in enumerate(loads):
-        alone = function(load.curves, load.batching, np.array([value]))
-        for name in ("requests_per_s", "decoding", "running", "prefill_share"):
-            assert getattr(together, name)[index] == pytest.approx(getattr(alone, name)[0], rel=1e-12), name
-        for name in ("ttft_s", "itl_s", "e2e_s"):
-            for statistic, array in getattr(together, name).items():
-                assert array[index] == pytest.approx(getattr(alone, name)[statistic][0], rel=1e-12)
-
-
-def assert_close_but_beside_a_jump(found: Any, exact: Any, of: Any) -> None:
-    """Measured kernels jump where the engine takes another kernel or all-reduce: a line between two points is less exact there."""
-    error = np.abs(found / exact - 1)
-    assert error.max() < 5e-3, f"{error.max():.2%} at {of[error.argmax()]:.0f}"
-    assert (error > 1e-3).mean() < 0.02
-
-
-@pytest.mark.parametrize("where", LOADS)
-def test_tabulated_steps_are_the_exact_ones_within_a_thousandth_but_beside_a_jump(
-    where: tuple[str, str, int, str],
-) -> None:
-    load, _ = load_of(*where)
-    kernels, table = load.kernels, load.curves
-    tokens = np.concatenate([np.arange(1.0, 200.0), np.geomspace(200, 60_000, 200)])
-    for operation, tabulated in ((operations.body, table.body_s), (operations.head, table.head_s)):
-        exact = np.array([float(gpu_seconds(operation(kernels.shard, number), kernels)) for number in tokens])
-        assert_close_but_beside_a_jump(lookup(table.grid, tabulated, tokens), exact, tokens)
-
-
-@pytest.mark.parametrize("where", LOADS)
-def test_tabulated_decodes_are_the_exact_ones_within_a_thousandth_but_beside_a_jump(
-    where: tuple[str, str, int, str],
-) -> None:
-    load, _ = load_of(*where)
-    sequences = np.arange(1.0, 513.0)
-    context = load.batching.isl + load.batching.osl / 2
-    batches = [Batch(decode_sequences=number, decode_context_tokens=context) for number in sequences]
-    layout = Layout(tp=where[2])
-    exact = np.array([seconds(real_model(where[0]), layout, load.kernels, batch) for batch in batches])
-    assert_close_but_beside_a_jump(curves_of.decode_step_s(load.curves, load.batching, sequences), exact, sequences)
-
-
-@pytest.mark.parametrize("where", LOADS)
-def test_throughput_and_latency_grow_with_load(where: tuple[str, str, int, str]) -> None:
-    load, _ = load_of(*where)
-    point = batching.open_loop(load.curves, load.batching, np.geomspace(1e-3, load.slots, 300))
-    stable = point.stable
-    assert (np.diff(point.requests_per_s[stable]) > 0).all()
-    itl_s = point.itl_s["mean"][stable]
-    # To within 2 %: where few experts are hit a step grows faster with its tokens than where most are, and the closed form
-    # joins both sides of that bend.
-    assert (np.diff(itl_s) >= -0.02 * itl_s[1:]).all()
-    assert (np.diff(point.running[stable]) > 0).all()
-
-
-@pytest.mark.parametrize("where", LOADS)
-def test_percentiles_are_in_order(where: tuple[str, str, int, str]) -> None:
-    load, _ = load_of(*where)
-    loads = np.geomspace(1.0, load.slots, 60)
-    for form in (batching.open_loop, batching.closed_loop):
-        point = form(load.curves, load.batching, loads)
-        for name in ("ttft_s", "itl_s", "e2e_s"):
-            values = getattr(point, name)
-            for low, high in (("p50", "p90"), ("p90", "p95"), ("p95", "p99")):
-                assert (values[low][point.stable] <= values[high][point.stable] * HAIR).all(), (
-                    form,
-                    name,
-                    low,
-                )
-
-
-@pytest.mark.parametrize("where", LOADS)
-def test_a_request_that_is_alone_waits_for_nothing(where: tuple[str, str, int, str]) -> None:
-    load, _ = load_of(*where)
-    point = batching.open_loop(load.curves, load.batching, np.array([1e-9]))
-    assert point.ttft_s["mean"][0] == pytest.approx(load.solo_ttft_s, rel=1e-6)
-    assert point.itl_s["mean"][0] == pytest.approx(load.solo_itl_s, rel=1e-6)
-    closed = batching.closed_loop(load.curves, load.batching, np.array([1.0]))
-    assert closed.ttft_s["mean"][0] == pytest.approx(load.solo_ttft_s, rel=1e-6)
-    assert closed.itl_s["mean"][0] == pytest.approx(load.solo_itl_s, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("engine", "isl"),
-    [
-        (engine, isl)
-        for engine in ("vllm:0.7.0", "vllm:0.19.0", "tensorrt-llm", "sglang")
-        for isl in (1, 1000, 8000, 100_000)
-        if (engine, isl) != ("tensorrt-llm", 100_000)  # refused: it does not chunk prompts beyond its token budget
-    ],
-)
-@pytest.mark.parametrize("osl", [1, 2, 200])
-def test_no_result_is_nan_or_infinite(engine: str, isl: int, osl: int) -> None:
-    load, _ = load_of("llama-3.1-8b", "h100-sxm", 2, engine, isl, osl)
-    with np.errstate(all="raise", under="ignore"):
-        for form, loads in (
-            (
-                batching.open_loop,
-                np.geomspace(1e-6, min(0.99, load.slots) if osl == 1 else load.slots, 50),
-            ),
-            (batching.closed_loop, np.arange(1.0, min(load.slots, 200) + 1)),
-        ):
-            point = form(load.curves, load.batching, loads)
-            for name in ("requests_per_s", "decoding", "running", "prefill_share"):
-                assert np.isfinite(getattr(point, name)).all(), (form, name)
-            for name in ("ttft_s", "itl_s", "e2e_s"):
-                for statistic, values in getattr(point, name).items():
-                    assert np.isfinite(values).all(), (form, name, statistic)
-                    assert (values >= 0).all(), (form, name, statistic)
-
-
-@pytest.mark.parametrize(("shorter", "longer"), [((500, 200), (1000, 200)), ((1000, 100), (1000, 200))])
-@pytest.mark.parametrize("where", LOADS)
-def test_shorter_requests_are_served_no_slower(
-    where: tuple[str, str, int, str], shorter: tuple[int, int], longer: tuple[int, int]
-) -> None:
-    """Alone, together, and in most that a replica serves."""
-    small, large = (load_of(*where, isl, osl)[0] for isl, osl in (shorter, longer))
-    assert small.solo_ttft_s <= large.solo_ttft_s * HAIR
-    assert small.solo_itl_s <= large.solo_itl_s * HAIR
-    assert small.slots >= large.slots
-    flying = np.array([1.0, 8.0, 32.0])
-    points = [batching.closed_loop(x.curves, x.batching, flying) for x in (small, large)]
-    assert (points[0].e2e_s["mean"] <= points[1].e2e_s["mean"] * HAIR).all()
-
-
 # --- search ---------------------------------------------------------------------------------------
-
-
-@cache
-def outcome(
-    gpu_names: tuple[str, ...],
-    rate: float | None = 20.0,
-    *,
-    concurrency: int | None = None,
-    ttft: str | None = None,
-    itl: str | None = None,
-    e2e: str | None = None,
-    headroom: float | str | None = None,
-    max_utilisation: float | None = None,
-    objective: str = "gpus",
-    isl: int = 1000,
-    osl: int = 200,
-) -> Outcome:
-    limits = {name: value for name, value in (("ttft", ttft), ("itl", itl), ("e2e", e2e)) if value}
-    planning = {
-        name: value
-        for name, value in (
-            ("headroom", headroom),
-            ("max_utilisation", max_utilisation),
-            ("objective", objective),
-        )
-        if value is not None
-    }
-    demand = {"concurrency": concurrency} if concurrency else {"requests_per_s": rate}
-    asked = ask(
-        real_model("llama-3.1-8b"),
-        isl=isl,
-        osl=osl,
-        demand=demand,
-        limits=limits,
-        planning=planning,
-        serving={"pp": 1},
-    )
-    prices = {"h100-sxm": 3.0, "a100-sxm-80gb": 1.5, "l40s": 1.0}
-    return search.search(
-        asked.with_(gpu_types=tuple(option(name, prices[name]) for name in gpu_names), precisions=(None,)), data()
-    )
-
-
-def best(*args: Any, **kwargs: Any) -> Answer:
-    found = outcome(*args, **kwargs).best
-    assert found is not None
-    return found
-
-
-@pytest.mark.parametrize("objective", ["gpus", "cost", "energy"])
-def test_a_choice_of_cards_is_never_worse_than_one_of_them(objective: str) -> None:
-    names = ("h100-sxm", "a100-sxm-80gb", "l40s")
-    value = {
-        "gpus": lambda e: e.gpus,
-        "cost": lambda e: e.usd_per_hour,
-        "energy": lambda e: e.power_w,
-    }[objective]
-    alone = [value(best((name,), objective=objective)) for name in names]
-    assert value(best(names, objective=objective)) == min(alone)
-
-
-def gpus_needed(**kwargs: Any) -> float:
-    found = outcome(("h100-sxm",), **kwargs).best
-    return math.inf if found is None else found.gpus
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("rate", [0.1, 1.0, 5.0, 20.0, 80.0, 300.0]),
-        ("concurrency", [1, 10, 100, 500, 2000]),
-        ("headroom", [0.0, 0.1, 0.5, 1.0, "300%"]),
-        ("isl", [100, 500, 2000, 8000]),
-        ("osl", [20, 100, 400, 1600]),
-    ],
-)
-def test_more_demand_never_needs_fewer_gpus(name: str, values: list[float]) -> None:
-    needed = [gpus_needed(**{name: value}) for value in values]
-    assert needed == sorted(needed)
-    assert needed[0] < needed[-1] < math.inf
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("ttft", ["10s", "1s", "300ms", "100ms", "50ms", "1ms"]),
-        ("ttft", ["p95:10s", "p95:1s", "p95:300ms", "p95:100ms", "p95:60ms", "p95:1ms"]),
-        ("itl", ["1s", "100ms", "30ms", "15ms", "8ms", "10us"]),
-        ("e2e", ["100s", "10s", "4s", "2s", "1s", "1ms"]),
-        ("max_utilisation", [1.0, 0.9, 0.7, 0.5, 0.2]),
-    ],
-)
-@pytest.mark.parametrize("demand", [{"rate": 60.0}, {"concurrency": 300}])
-def test_tighter_limits_never_need_fewer_gpus(demand: dict[str, Any], name: str, values: list[Any]) -> None:
-    needed = [gpus_needed(**demand, **{name: value}) for value in values]
-    assert needed == sorted(needed)
-    if not isinstance(values[-1], float):
-        assert needed[-1] == math.inf
-
-
-def test_an_answer_meets_its_limits_and_its_demand() -> None:
-    found = outcome(("h100-sxm", "l40s"), 60.0, ttft="p95:500ms", itl="30ms")
-    assert len(found.answers) > 3
-    for each in found.answers:
-        assert float(each.pool.point.ttft_s["p95"]) <= 0.5 * HAIR
-        assert float(each.pool.point.itl_s["mean"]) <= 0.03 * HAIR
-        assert each.requests_per_s == pytest.approx(60.0, rel=1e-6)
-        assert each.pool.capacity.amount * each.pool.count >= 60.0 * (1 - 1e-9)
-        assert each.pool.capacity.amount * (each.pool.count - 1) < 60.0
-    ranked = [each.gpus for each in found.answers]
-    assert ranked == sorted(ranked)
-
-
-def test_every_layout_tried_is_ranked_or_refused_with_its_reason() -> None:
-    found = outcome(("h100-sxm", "l40s"), 60.0, ttft="p95:500ms", itl="30ms")
-    assert all(each.reason and each.detail for each in found.refusals)
-    layouts = [(e.pool.replica.gpu_type.id, e.pool.replica.layout) for e in found.answers]
-    layouts += [(r.gpu_type.id, r.layout) for r in found.refusals]
-    assert len(set(layouts)) == len(layouts)
 
 
 def test_a_gpu_without_constants_is_refused_by_name() -> None:
