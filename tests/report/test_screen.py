@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from screens import MOST_LINES, Capture
 from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal, widest
 
 from sizing.cli.main import run
@@ -35,7 +36,6 @@ from sizing.report.parts.screen import (
 )
 from sizing.specs.bands import ConfidentSize
 
-MOST_LINES = 24
 SCREENS = {
     "memory": (["memory", "-m", "llama-3.1-8b", "-g", "h100-sxm"], 0),
     "memory that is short": (["memory", "-m", "llama-3.1-70b", "-g", "l40s"], 1),
@@ -53,7 +53,6 @@ SCREENS = {
     "simulate that misses": (["simulate", "-m", "llama-3.1-8b", "-g", "l4", "--isl", "500", "--osl", "50", "--rps", "1", "--requests", "40", "--itl", "1ms"], 1),
     "sweep": (["sweep", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--vary", "rps=5,20", "--jobs", "1"], 0),
 }  # fmt: skip
-Capture = pytest.CaptureFixture[str]
 
 
 class Terminal(io.StringIO):
@@ -230,84 +229,6 @@ def sum_of(memory: dict[str, Any]) -> float:
     return float(sum(memory[name] for name in parts))
 
 
-# --- what published runs say of the count ----------------------------------------------------------------------
-
-
-def printed(arguments: list[str], capsys: Capture) -> tuple[str, dict[str, Any]]:
-    """The first screen on one line, which fits, and the JSON of the same."""
-    assert run([*arguments, "--no-verify"]) == 0
-    text = capsys.readouterr().out
-    assert len(text.splitlines()) <= MOST_LINES and widest(text) <= 80
-    assert run([*arguments, "--no-verify", "--json"]) == 0
-    return " ".join(text.split()), json.loads(capsys.readouterr().out)
-
-
-LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
-
-
-@pytest.mark.parametrize(
-    ("extra", "keeps", "other"),
-    [
-        (["--rps", "5"], "the rate is kept in 90 %", "limits"),
-        (["--concurrency", "20"], "the demand is served in 90 %", "limits"),
-        (["--rps", "5", "--itl", "50ms"], "the limits hold in 90 %", "the rate is kept"),
-    ],
-)
-def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsys: Capture) -> None:
-    """Without a limit no run keeps limits: it keeps the rate."""
-    assert run([*LLAMA, *extra, "--no-verify"]) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if "published runs" in line)
-    assert keeps in said and other not in said
-
-
-def test_one_line_says_the_count_for_a_confidence_and_the_one_without(capsys: Capture) -> None:
-    text, found = printed(["estimate", "chat", "-g", "mi300x", "--confidence", "75%"], capsys)
-    gpus, without = found["deployment"]["gpus"], found["conservative"]["gpus_without"]
-    groups = found["evidence"]["groups"]
-    held = f"{gpus} GPUs: the limits hold in 75 % of published runs like this ({groups} groups)"
-    assert f"{held}; {without} without" in text
-    assert text.count("published runs") == 1
-
-
-def test_even_odds_that_take_more_than_the_prediction_say_so(capsys: Capture) -> None:
-    """As predicted 6 replicas of TP2 serve chat on MI300X; half of the published runs like it ask for a seventh."""
-    text, found = printed(["estimate", "chat", "-g", "mi300x"], capsys)
-    gpus, fewer = found["deployment"]["gpus"], found["evidence"]["gpus_as_predicted"]
-    assert fewer < gpus and found["evidence"]["gpu_as_predicted"] == found["deployment"]["gpu"]
-    assert f"By the prediction alone {fewer} do, in less than half of published runs like this" in text
-    text, found = printed([*LLAMA, "--rps", "20"], capsys)
-    assert found["evidence"]["gpus_as_predicted"] is None and "prediction alone" not in text
-
-
-def test_ranges_of_other_runs_are_said_to_be(capsys: Capture) -> None:
-    asked = [
-        "-m",
-        "openai/gpt-oss-120b",
-        "-g",
-        "mi300x",
-        "--isl",
-        "1000",
-        "--osl",
-        "500",
-        "--rps",
-        "10",
-        "--itl",
-        "20ms",
-    ]
-    text, found = printed(["estimate", *asked], capsys)
-    assert found["bands"] and found["evidence"]["groups"] == 0
-    assert "no published runs like this; ranges: runs of other engines or GPUs" in text
-    text, found = printed([*LLAMA, "--rps", "20"], capsys)
-    assert found["evidence"]["groups"] and "ranges:" not in text
-
-
-@pytest.mark.parametrize("stated", [False, True])
-def test_a_think_time_that_users_were_not_stated_with_is_the_first_assumption(stated: bool, capsys: Capture) -> None:
-    text, found = printed([*LLAMA, "--users", "500", *(["--think-time", "30s"] if stated else [])], capsys)
-    assert ("Assumed think time 30 s, " in text) is not stated
-    assert any(one["what"] == "think time" for one in found["assumptions"]) is not stated
-
-
 def test_what_is_missing_of_a_card_is_one_amount(capsys: Capture) -> None:
     assert run(["memory", "-m", "llama-3.1-8b", "-g", "t4"]) == 1
     out = " ".join(capsys.readouterr().out.split())
@@ -411,6 +332,7 @@ def of_memory(arguments: list[str], capsys: Capture) -> tuple[str, dict[str, Any
 
 
 FITTING = ["memory", "--max-model-len", "8k"]
+
 SMALL, LARGE = ["-m", "llama-3.1-8b", "-g", "h100-sxm"], ["-m", "deepseek-v3", "-g", "h200-sxm"]
 
 

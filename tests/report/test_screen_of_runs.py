@@ -1,0 +1,87 @@
+"""What the first screen says of published runs: the count for a confidence, whose ranges they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from screens import MOST_LINES, Capture
+from test_report import widest
+
+from sizing.cli.main import run
+
+
+def printed(arguments: list[str], capsys: Capture) -> tuple[str, dict[str, Any]]:
+    """The first screen on one line, which fits, and the JSON of the same."""
+    assert run([*arguments, "--no-verify"]) == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= MOST_LINES and widest(text) <= 80
+    assert run([*arguments, "--no-verify", "--json"]) == 0
+    return " ".join(text.split()), json.loads(capsys.readouterr().out)
+
+
+LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "keeps", "other"),
+    [
+        (["--rps", "5"], "the rate is kept in 90 %", "limits"),
+        (["--concurrency", "20"], "the demand is served in 90 %", "limits"),
+        (["--rps", "5", "--itl", "50ms"], "the limits hold in 90 %", "the rate is kept"),
+    ],
+)
+def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsys: Capture) -> None:
+    """Without a limit no run keeps limits: it keeps the rate."""
+    assert run([*LLAMA, *extra, "--no-verify"]) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if "published runs" in line)
+    assert keeps in said and other not in said
+
+
+def test_one_line_says_the_count_for_a_confidence_and_the_one_without(capsys: Capture) -> None:
+    text, found = printed(["estimate", "chat", "-g", "mi300x", "--confidence", "75%"], capsys)
+    gpus, without = found["deployment"]["gpus"], found["conservative"]["gpus_without"]
+    groups = found["evidence"]["groups"]
+    held = f"{gpus} GPUs: the limits hold in 75 % of published runs like this ({groups} groups)"
+    assert f"{held}; {without} without" in text
+    assert text.count("published runs") == 1
+
+
+def test_even_odds_that_take_more_than_the_prediction_say_so(capsys: Capture) -> None:
+    """As predicted 6 replicas of TP2 serve chat on MI300X; half of the published runs like it ask for a seventh."""
+    text, found = printed(["estimate", "chat", "-g", "mi300x"], capsys)
+    gpus, fewer = found["deployment"]["gpus"], found["evidence"]["gpus_as_predicted"]
+    assert fewer < gpus and found["evidence"]["gpu_as_predicted"] == found["deployment"]["gpu"]
+    assert f"By the prediction alone {fewer} do, in less than half of published runs like this" in text
+    text, found = printed([*LLAMA, "--rps", "20"], capsys)
+    assert found["evidence"]["gpus_as_predicted"] is None and "prediction alone" not in text
+
+
+def test_ranges_of_other_runs_are_said_to_be(capsys: Capture) -> None:
+    asked = [
+        "-m",
+        "openai/gpt-oss-120b",
+        "-g",
+        "mi300x",
+        "--isl",
+        "1000",
+        "--osl",
+        "500",
+        "--rps",
+        "10",
+        "--itl",
+        "20ms",
+    ]
+    text, found = printed(["estimate", *asked], capsys)
+    assert found["bands"] and found["evidence"]["groups"] == 0
+    assert "no published runs like this; ranges: runs of other engines or GPUs" in text
+    text, found = printed([*LLAMA, "--rps", "20"], capsys)
+    assert found["evidence"]["groups"] and "ranges:" not in text
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_think_time_that_users_were_not_stated_with_is_the_first_assumption(stated: bool, capsys: Capture) -> None:
+    text, found = printed([*LLAMA, "--users", "500", *(["--think-time", "30s"] if stated else [])], capsys)
+    assert ("Assumed think time 30 s, " in text) is not stated
+    assert any(one["what"] == "think time" for one in found["assumptions"]) is not stated
