@@ -72,6 +72,14 @@ def lines_by_file() -> dict[str, int]:
     return {name_of(path): len(text.splitlines()) for path, text, _ in trees()}
 
 
+def lines_by_test_file() -> dict[str, int]:
+    tests = ROOT / "tests"
+    return {
+        path.relative_to(tests).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sorted(tests.rglob("*.py"))
+    }
+
+
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function and method with its name, as `replica/step.py:Curve.at`."""
     for path, _, tree in trees():

@@ -45,6 +45,7 @@ def today() -> dict[str, Any]:
             **{room: rooms[room] for room in BY_COMMAND},
         },
         "lines of a file": over(measures.lines_by_file(), MOST_LINES_OF_FILE),
+        "lines of a test file": over(measures.lines_by_test_file(), MOST_LINES_OF_FILE),
         "lines of a function": over(measures.lines_by_function(), MOST_LINES_OF_FUNCTION),
         "parameters of a function": over(measures.parameters_by_function(), MOST_PARAMETERS),
         "classes of one name": {name: len(paths) for name, paths in sorted(measures.classes_of_one_name().items())},
