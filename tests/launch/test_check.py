@@ -17,6 +17,7 @@ from sizing.launch.check import Checked, _served, check
 from sizing.launch.existing import ONE_START, Filled
 from sizing.question.fields import SET_OPTIONS, options_of
 from sizing.report.check import record, sections
+from sizing.specs.errors import InputError
 from sizing.specs.launch import Policy
 
 
@@ -311,58 +312,6 @@ def test_the_own_form_has_demand_and_policy(tmp_path: Path, capsys: pytest.Captu
     assert run(["check", str(path), "--max-gpus", "10", "--no-verify"]) == 0  # an option over the file
 
 
-def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
-    question = sizing.ask(
-        model="llama-3.1-8b", gpu="h100-sxm", isl=1155, osl=211, rps=5, ttft="p95:2s", disaggregate="prefill=1xtp1,decode=1xtp1"
-    )  # fmt: skip
-    outcome = sizing.estimate(question, simulated=False, relaxed=False)
-    path = tmp_path / "k.yaml"
-    path.write_text(sizing.deploy(outcome, "kubernetes").text, encoding="utf-8")
-    demand = tmp_path / "demand.yaml"
-    demand.write_text(
-        "model: llama-3.1-8b\ntokens: {isl: 1155, osl: 211}\ndemand: {requests_per_s: 5}\nlimits: {ttft: p95:2s}\n",
-        encoding="utf-8",
-    )
-    (found,) = check(str(path), demand=str(demand), simulated=False)
-    assert found.passed and found.gpus == 2 and len(found.parts) == 2
-    (facts, *_) = sections(record([found]))
-    assert "2 x h100-sxm: 1 x TP1 (prefill) + 1 x TP1 (decode), vllm:" in str(facts)
-    assert found.held is not None and found.held.utilisation is not None
-    policy = Policy(max_utilisation=found.held.utilisation * 0.4)
-    (missed,) = (
-        each
-        for each in check(str(path), demand=str(demand), policy=policy, simulated=False)[0].findings
-        if each.level == "error"
-    )
-    named = re.search(
-        r"; (\d+) prefill and (\d+) decode replicas \((\d+) GPUs\) of this layout would do", missed.message
-    )
-    assert named is not None and int(named[1]) + int(named[2]) == int(named[3]) > 2
-    texts = path.read_text(encoding="utf-8").split("replicas: 1\n")
-    path.write_text(f"{texts[0]}replicas: {named[1]}\n{texts[1]}replicas: {named[2]}\n{texts[2]}", encoding="utf-8")
-    assert check(str(path), demand=str(demand), policy=policy, simulated=False)[0].passed
-
-
-def test_each_pool_keeps_its_own_all_to_all(tmp_path: Path) -> None:
-    start = "# llmsize/replicas=1 llmsize/gpu=h200-sxm\nsglang serve --model-path deepseek-r1 --disaggregation-mode {} --tp-size 8 --ep-size 8 --attn-dp-size 8 {}\n"
-    demand = tmp_path / "demand.yaml"
-    demand.write_text("model: deepseek-r1\ntokens: {isl: 4000, osl: 1000}\ndemand: {requests_per_s: 1}\n", encoding="utf-8")  # fmt: skip
-
-    def backends(prefill: str, decode: str) -> tuple[str, ...]:
-        path = tmp_path / "pools.sh"
-        path.write_text(start.format("prefill", prefill) + start.format("decode", decode), encoding="utf-8")
-        (found,) = check(str(path), demand=str(demand), simulated=False)
-        assert found.held is not None and found.held.answer is not None
-        return tuple(pool.replica.settings.all2all_backend for pool in found.held.answer.pools)
-
-    gather, low = "--moe-a2a-backend none", "--moe-a2a-backend deepep --deepep-mode low_latency"
-    normal = "--moe-a2a-backend deepep --deepep-mode normal"
-    assert backends(gather, low) == ("allgather", "low_latency")
-    assert backends(normal, low) == ("high_throughput", "low_latency")
-    assert backends("", low) == ("allgather", "low_latency")  # what one states says nothing of the other
-    assert backends(normal, "") == ("high_throughput", "allgather")
-
-
 def test_a_policy_on_gpus_is_not_kept_by_an_unknown_number_of_them(tmp_path: Path) -> None:
     path = tmp_path / "compose.yaml"
     devices = "deploy: {resources: {reservations: {devices: [{driver: nvidia, count: COUNT, capabilities: [gpu]}]}}}"
@@ -380,28 +329,6 @@ def test_a_policy_on_gpus_is_not_kept_by_an_unknown_number_of_them(tmp_path: Pat
         assert found.gpus_at_least is not kept and record([found]).deployments[0].gpus_at_least is not kept
         (facts, *_) = sections(record([found]))
         assert ("at least 1 x h100-sxm" in str(facts)) is not kept
-
-
-def test_each_pool_may_bound_what_is_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "pools.sh"
-    start = "# llmsize/replicas=2 llmsize/gpu=h100-sxm\nsglang serve --model-path llama-3.1-8b --disaggregation-mode {} --context-length 8192 {}\n"
-    path.write_text(
-        start.format("prefill", "--chunked-prefill-size 4096") + start.format("decode", "--max-running-requests 64"),
-        encoding="utf-8",
-    )
-    demand = tmp_path / "demand.yaml"
-    demand.write_text(
-        "model: llama-3.1-8b\ntokens: {isl: 1155, osl: 211}\ndemand: {requests_per_s: 2}\n", encoding="utf-8"
-    )
-    (found,) = check(str(path), demand=str(demand), simulated=False)
-    assert found.held is not None and found.held.answer is not None
-    serving = found.held.answer.pools[-1].replica.settings
-    assert (serving.max_num_seqs, serving.max_num_batched_tokens) == (64, 4096)
-    assert found.parts[0].assumed[-2:] == (
-        "max_num_seqs is that of the decode pool",
-        "max_num_batched_tokens is that of the prefill pool",
-    )
-    assert found.findings[0].message.startswith("prefill: ")
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_weights_framework_and_cache_never_exceed_the_card(gpu: str, engine: str
                 assert total <= used.visible_gib * HAIR, (version, fraction, layout)
                 assert used.kv_cache_tokens * used.kv_bytes_per_token <= used.kv_cache_gib * 2**30 * HAIR
                 assert used.fits == (used.deficit_gib == 0)
-                assert all(v is None or math.isfinite(v) for v in dataclasses.astuple(used))
+                assert all(v is None or math.isfinite(v) for v in used)
 
 
 @given(st.floats(0.3, 0.99), st.floats(0.3, 0.99), st.sampled_from(["vllm:0.19.0", "tensorrt-llm", "sglang"]))

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from screens import MOST_LINES, Capture
+from screens import MOST_LINES, Capture, printed
 from test_report import CASES, FEASIBLE, document, document_of, parsed, terminal, widest
 
 from sizing.cli.main import run

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from screens import MOST_LINES, Capture
-from test_report import widest
+from screens import Capture, printed
 
 from sizing.cli.main import run
-
-
-def printed(arguments: list[str], capsys: Capture) -> tuple[str, dict[str, Any]]:
-    """The first screen on one line, which fits, and the JSON of the same."""
-    assert run([*arguments, "--no-verify"]) == 0
-    text = capsys.readouterr().out
-    assert len(text.splitlines()) <= MOST_LINES and widest(text) <= 80
-    assert run([*arguments, "--no-verify", "--json"]) == 0
-    return " ".join(text.split()), json.loads(capsys.readouterr().out)
-
 
 LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 
