@@ -15,6 +15,7 @@ from sizing.question.question import Question
 from sizing.specs.bands import USUAL, Confidence, ConfidentSize
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
+from sizing.specs.workload import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ class Held:
 
     `answer` is the deployment under its load; None where it is too small, or where the layout is refused, as `why` says.
     `most_requests_per_s` is the highest rate within the limits. `needed` is the same layout with the replicas that the
-    demand needs. `surely` is its sure size, and `sure` what published runs say.
+    demand needs. `surely` is its sure size, and `sure` what published runs say. Beyond its capacity, `reason` is "capacity",
+    `binding` is what limits it, and `answer` is None where its queue grows without end; `stable` is then the most of the demand
+    that it serves, whatever the latency.
     """
 
     question: Question = field(repr=False)
@@ -37,6 +40,8 @@ class Held:
     sure: ConfidentSize | None = None
     surely: Answer | None = None
     verified: bool | None = None
+    binding: str | None = None
+    stable: float | None = None
 
 
 def held(
@@ -67,7 +72,8 @@ def _held(found: Outcome, replicas: int, data: Data, simulate: bool) -> Held:
     most = pool.capacity.requests_per_s * replicas
     if pool.count > replicas:
         needed = answer(of, data, simulated=simulate, sure=False).answer
-        return Held(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
+        short = Held(of, False, None, "capacity", None, most, _used(pool, replicas, of), needed)
+        return _overloaded(short, pool, replicas, data, simulate)
     size = Answer((pool if pool.count == replicas else with_count(pool, replicas, of, data),))
     verdict = judged(size, of) if simulate else None
     holds, sized = (True, size) if verdict is None else (verdict.kept, shown(verdict, of))
@@ -134,17 +140,44 @@ def _against(at_most: Answer, pool: Pool, question: Question, replicas: int, dat
     """Check a demand against the confirmed capacity: a demand within it keeps the limits, a larger one does not."""
     most, amount = at_most.requests_per_s, question.target.amount
     assert amount is not None
-    capacity = replace(pool.capacity, amount=most / replicas, requests_per_s=most / replicas)
+    lowered = most < pool.capacity.requests_per_s * replicas * (1 - ROUNDING_SLACK)
+    binding = (_nearest(at_most, question.target.limits) if lowered else None) or pool.capacity.binding
+    capacity = replace(pool.capacity, amount=most / replicas, requests_per_s=most / replicas, binding=binding)
     pool = replace(pool, capacity=capacity)
     count = wanted(question, pool.replica, capacity)
     used = amount / most * (1 - ROUNDING_SLACK)
     if count > replicas:
         needed = Answer((with_count(pool, count, question, data),))
-        return Held(question, False, None, "capacity", None, most, used, needed)
+        short = Held(question, False, None, "capacity", None, most, used, needed)
+        return _overloaded(short, pool, replicas, data, simulate=True)
     sized = simulated(Answer((replace(with_count(pool, replicas, question, data), capacity=capacity),)), question)
     if sized.run is None or not meets(sized.run, question.target.limits):
         sized = replace(sized, run=at_most.run)  # chance in a short run: a higher load kept the limits
     return Held(question, True, None, None, sized, most, used, sized, verified=True)
+
+
+def _nearest(size: Answer, limits: Limits) -> str | None:
+    """The limit that the simulated latencies are nearest to, or farthest beyond; None without limits."""
+    found = {
+        name: size.latency_s(name).get(limit.statistic, 0.0) / limit.seconds for name, limit in limits.stated.items()
+    }
+    return max(found, key=lambda name: found[name], default=None)
+
+
+def _overloaded(short: Held, pool: Pool, replicas: int, data: Data, simulate: bool) -> Held:
+    """A deployment beyond its capacity, with what limits it, and its latencies under the demand where its queue does not grow."""
+    question, short = short.question, replace(short, binding=pool.capacity.binding)
+    best = search(question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0), data).best
+    if best is None:
+        return short
+    stable = best.pool.capacity.amount * replicas
+    if best.pool.count > replicas:
+        return replace(short, stable=stable)
+    size = Answer((with_count(best.pool, replicas, question, data),))
+    over = simulated(size, question) if simulate else size
+    if over.run is not None and not over.run.stable:
+        return replace(short, stable=stable)
+    return replace(short, answer=replace(over, pools=(replace(over.pool, capacity=pool.capacity),)))
 
 
 def _used(pool: Pool, replicas: int, question: Question) -> float | None:

@@ -18,6 +18,7 @@ from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, number_down, percent, plural
+from sizing.formats.words import stated as in_digits
 from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
 from sizing.launch.existing import Existing, Filled, existing
 from sizing.launch.flags import flags_of
@@ -31,7 +32,7 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
 from sizing.specs.launch import Launched, Policy
 from sizing.specs.units import MILLI, SECONDS_PER_HOUR
-from sizing.specs.workload import GENERATE, Workload
+from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
 
 Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
@@ -360,6 +361,9 @@ def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
 REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
 
 
+BOUNDS = {"kv_cache": "the KV cache is full", "max_num_seqs": "the engine runs no more sequences at once"}
+
+
 def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
     """Yield the findings whether it starts, serves the demand, and keeps each limit; `needs` names the replicas that would do."""
     found, question, part = checked.held, checked.question, checked.parts[0]
@@ -369,7 +373,7 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
         yield _finding(part, rule, False, found.why, *fields)
         return
     yield _finding(part, "layout", True, str(layout_of(part.launched)), "tp")
-    enough = found.answer is not None and (found.utilisation is None or found.utilisation <= 1)
+    enough = found.answer is not None and found.reason is None and (found.utilisation is None or found.utilisation <= 1)
     yield _finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
     missed = False
     for name, limit in question.target.limits.stated.items():
@@ -378,7 +382,7 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
             seconds = latency[limit.statistic]
             kept = seconds <= limit.seconds
             missed = missed or not kept
-            words = f"{limit.statistic} {seconds / MILLI:,.4g} ms, limit {limit.seconds / MILLI:,.4g} ms"
+            words = f"{limit.statistic} {in_digits(seconds / MILLI)} ms, limit {in_digits(limit.seconds / MILLI)} ms"
             yield _finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
     if enough and not found.holds and not missed:
         yield _finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
@@ -393,14 +397,28 @@ def _served(checked: Checked) -> str:
         return "the demand is not served"
     if target.amount is None or used is None:
         return f"serves at most {number_down(most)} requests/s within the limits"
-    borne = number_down(
-        most * (1 + ROUNDING_SLACK)
-        if target.unit == "requests/s"
-        else math.floor(target.amount / used + ROUNDING_SLACK)
-    )
-    return (
-        f"{number(target.amount)} {target.unit} asked, serves at most {borne} within the limits: {percent(used)} used"
-    )
+    borne = most if target.unit == "requests/s" else target.amount / used
+    binds = f", where {_bound(found.binding, question)}" if found.binding else ""
+    grows = "" if found.stable is None else f"; above {_down(found.stable, question)}, the queue grows without end"
+    extra = question.rules.headroom if found.reason == "capacity" else 0.0
+    asked = f"{number(target.amount)} {target.unit}" + f" and {percent(extra)} headroom" * (extra > 0)
+    most_words = f"{_down(borne, question)} within the limits{binds}"
+    return f"{asked} asked, serves at most {most_words}: {percent(used)} used{grows}"
+
+
+def _down(amount: float, question: Question) -> str:
+    """Write an amount of the demand, rounded down; users and requests in flight are whole numbers."""
+    slack = amount * (1 + ROUNDING_SLACK)
+    return number_down(slack if question.target.unit == "requests/s" else math.floor(slack))
+
+
+def _bound(binding: str, question: Question) -> str:
+    """Write what keeps a deployment from serving more."""
+    if binding in LATENCIES:
+        return f"{latency_name(binding, single=question.service.osl == 1)} reaches its limit"
+    if binding == "utilisation":
+        return f"{percent(question.target.max_utilisation)} of the highest stable rate is used"
+    return BOUNDS[binding]
 
 
 def _needs(checked: Checked, policy: Policy) -> str:

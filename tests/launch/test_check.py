@@ -171,6 +171,51 @@ def test_expert_parallelism_of_a_dense_model_is_a_warning() -> None:
             assert [each.partition(" has no effect")[0] for each in said] == [flag] * warned
 
 
+LIMITED = "--isl 2000 --osl 300 --ttft p95:2s --itl 60ms"
+
+
+def failing(asked: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict[str, str], dict[str, float]]:
+    """The details of the rules that a small deployment of Llama 3.3 70B fails, and its figures."""
+    line = "vllm serve llama-3.3-70b -tp 4 --max-model-len 8192"
+    words = (*LIMITED.split(), *asked.split(), *more)
+    assert run(["check", line, "-g", "a100-sxm-80gb", "--json", *words]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["deployments"]
+    return {each["rule"]: each["detail"] for each in found["findings"] if each["verdict"] == "error"}, found
+
+
+@pytest.mark.parametrize("more", [(), ("--no-verify",)])
+def test_a_demand_that_is_too_large_names_the_limit_and_how_far_it_is_missed(
+    more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed, figures = failing("--rps 1.6", capsys, *more)
+    assert "serves at most 1.20 within the limits, where ITL reaches its limit" in failed["demand"]
+    assert figures["itl_ms"] > 60 and figures["ttft_ms"] > 0
+    stated = re.match(r"mean ([\d.,]+) ms, limit 60 ms; ", failed["itl"])
+    assert stated is not None and float(stated[1]) == pytest.approx(figures["itl_ms"], rel=1e-3)
+    assert "the queue grows" not in failed["demand"] and all(words.endswith("would do") for words in failed.values())
+
+
+@pytest.mark.parametrize("more", [(), ("--no-verify",)])
+def test_a_demand_above_every_stable_rate_says_where_the_queue_grows(
+    more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed, figures = failing("--rps 5", capsys, *more)
+    most = re.search(r"414 % used; above ([\d.]+), the queue grows without end; 5 replicas", failed["demand"])
+    assert most is not None and 1.6 < float(most[1]) < 5
+    assert figures["itl_ms"] is None and set(failed) == {"demand"}
+
+
+def test_users_beyond_the_most_have_their_latencies(capsys: pytest.CaptureFixture[str]) -> None:
+    failed, figures = failing("--users 100 --think-time 20s", capsys, "--no-verify")
+    assert re.search(r"serves at most \d+ within the limits, where ITL reaches its limit", failed["demand"])
+    assert "itl" in failed and figures["itl_ms"] > 60
+
+
+def test_long_latencies_are_written_in_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    failed, _ = failing("--concurrency 50 --closed-loop", capsys)
+    assert re.match(r"p95 \d\d,\d{3} ms, limit 2,000 ms; ", failed["ttft"])
+
+
 def test_options_state_the_demand_as_a_file_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def found(*stated: str) -> object:
         line = "vllm serve llama-3.1-8b --max-model-len 8192"
