@@ -179,7 +179,8 @@ def test_a_time_limit_ends_the_run_without_calling_it_unstable(capsys: Capture) 
 def test_a_limit_without_a_count_takes_all_that_come_until_then(capsys: Capture) -> None:
     # 20/s for 1,000 s are 20,000, more than are sent without a limit; Poisson: six sigmas are 849.
     found = answer([*SERVED, "--osl", "2", "--rps", "20", "--limit", "1000"], capsys)
-    assert found["duration_s"] == pytest.approx(1000) and found["arrived"] == pytest.approx(20_000, abs=849)
+    # The last request may end before the limit: with 20/s no second is without one.
+    assert 999 <= found["duration_s"] <= 1000 and found["arrived"] == pytest.approx(20_000, abs=849)
     # Even arrivals come at 0.05, 0.10, ... and the one at the limit itself no longer does.
     even = answer([*SERVED, "--osl", "2", "--rps", "20", "--limit", "1000", "--arrivals", "even"], capsys)
     assert even["arrived"] == 19_999

@@ -317,7 +317,7 @@ def test_too_many_images_are_to_blame_themselves(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(("images", "words"), [("1x560x560", "count 1"), ("2x560x560", "count 2")])
 def test_one_image_is_one(capsys: pytest.CaptureFixture[str], images: str, words: str) -> None:
-    assert run(["memory", "-m", "gemma-3-12b", "-g", "h100-sxm", "--images", images]) == 0
+    assert run(["step", "-m", "gemma-3-12b", "-g", "h100-sxm", "--prefill", "1000", "--images", images]) == 0
     assert words in capsys.readouterr().out
 
 
