@@ -308,7 +308,8 @@ def surely(
 def _sure_of(best: Answer, layouts: Sequence[Answer], sized: tuple[Outcome, Outcome], steps: Steps) -> Answer | None:
     """The sure size of the GPU type of an answer, from its own layout's (`sized`, first) and those that may need less (second).
 
-    All other `layouts` are tried where a simulation confirms none of these, and those of a wider search where none is sure.
+    All other `layouts` are tried too where a simulation confirms none of these, or one that some of the others may come before;
+    those of a wider search are tried where none is sure.
     """
     first, rest = sized
     if first.best is not None and rest.best is None and _is_covered(first.best, best, first.question):
@@ -319,9 +320,17 @@ def _sure_of(best: Answer, layouts: Sequence[Answer], sized: tuple[Outcome, Outc
     if sure is not None and (first.best is None or sure.gpus <= first.best.gpus):
         return sure
     (found,) = recounted([(layouts, first.question)])
+    if sure is not None and not _come_before(sure, found, order):
+        return sure
     if found.best is None:
         (found,) = steps.searched([first.question])
     return steps.confirmed(_ranked(found, order), order, False).confirmed
+
+
+def _come_before(sure: Answer, found: Outcome, order: Order) -> bool:
+    """Whether an answer by the closed form, of another layout than the sure size, comes before it in an order."""
+    bound = order(sure, found.question)
+    return any(order(each, found.question) < bound for each in found.answers if not is_alike(each, sure))
 
 
 def _is_covered(sure: Answer, plain: Answer, question: Question) -> bool:

@@ -74,6 +74,12 @@ class OneFile(Spec):
         """Hash the path, because a file is long and has few versions in a process: those that calibration makes."""
         return hash(self.FILE)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare what the files say. Results kept with a file are no part of it, and arrays among them do not compare."""
+        if self is other or type(self) is not type(other):
+            return self is other
+        return all(getattr(self, name) == getattr(other, name) for name in type(self).model_fields)
+
 
 # Wide bounds for any current GPU. A value outside is probably in another unit.
 Gigabytes = Annotated[

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
 from sizing import ask
 from sizing.answers.compare import compare
 from sizing.answers.estimate import estimate
+from sizing.question.question import load_data
+from sizing.specs.bands import USUAL, Confidence
 
 
 def test_a_comparison_simulates_the_ten_best_and_leaves_out_answers_of_very_many_gpus() -> None:
@@ -33,3 +39,19 @@ def test_a_pipeline_that_takes_fewer_gpus_stands_after_the_answer_as_in_an_estim
     alone = estimate(question, simulated=False, relaxed=False)
     assert outcome.best is best and fewer.gpus < best.gpus and fewer.pool.replica.layout.pp > 1
     assert (best.gpus, fewer.gpus) == (alone.answers[0].gpus, min(each.gpus for each in alone.answers))
+
+
+def test_published_runs_of_another_process_are_the_same_runs() -> None:
+    """Each process has its own copy of the published runs, and keeps what it found in them."""
+    runs, question = load_data().runs, ask("chat", gpu="h100-sxm,h200-sxm")
+    assert runs is not None
+    sure = question.with_(confidence=Confidence(USUAL, runs))
+
+    def apart(work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
+        return (pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task))))) for task in tasks)
+
+    found = compare(sure, each=apart)
+    assert [of.best and of.best.gpus for of in found] == [of.best and of.best.gpus for of in compare(sure)]
+    other = pickle.loads(pickle.dumps(runs))
+    assert other == runs and hash(other) == hash(runs) and other is not runs
+    assert runs != runs.model_copy(update={"least_groups": runs.least_groups + 1})
