@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
-from sizing.answers.estimate import answer, with_cheaper
+from sizing.answers.estimate import answer, with_cheaper, with_sure
 from sizing.question.question import Question, load_data
 from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
@@ -26,7 +27,7 @@ def compare(
 ) -> list[Outcome]:
     """The outcome of every candidate with its best answer; the ten best by `sort` are simulated where `simulated`.
 
-    After the answer of these ten stands a pipeline layout that costs less, where one does.
+    So are their sure sizes; those of all others are by the closed form. After the answer of these ten stands a pipeline layout that costs less, where one does.
 
     `sort` defaults to the question's objective. Without a GPU budget, answers with more GPUs than the default limit of a
     comparison are rejected, unless all answers exceed it.
@@ -38,7 +39,7 @@ def compare(
     """
     data, by = data or load_data(), sort or question.rules.objective
     candidates = candidates_of(question)
-    found = [_first(candidate, data, simulated=False) for candidate in candidates]
+    found = [_closed(candidate, data) for candidate in candidates]
     if question.rules.gpu_budget is None:
         found = _sensible(found, data.defaults.most_gpus_compared)
     done = 0
@@ -48,11 +49,12 @@ def compare(
         if not left:
             break
         left.sort(key=lambda number: -found[number].answers[0].gpus)  # large answers take longest: they start first
-        work = partial(_first, data=data, simulated=True)
+        work = partial(answer, data=data, simulated=True, sure=False)
         for number, outcome in zip(left, each(work, [candidates[number] for number in left]), strict=True):
             found[number], done = outcome, done + 1
             if progress is not None:
                 progress(done, max(done, len(best)))
+    _find_sure(candidates, found, _best(found, by), data, each)
     for number in _best(found, by):
         found[number] = _with_less(found[number], data)
     return found
@@ -116,9 +118,26 @@ def candidates_of(question: Question) -> list[Question]:
     return found
 
 
-def _first(question: Question, data: Data, simulated: bool) -> Outcome:
-    outcome = answer(question, data, simulated=simulated)
+def _closed(question: Question, data: Data) -> Outcome:
+    outcome = answer(question, data, simulated=False)
     return replace(outcome, answers=outcome.answers[:1])
+
+
+def _find_sure(
+    candidates: Sequence[Question], found: list[Outcome], best: Sequence[int], data: Data, each: Each
+) -> None:
+    """Give simulated outcomes their sure sizes: of the `best` by simulation, so that no time goes into the others."""
+    simulated = [number for number, outcome in enumerate(found) if outcome.tries and outcome.answer is not None]
+    shown = [number for number in best if number in simulated]
+    ways: tuple[tuple[Each, list[int], bool], ...] = (
+        (each, shown, True),
+        (map, [number for number in simulated if number not in shown], False),
+    )
+    for way, numbers, by_simulation in ways:
+        work = partial(with_sure, data=data, simulated=by_simulation)
+        tasks = [(candidates[number], found[number]) for number in numbers]
+        for number, outcome in zip(numbers, way(work, tasks), strict=True):
+            found[number] = replace(outcome, answers=outcome.answers[:1])
 
 
 def place(answer: Answer | None, sort: Objective) -> tuple[float, ...]:

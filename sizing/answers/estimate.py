@@ -144,6 +144,16 @@ def answer(
     return with_odds([question], data, steps, sure=sure)[0]
 
 
+def with_sure(found: tuple[Question, Outcome], data: Data, *, simulated: bool = True) -> Outcome:
+    """The outcome of `answer` for a question, found without its sure size, with it.
+
+    Unless it is `simulated`, it follows from the capacities of the outcome, which its own simulation corrected.
+    """
+    (question, outcome), steps = found, Steps.of(data, simulated=simulated)
+    asked = evenly(question, data) if outcome.even else question
+    return _with_sure(steps.searched([asked]) if simulated else [outcome], [outcome], data, steps)[0]
+
+
 def by_prediction(question: Question, data: Data, *, simulated: bool, order: Order = preference) -> Outcome:
     """The answers by prediction alone; published runs change them only where the question asks for a confidence."""
     return Steps.of(data, simulated=simulated, order=order).answered([question])[1][0]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sizing import ask
 from sizing.answers.compare import compare
-from sizing.answers.estimate import estimate
+from sizing.answers.estimate import answer, estimate, with_sure
 from sizing.question.question import load_data
 from sizing.specs.bands import USUAL, Confidence
 
@@ -55,3 +55,16 @@ def test_published_runs_of_another_process_are_the_same_runs() -> None:
     other = pickle.loads(pickle.dumps(runs))
     assert other == runs and hash(other) == hash(runs) and other is not runs
     assert runs != runs.model_copy(update={"least_groups": runs.least_groups + 1})
+
+
+def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_simulated() -> None:
+    found = compare(ask("chat", gpu="h100-sxm,h200-sxm"))
+    for outcome in found:
+        alone = estimate(ask("chat", gpu=outcome.question.space.gpu_types[0].id), relaxed=False)
+        assert outcome.sure is not None and alone.sure is not None and outcome.sure.gpus == alone.sure.gpus
+    h100 = found[0].question.with_(confidence=None)
+    plain = answer(h100, load_data(), sure=False)
+    assert plain.sure is None and plain.best is not None
+    first, by_capacity = found[0].sure, with_sure((h100, plain), load_data(), simulated=False)
+    assert first is not None and by_capacity.sure is not None and first.gpus is not None
+    assert by_capacity.sure.gpus == first.gpus > plain.best.gpus
