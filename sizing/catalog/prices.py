@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from sizing.catalog.shelf import hyphenated, only
 from sizing.specs.errors import InputError, nearest
-from sizing.specs.gpu import Gpu, Price
+from sizing.specs.gpu import Gpu, Price, PriceKind
 
 if TYPE_CHECKING:  # answers without API prices do not load these
     from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
@@ -62,14 +62,28 @@ def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "-
     found = offers(gpu, provider, kind)
     if found:
         return found
+    message = f"no {kind} price of {gpu.name} by {provider!r} is known"
+    quote = _own_quote(kind, field)
     if offers(gpu, provider):
         kinds = sorted({price.kind for price in offers(gpu, provider)})
-        message = f"no {kind} price of {gpu.name} by {provider!r} is known"
-        raise InputError(message, field=field, allowed=", ".join(kinds), nearest=nearest(kind, kinds))
+        raise InputError(message, field=field, allowed=f"{', '.join(kinds)}, {quote}", nearest=nearest(kind, kinds))
     known = sorted({price.provider for price in offers(gpu, kind=kind)})
-    message = f"no {kind} price of {gpu.name} by {provider!r} is known"
-    allowed = ", ".join(known) or "none is known of this GPU; --price"
-    raise InputError(message, field=field, allowed=allowed, nearest=nearest(provider, known))
+    near = nearest(provider, known)
+    allowed = ", ".join((*known, *([] if near else [quote])))
+    raise InputError(message, field=field, allowed=allowed, nearest=near)
+
+
+def provider_and_kind(text: str) -> tuple[str, str]:
+    """The provider and the kind of price of `nebius:spot`; the default kind is on demand."""
+    provider, _, kind = (part.strip() for part in text.partition(":"))
+    return provider, kind or ON_DEMAND
+
+
+def _own_quote(kind: str, field: str) -> str:
+    """Say how to state one's own price of a kind where none is known."""
+    kinds = [each for each in get_args(PriceKind) if kind.lower() in each] or [ON_DEMAND]
+    file = f"a GPU file (llmsize gpus NAME --yaml) that lists it under prices, of kind {' or '.join(kinds)}"
+    return f"or your own quote: --price 2.5 in place of {field}, or {file}"
 
 
 def price_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "--cloud") -> tuple[float, str]:

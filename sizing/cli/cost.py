@@ -127,12 +127,11 @@ def _of_own(fault: Fault) -> Fault:
 
 def _clouds(text: str | None) -> tuple[tuple[str, str], ...]:
     """(provider, kind) of each `provider` or `provider:kind`; the default kind is on demand."""
-    from sizing.catalog.prices import ON_DEMAND
+    from sizing.catalog.prices import provider_and_kind
 
     if text is None:
         return ()
-    pairs = [part.partition(":")[::2] for part in comma_separated(text)]
-    found = [(provider.strip(), kind.strip() or ON_DEMAND) for provider, kind in pairs]
+    found = [provider_and_kind(part) for part in comma_separated(text)]
     if not found or any(not provider for provider, _ in found):
         raise InputError("names no provider", field="--cloud", allowed="aws,lambda, or with a kind aws:spot")
     return tuple(dict.fromkeys(found))

@@ -243,7 +243,7 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
 
     Raises InputError if the provider offers none of them.
     """
-    from sizing.catalog.prices import price_of
+    from sizing.catalog.prices import price_of, provider_and_kind
     from sizing.question.ask import cautious, question_of
     from sizing.question.fields import options_of
     from sizing.question.values import Part
@@ -256,7 +256,8 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     asked = cautious(asked, values["confidence"], values["conservative"])
     if rules.cloud is None:
         return asked
-    parts = [(option, Part(partial(price_of, option.gpu, rules.cloud))) for option in asked.space.gpu_types]
+    provider, kind = provider_and_kind(rules.cloud)
+    parts = [(option, Part(partial(price_of, option.gpu, provider, kind))) for option in asked.space.gpu_types]
     offered = tuple(
         replace(option, usd_per_gpu_hour=part.value[0], price_source=part.value[1], price_providers=None)
         for option, part in parts
@@ -264,6 +265,11 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
     )
     if not offered:
         raise InputError(parts[0][1].faults)
+    if provider != rules.cloud:
+        what = f"{rules.cloud!r} names one kind of price, and a plan mixes reserved, on-demand and spot GPUs by itself"
+        raise InputError(
+            what, field="--cloud", allowed=f"{provider}, or --provider {provider}:{kind} in place of --cloud"
+        )
     return asked.with_(gpu_types=offered)
 
 

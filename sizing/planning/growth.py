@@ -30,7 +30,8 @@ class Month(NamedTuple):
 class Growing(NamedTuple):
     """The size at a date, the months until then in which nodes are added, and the month of the next node.
 
-    Where there are a date and prices: the cost of the month that ends then, and of all months from the start.
+    `months` are those from the start to the date. Where there are a date and prices: the cost of the month that ends then, and of
+    all months from the start.
     """
 
     per_month: float
@@ -41,6 +42,7 @@ class Growing(NamedTuple):
     additions: tuple[Month, ...]
     usd_of_last_month: float | None = None
     usd_in_all: float | None = None
+    months: float | None = None
 
 
 def months_between(start: date, end: date) -> float:
@@ -50,6 +52,11 @@ def months_between(start: date, end: date) -> float:
         whole -= 1
     since, next_one = _same_day(start, whole), _same_day(start, whole + 1)
     return whole + (end - since) / (next_one - since)
+
+
+def months_later(start: date, months: int) -> date:
+    """The day on which `months` whole months from `start` are over."""
+    return _same_day(start, months)
 
 
 def paid_months(per_month: float, start: date, until: date) -> Iterator[tuple[float, float]]:
@@ -102,6 +109,7 @@ def growing(
         at_date,
         next_node,
         tuple(within),
+        months=None if until is None else months_between(start, until),
     )
 
 

@@ -90,11 +90,18 @@ def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
         maintenance=bool(stated.maintenance),
         growth_per_month=stated.growth,
         start=stated.start or date.today(),
-        until=stated.until,
+        until=_until(stated),
         min_replicas=stated.min_replicas or scaling.min_replicas,
         spot_share=stated.spot or 0.0,
         provider=stated.cloud,
     )
+
+
+def _until(stated: PlanRules) -> date | None:
+    """The day on which the growth ends: as stated, or the stated months after the first."""
+    if stated.until is not None or stated.months is None:
+        return stated.until
+    return growth.months_later(stated.start or date.today(), stated.months)
 
 
 def _node_availability(stated: PlanRules) -> float | None:
@@ -124,23 +131,26 @@ def contradictions(stated: PlanRules) -> Iterator[tuple[str, Fault]]:
     if stated.failures is not None and stated.availability is None:
         yield "failures", Fault("has no meaning without --availability", field="--failures")
     if stated.growth is None:
-        for name, flag in (("until", "--until"), ("start", "--from")):
+        for name, flag in (("until", "--until"), ("months", "--months"), ("start", "--from")):
             if getattr(stated, name) is not None:
                 yield name, Fault("has no meaning without growth", field=flag, allowed="with --growth")
-    elif stated.until is not None:
-        for fault in _of_until(stated.until, stated.start or date.today(), stated.growth):
-            yield "until", fault
+    elif stated.until is not None and stated.months is not None:
+        yield "months", Fault("says when the growth ends, as --until does", field="--months", allowed="one of them")
+    elif (until := _until(stated)) is not None:
+        name = "until" if stated.months is None else "months"
+        for fault in _of_until(until, stated.start or date.today(), stated.growth, f"--{name}"):
+            yield name, fault
 
 
-def _of_until(until: date, start: date, per_month: float) -> list[Fault]:
-    """The fault of the date `until`: not in the future, too far ahead, or after too much growth."""
+def _of_until(until: date, start: date, per_month: float, flag: str) -> list[Fault]:
+    """The fault of the date `until`: not in the future, too far ahead, or after too much growth; it names the option `flag`."""
     months = (until.year - start.year) * MONTHS_PER_YEAR + until.month - start.month
     if until <= start:
-        return [Fault(f"{until} is not after the day of the plan, {start}", field="--until")]
+        return [Fault(f"{until} is not after the day of the plan, {start}", field=flag)]
     if months > growth.MOST_MONTHS:
         allowed = f"at most {growth.MOST_MONTHS} months"
-        return [Fault(f"{until} is {months:,} months ahead", field="--until", allowed=allowed)]
+        return [Fault(f"{until} is {months:,} months ahead", field=flag, allowed=allowed)]
     if (1 + per_month) ** growth.months_between(start, until) > growth.MOST_TIMES:
         message = f"{per_month * 100:.3g} % a month is more than {growth.MOST_TIMES:,.0f} times the demand by {until}"
-        return [Fault(message, field="--growth, --until", allowed="less growth, or an earlier month")]
+        return [Fault(message, field=f"--growth, {flag}", allowed="less growth, or an earlier month")]
     return []

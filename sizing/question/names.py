@@ -428,8 +428,8 @@ def _of_provider(text: str, price: float | str | None, considered: Gpus) -> Pric
     if price is not None:
         message = "contradicts --price, which says what a GPU-hour costs"
         raise InputError(Fault(message, field="--provider", allowed="one of them"))
-    name, _, kind = (part.strip() for part in text.partition(":"))
-    rule = PriceRule(provider=name, kind=kind or ON_DEMAND)
+    name, kind = prices.provider_and_kind(text)
+    rule = PriceRule(provider=name, kind=kind)
     if not any(map(rule.offers, considered.value)):
         prices.offers_of(considered.value[0].spec, name, rule.kind, field="--provider")
     return rule

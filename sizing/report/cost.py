@@ -318,7 +318,7 @@ def sections(record: CostReport) -> Iterator[Section]:
         yield Facts((*labelled("Nearest", record.problems), *would_help(record.suggestions)), NO_COST)
         return
     yield Facts(tuple(_answer(record)), _headline(record))
-    yield ways.table(record.options, "/options")
+    yield ways.table(record.options, "/options", crowded=True)
     replica = (line._replace(spare=2) for line in replica_lines(record.inputs.of_question))
     known = rests_on(record.assumptions)  # what finance asks first, the assumptions, leaves the screen last
     facts = [*_pays(record), Line(_load(record), "Load"), *_at_full_use(record)]

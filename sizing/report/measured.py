@@ -25,7 +25,7 @@ from sizing.formats.view import (
     labelled,
     rows_of,
 )
-from sizing.formats.words import milliseconds, money, monthly_growth, number, percent, plural
+from sizing.formats.words import milliseconds, money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.planning.by_rows import MeasuredFleet
 from sizing.planning.growth import Growing
@@ -311,7 +311,7 @@ def _plan(plan: MeasuredReserve) -> Iterator[Line]:
     )
     growth = plan.growth
     if growth is not None:
-        yield Line(f"{monthly_growth(growth.per_month)} from {growth.start}", "Growth")
+        yield Line(screen.growing_from(growth), "Growth")
     for when, month in () if growth is None else (("At the end", growth.at_date), ("Next node", growth.next_node)):
         if month is not None:
             what = f"{month.month}: {month.times:.2f} times today's demand, {month.gpus:,} GPUs on {plural(month.nodes, 'node')}"

@@ -24,7 +24,7 @@ from sizing.formats.view import (
     labelled,
     plain,
 )
-from sizing.formats.words import between, money, monthly_growth, number, percent, plural, rounded_usd
+from sizing.formats.words import between, money, number, percent, plural, rounded_usd
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
@@ -36,6 +36,7 @@ from sizing.report.parts.screen import (
     SINGLE,
     few,
     following,
+    growing_from,
     kept,
     latencies,
     less_margin,
@@ -282,14 +283,14 @@ def _growth(growth: Growing) -> Iterator[Line]:
 
     then = growth.at_date
     until = (
-        "; --until 2027-12 adds up its cost"
+        "; --months 12 or --until 2027-12 adds up its cost"
         if then is None
         else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
     )
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
         until += f", {last} in the last month, {whole} in all, each month at the size of its end"
-    yield Line(f"{monthly_growth(growth.per_month)} from {growth.start}{until}", "Growth")
+    yield Line(f"{growing_from(growth)}{until}", "Growth")
     due = growth.next_node
     yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
 

@@ -30,6 +30,15 @@ def _day(value: Any) -> date:
     raise ValueError(f"{value!r} is no month or day, as 2027-12 or 2027-12-31")
 
 
+def _end(value: Any) -> date:
+    try:
+        return _day(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; a number of months from the first day on is stated by months (--months 12)"
+        ) from None
+
+
 def _long_hours(value: Any) -> float:
     """Read a long duration into hours: `8h`, `30d`, `5y`."""
     found = _LONG.match(value) if isinstance(value, str) else None
@@ -54,7 +63,8 @@ Available = Annotated[float, Field(ge=LEAST_AVAILABILITY, le=1, strict=True), As
 class PlanRules(Spec):
     """Reserves on top of the peak size, growth of the demand, and use of a cloud. Every field may be absent.
 
-    `failures` says what fails together: a single replica, or all replicas of a node. `from` is the day of the plan.
+    `failures` says what fails together: a single replica, or all replicas of a node. `from` is the day of the plan; `until`, or
+    `months` later, the growth ends.
     """
 
     spare: Annotated[int, Field(ge=0, le=10_000, strict=True)] | None = None
@@ -67,7 +77,8 @@ class PlanRules(Spec):
     maintenance: bool | None = None
     growth: MonthlyGrowth | None = None
     start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
-    until: Day | None = None
+    until: Annotated[date, PlainValidator(_end)] | None = None
+    months: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
     min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
     spot: ShareOfAll | None = None
     cloud: Text | None = None

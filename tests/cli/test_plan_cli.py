@@ -281,6 +281,16 @@ FAULTS = {
     ("--growth", "5%", "--from", "2027-01", "--until", "2026-12"): "is not after the day of the plan",
     ("--growth", "5%", "--until", "9999-12"): "months ahead; allowed: at most 240 months",
     ("--growth", "900%", "--until", "2040-12"): "times the demand by 2040-12-01",
+    (
+        "--growth",
+        "5%",
+        "--until",
+        "12months",
+    ): "a number of months from the first day on is stated by months (--months 12)",
+    ("--growth", "5%", "--until", "2027-12", "--months", "12"): "--months: says when the growth ends, as --until does",
+    ("--growth", "5%", "--months", "241"): "241 months ahead; allowed: at most 240 months",
+    ("--months", "12"): "--months: has no meaning without growth",
+    ("--cloud", "nebius:spot"): "allowed: nebius, or --provider nebius:spot in place of --cloud",
     ("--from", "2026-12"): "--from: has no meaning without growth",
     ("--spot", "50%"): "no meaning at the same load all day",
     ("--min-replicas", "2"): "no meaning at the same load all day",
@@ -404,3 +414,34 @@ def test_what_matters_most_is_said_in_plain_words(capsys: pytest.CaptureFixture[
     assert "rank correlation" not in said
     assert "model error, the real rate over the predicted one: the higher it is, the fewer GPUs (" in said
     assert "on a scale from 0, no relation, to 1, always)" in said
+
+
+def test_a_year_of_growth_is_twelve_months(capsys: pytest.CaptureFixture[str]) -> None:
+    grows = (*CALLS, "--growth", "5%", "--from", "2026-11-28")
+    by = {end: json_of(capsys, *grows, *end)["growth"] for end in (("--months", "12"), ("--until", "2027-11-28"))}
+    year = by["--months", "12"]
+    assert year == by["--until", "2027-11-28"]
+    assert (year["until"], year["months"]) == ("2027-11-28", 12)
+    assert year["at_date"]["times"] == pytest.approx(1.05**12)
+    assert "from 2026-11-28 over 12 months; " in " ".join(out_of(capsys, *grows, "--months", "12").split())
+    assert "from 2026-11-28 over 11.1 months; " in " ".join(out_of(capsys, *grows, "--until", "2027-11").split())
+
+
+@pytest.mark.parametrize(("command", "option"), [("plan", "--cloud"), ("cost", "--cloud"), ("plan", "--provider")])
+def test_a_price_that_is_not_known_can_be_quoted(
+    command: str, option: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A reserved price is told to be one's own, in the same words by every command; a GPU's file with it serves."""
+    assert run([command, *CALLS[1:], option, "aws:reserved"]) == 2
+    said = capsys.readouterr().err
+    quote = f"--price 2.5 in place of {option}, or a GPU file (llmsize gpus NAME --yaml) that lists it under prices"
+    assert (
+        f"no reserved price of H100 SXM 80GB by 'aws' is known; allowed: on-demand, or your own quote: {quote}" in said
+    )
+    assert "of kind 1-year reserved or 3-year reserved" in said
+    assert run(["gpus", "h100-sxm", "--yaml"]) == 0
+    mine = "prices:\n  - {provider: AWS, sku: mine, kind: 1-year reserved, usd_per_gpu_hour: 2.5, gpus: 8, date: 2026-11, source: our quote}"
+    path = tmp_path / "mine.yaml"
+    path.write_text(capsys.readouterr().out.replace("\nprices:", f"\n{mine}  #", 1))
+    option = "--cloud" if command == "cost" else "--provider"
+    assert run([command, "call-centre", "-g", str(path), "--no-verify", option, "aws:1-year reserved"]) == 0

@@ -19,8 +19,11 @@ LOADS: dict[LoadKind, str] = {
 FOLLOWS, PER_GPU_HOUR = "same, following the load", " per GPU-hour"
 
 
-def table(options: Sequence[CostOption], path: str) -> Table:
-    """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests; `path` is that of `options`."""
+def table(options: Sequence[CostOption], path: str, *, crowded: bool = False) -> Table:
+    """The cost of each way: an hour to a year at the load of the figures, and per 1,000 requests; `path` is that of `options`.
+
+    On a `crowded` screen the note on what follows the load may be left out.
+    """
     columns = (
         in_words("name", f"at {LOADS[options[0].load]}", _called),
         Quantity("gpus", "GPUs", str, _count),
@@ -33,7 +36,8 @@ def table(options: Sequence[CostOption], path: str) -> Table:
     parts = dict.fromkeys(part for o in options if _follows(o) and o.note for part in o.note.split("; "))
     following = (f"Following the load: {'; '.join(parts)}",) if parts else ()
     notes = tuple(f"Note: {o.note}" for o in options if o.kind == "api" and o.note)
-    return Table(columns, options, path, spare=("$/h", "$/month"), notes=notes, spare_notes=following)
+    made = Table(columns, options, path, spare=("$/h", "$/month"), notes=notes, spare_notes=following)
+    return made if crowded else made._replace(notes=(*following, *notes), spare_notes=())
 
 
 def _called(option: CostOption) -> str:
