@@ -404,8 +404,9 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
     unable = len(record.candidates) - len(served)
     fail = (f"{plural(unable, 'candidate')} cannot serve this: --verbose",) if unable else ()
-    # Two columns of percentiles beside it would fold the names of GPU types over several lines.
-    narrow = (SCREEN[-1].heading,) if len(list(_percentiles(record))) > 1 else ()
+    # Two columns of percentiles, or layouts of two pools, would fold cells over several lines beside it.
+    wide = len(list(_percentiles(record))) > 1 or any(c.disaggregated for c in served)
+    narrow = (SCREEN[-1].heading,) if wide else ()
     table = Table(columns, served, "/candidates", spare=(*SPARE, *narrow))
     if len(served) > MOST_SHOWN:
         return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
