@@ -218,7 +218,8 @@ def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | 
     if own and sparse is None:
         return name, None
     row = dialect.writes("precision")
-    if row is not None and wanted in row.values and sparse is None:  # the engine converts while it loads
+    plain = service.model.quantisation.precision in SIXTEEN_BIT and found.precision in (None, *SIXTEEN_BIT)
+    if row is not None and plain and wanted in row.values and sparse is None:  # the engine converts while it loads
         return name, wanted
     kind = f"in {wanted}" if sparse is None else f"with {sparse} sparsity"
     what = f"a checkpoint of {service.model.name} {kind} is needed, whose name the question does not say"

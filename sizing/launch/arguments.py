@@ -15,6 +15,7 @@ from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
 from sizing.launch.flags import Dialect, Value, Word
 from sizing.launch.shell import with_variables
+from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
 from sizing.specs.units import printable
@@ -37,7 +38,7 @@ class ReadArgs:
 
     `open` are terms that the arguments leave to the engine, such as a length of `auto`. `again` are terms stated again with
     another value; the last value counts, as in the engines. `passed` are flags that were skipped, as the user says that they
-    change nothing.
+    change nothing. `words` are the engine's own words for terms that have a list of them.
     """
 
     model: StatedTerm | None = None
@@ -46,6 +47,7 @@ class ReadArgs:
     again: list[StatedTerm] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
+    words: dict[Term, StatedTerm] = field(default_factory=dict)
 
     def under(self, file: ReadArgs) -> None:
         """Add the terms of a settings file; the command's own flags take precedence."""
@@ -55,6 +57,7 @@ class ReadArgs:
         self.again += file.again
         self.faults += file.faults
         self.passed |= file.passed
+        self.words = {**file.words, **self.words}
 
 
 class Source(NamedTuple):
@@ -105,9 +108,11 @@ def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
     return None
 
 
+OFF = "--no-"  # before the name of a switch
 # Kinds of flags that state no term. The kind says what follows the flag.
-SWITCH, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = (
+SWITCH, ON, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = (
     "switch",
+    "on",
     "value",
     "object",
     "override",
@@ -139,7 +144,7 @@ class _Reader:
     def read(self) -> None:
         engine, file = self.dialect.engine, self.dialect.engine.file
         kinds = {
-            SWITCH: engine.ignored.switches, VALUE: (*engine.ignored.values, *engine.ignored.limited), OBJECT: engine.ignored.objects,
+            SWITCH: engine.ignored.switches, ON: engine.ignored.on, VALUE: (*engine.ignored.values, *engine.ignored.limited), OBJECT: engine.ignored.objects,
             OVERRIDE: engine.ignored.of_model, MODEL: engine.model_flags, FILE: () if file is None else file.flags, UNREAD: self.source.ignored,
         }  # fmt: skip
         self.passed = {_plain(flag): kind for kind, flags in kinds.items() for flag in flags}
@@ -189,9 +194,15 @@ class _Reader:
         switch = bool(rows) and not rows[0].takes_value and rows[0].key is None
         if kind == UNREAD:
             self._pass(base, place)
+        if not rows and kind is None and (switched := self._switched_off(base)) is not None:
+            rows, kind, text, switch = *switched, "false", bool(switched[0])
         if switch:
             self._take(rows[0].term, (text.lower() != "false") is not _among(base, rows[0].off), place)
-        if switch or kind == SWITCH or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal()):  # -O3 means -O 3
+        if kind == ON and text.lower() == "false":
+            self._fault("changes what is predicted, and is not read", place, "without it")
+        if (
+            switch or kind in (SWITCH, ON) or (self.passed.get(name[:2]) == VALUE and name[2:].isdecimal())
+        ):  # -O3 means -O 3
             return False
         following = Word(text, word.line) if marked else self._value() if rows or kind else None
         if not rows and kind is None:
@@ -210,6 +221,16 @@ class _Reader:
             self._note(rows[0], following.text, place)
         return not rows and not (marked and kind is None)
 
+    def _switched_off(self, flag: str) -> tuple[list[EngineFlag], str | None] | None:
+        """The term, or the kind, of the switch that `flag` turns off (`--no-` before its name); None for any other flag."""
+        since, name = self.dialect.engine.negated, _plain(flag)
+        if since is None or not is_within(self.dialect.version, since, None) or not name.startswith(OFF):
+            return None
+        named = f"--{name.removeprefix(OFF)}"
+        kind = self.passed.get(named)
+        rows = [row for row in self.dialect.rows if not kind and not row.takes_value and _among(named, row.flags)]
+        return (rows, kind) if rows or kind in (SWITCH, ON) else None
+
     def _pass(self, flag: str, place: _Place) -> None:
         """Skip a flag, as the user says; a flag that states a term of the prediction is a fault."""
         self.found.passed.add(_plain(flag))
@@ -227,6 +248,8 @@ class _Reader:
     def _note(self, row: EngineFlag, text: object, place: _Place) -> None:
         """Record the value of a flag, key or variable, translated to our terms."""
         written = str(text)
+        if row.values:
+            self.found.words[row.term] = StatedTerm(written, place.line, place.name)
         if written in row.unknown:
             self.found.open.add(row.term)
             return

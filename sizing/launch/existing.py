@@ -32,6 +32,7 @@ from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
+BLOCKS = "_block"  # at the end of a format whose scales are those of blocks
 COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 1024  # commands in a file
 ONE_START = "the command is started once: nothing says how many replicas run"
@@ -290,6 +291,8 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     told = Part(lambda: _check_told(args.value, container, asked))
     seen = Part(lambda: visible(container, asked.facts, asked.file))
     check(dialect, args, name, model, gpu, replicas, told, seen, said)
+    if faults := list(_misread(args.value, dialect.value[0], name.value, model.value, asked.file)):
+        raise InputError(faults)
     found = _data(args.value, dialect.value[0], model.value, container, asked)
     found |= {"name": container.name, "model": name.value, "gpu": gpu.value}
     ranks = found["replicas"]
@@ -372,6 +375,35 @@ def _data(
 def is_quantised(found: FoundModel) -> bool:
     """Whether a checkpoint stores quantised weights, by its name or its config."""
     return found.precision is not None or found.spec.quantisation.precision not in SIXTEEN_BIT
+
+
+def _misread(
+    args: ReadArgs, dialect: Dialect, name: str | None, model: FoundModel | None, file: str
+) -> Iterator[Fault]:
+    """Yield the fault of a quantisation that engines refuse for the checkpoint: one of another format, or one that they do not make.
+
+    A model that the user names for a folder says how large it is, not how the folder stores it.
+    """
+    row, stated = dialect.writes("precision"), args.words.get("precision")
+    if row is None or stated is None or model is None or args.model is None or name != args.model.value:
+        return
+    word, own = str(stated.value), model.precision or model.spec.quantisation.precision
+    asked = row.ours.get(word)
+    if is_quantised(model):
+        if asked is not None and word not in row.any_format and not _is_of_family(asked, own):
+            what = f"{word} reads {asked.upper()} weights, and {name} stores {own.upper()}"
+            yield Fault(what, file, stated.line, stated.flag, "without it: engines read the format from the checkpoint")
+    elif word not in row.made:
+        what = f"{word} reads a checkpoint that is quantised already, and {name} stores {own.upper()}"
+        allowed = (
+            f"{', '.join(row.values.values())}, which {dialect.title} makes while it loads; or a quantised checkpoint"
+        )
+        yield Fault(what, file, stated.line, stated.flag, allowed)
+
+
+def _is_of_family(one: str, other: str) -> bool:
+    """Whether two formats are the same, with or without scales of blocks."""
+    return one.removesuffix(BLOCKS) == other.removesuffix(BLOCKS)
 
 
 def _says(role: str, container: Container) -> bool:

@@ -52,7 +52,8 @@ class EngineFlag(Spec):
     `off` lists spellings that switch it off. A `switch`, or a flag with `off`, takes no value. `values` maps our words to the
     engine's words, `also` maps other engine words to ours, and `unknown` lists words that leave the term open. `key` is the place
     in the flag's JSON value, or in the engine's settings `file`. `env` is an environment variable instead of a flag. An `absent`
-    flag is on if its key is null. A `read_only` flag is read but never written.
+    flag is on if its key is null. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
+    precision that it makes of 16-bit weights while it loads, `any_format` those that read a quantised checkpoint of any format.
     """
 
     term: Term
@@ -62,6 +63,8 @@ class EngineFlag(Spec):
     values: Words
     also: Words
     unknown: tuple[Text, ...] = ()
+    made: tuple[Text, ...] = ()
+    any_format: tuple[Text, ...] = ()
     key: Text | None = None
     also_keys: tuple[Text, ...] = ()
     file: Flag = False
@@ -115,13 +118,15 @@ class SideChannel(Spec):
 class IgnoredFlags(Spec):
     """Flags and keys that change no prediction: with a value (`values`), a JSON object (`objects`), or none (`switches`).
 
-    `limited` flags and keys are ignored only for the listed values; any other value is a fault. `of_model` flags override keys of
+    `limited` flags and keys are ignored only for the listed values; any other value is a fault. `on` are switches that are ignored
+    only where they are on. `of_model` flags override keys of
     the model's config.json; the keys in `model_keys` change no prediction.
     """
 
     values: tuple[Text, ...] = ()
     objects: tuple[Text, ...] = ()
     switches: tuple[Text, ...] = ()
+    on: tuple[Text, ...] = ()
     keys: tuple[Text, ...] = ()
     limited: dict[str, tuple[Text, ...]] = Field(default_factory=dict)
     of_model: tuple[Text, ...] = ()
@@ -134,7 +139,8 @@ class EngineFlags(Sourced):
     `serves` lists words with which a start command begins, `images` parts of container image names. `command` is the command to
     write. `tp_counts` says whether TP counts the GPUs of attention or of a whole stage. `sequences_of` says whether the limit on
     running sequences holds for a rank or a replica. `adapters` gives the default slots and rank if LoRA is only switched on.
-    `holds_longest`: the engine starts only if its cache holds the longest sequence.
+    `holds_longest`: the engine starts only if its cache holds the longest sequence. `negated` is the first version in which each
+    switch has a form that turns it off (`--no-` before its name).
 
     Nodes of an instance meet at the first node's `head_port`, or in a `cluster`. Otherwise one `launcher`, which takes {nodes},
     {node_gpus} and {gpus}, starts a process for each GPU. Instances of separate pools find each other by their `side_channel`.
@@ -158,6 +164,7 @@ class EngineFlags(Sourced):
     side_channel: SideChannel | None = None
     adapters: Lora
     holds_longest: Flag = False
+    negated: Text | None = None
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]
     ignored: IgnoredFlags
