@@ -70,7 +70,7 @@ class CurveLine:
     replica or of both pools. `cache_holds` is the number of requests of mean length that a replica's KV cache holds, and
     `cache_over_predicted` its tokens over the predicted ones, where an engine's log states them. `source`,
     `arrivals` and `ran_with` (what tells its runs from plain ones) are those of a measured line; its weight precision may be
-    empty (not stated).
+    empty (not stated). `sent` says how arrivals at a rate were not random, and `pooled` the GPUs of two measured pools.
     """
 
     origin: Origin
@@ -87,6 +87,8 @@ class CurveLine:
     source: str | None = None
     arrivals: Arrivals | None = None
     ran_with: str | None = None
+    sent: str | None = None
+    pooled: str | None = None
     parts: tuple[Timed, ...] = ()
     pools: Pair | Unpaired | None = None
     points: tuple[CurvePoint, ...] = ()

@@ -16,6 +16,7 @@ from sizing.catalog.profiles import GPUS, named_gpu
 from sizing.catalog.shelf import only
 from sizing.evidence.notes import NoteFacts, check_weights, facts_of
 from sizing.evidence.rows import cache_over_predicted, layout_of
+from sizing.model.architecture import Layout
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
@@ -185,7 +186,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
         try:
             check_weights(row, get_args(Precision), conventions)
             facts = facts_of(row.notes, conventions.notes)
-            layout, replicas = layout_of(row, facts)
+            layout, gpus, replicas = _replicas_of(row, facts)
         except InputError as error:
             faults += [replace(fault, file=file, message=f"row {row.id}: {fault.message}") for fault in error.faults]
             continue
@@ -197,12 +198,14 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
             row.engine_version or None,
             kv_precision=row.kv_precision.lower() or None,
             layout=layout,
-            gpus=layout.gpus,
+            gpus=gpus,
             source=row.source or None,
             ran_with=facts.ran_with,
+            sent=facts.arrivals if row.mode not in CLOSED else None,
+            pooled=facts.pools,
             arrivals=EVERY_LOAD[row.mode],
         )
-        found.setdefault(line, []).append(_point(row, facts, layout.gpus, replicas))
+        found.setdefault(line, []).append(_point(row, facts, gpus, replicas))
         if row.kv_cache_tokens is not None:
             printed[line] = row
     if faults:
@@ -216,6 +219,14 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     return tuple(
         sorted(with_points, key=lambda line: (line.gpu, line.weight_precision, line.gpus or 0, str(line.layout)))
     )
+
+
+def _replicas_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int, int]:
+    """(layout, GPUs of a replica, number of replicas) of a row. Separate pools are one replica of all GPUs of the row."""
+    if facts.pools and row.n_gpus:
+        return Layout(row.tp or 1, row.pp or 1), row.n_gpus, 1
+    layout, replicas = layout_of(row, facts)
+    return layout, layout.gpus, replicas
 
 
 def _with_cache(line: CurveLine, row: MeasuredRow | None, file: str) -> CurveLine:

@@ -39,7 +39,8 @@ class NoteFacts(NamedTuple):
 
     `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
     `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
-    with it. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words.
+    with it. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at a
+    rate that were not random, and the separate `pools` of prefill and decode, are in words too.
     """
 
     rate_per_s: float | None = None
@@ -56,6 +57,8 @@ class NoteFacts(NamedTuple):
     prefix_hit: float | None = None
     refused: str | None = None
     ran_with: str | None = None
+    arrivals: str | None = None
+    pools: str | None = None
 
 
 NUMBERS = {

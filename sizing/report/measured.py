@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from sizing.answers.lines import CurveLine
 from sizing.answers.load_curve import UNKNOWN_SHARE, Statistic
 from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
@@ -45,6 +46,7 @@ class MeasuredDeployment(NamedTuple):
     `rows` were measured with `arrivals` (closed loop or random). `other_gpus` is the count for the other kind of arrivals; it
     is null for rows at random arrivals. `cache_holds` is the number of requests of mean length that the KV cache of a replica
     holds, where its log says so, and `cache_over_predicted` its tokens over the predicted ones. `ran_with` is what the rows ran with besides, as drafts, where they say so.
+    `sent` says how arrivals at a rate were not random.
     """
 
     gpu: str
@@ -62,6 +64,7 @@ class MeasuredDeployment(NamedTuple):
     cache_holds: float | None
     cache_over_predicted: float | None
     ran_with: str | None = None
+    sent: str | None = None
 
 
 class MeasuredLoad(NamedTuple):
@@ -157,7 +160,7 @@ def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> Measured
     best = fleets[0]
     line, size = best.of.line, best.size
     own = {
-        "layout": str(line.layout or Layout()),
+        "layout": _layout(line),
         "base_replicas": size.base,
         "reserve_replicas": size.reserve.replicas,
     }
@@ -178,6 +181,10 @@ def html(answer: MeasuredAnswer) -> str:
     return render(title, about, (Chapter("answer", "Answer", shown),), answer)
 
 
+def _layout(line: CurveLine) -> str:
+    return line.pooled or str(line.layout or Layout())
+
+
 def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeployment:
     line = size.line
     known = next((found for found in question.gpu_types if found.id == named_gpu(line.gpu)[0]), None)
@@ -189,7 +196,7 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
         replicas=size.replicas,
         gpus_per_replica=each,
         nodes=None if known is None else -(-size.gpus // known.gpu.datasheet.node.gpus),
-        layout=str(line.layout or Layout()),
+        layout=_layout(line),
         weight_precision=line.weight_precision,
         engine=f"{line.engine} {line.engine_version or ''}".strip(),
         usd_per_hour=None if price is None else price * size.gpus,
@@ -199,6 +206,7 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
         cache_holds=line.cache_holds,
         cache_over_predicted=line.cache_over_predicted,
         ran_with=line.ran_with,
+        sent=line.sent,
     )
 
 
@@ -326,6 +334,8 @@ def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
         (CLOSED, CLOSED): "in a closed loop, read as measured",
         (CLOSED, RANDOM): "at random arrivals, read by their mean requests in flight",
     }[wanted, deployment.arrivals]
+    if deployment.sent:
+        how = f"at a rate with {deployment.sent}, not at random: TTFT differs, and nothing is converted"
     unused = rows - deployment.rows
     others = f"; {plural(unused, 'row')} of other layouts, arrivals or without a load" if unused else ""
     return f"{plural(deployment.rows, 'row')} {how}{others}"

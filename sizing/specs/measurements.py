@@ -57,6 +57,8 @@ class NoteRule(Spec):
         "tokens_per_step",
         "prefix_hit",
         "ran_with",
+        "arrivals",
+        "pools",
         "refused",
     ]
     pattern: Text
@@ -165,7 +167,7 @@ class Agreement(Spec):
     """How far figures of one run may differ, as ratios.
 
     `over_lower_percentile` is the least ratio of a percentile to a lower one, or of a p99 to the mean. Runs with fewer busy
-    clients than the share `least_busy` are told. Token counts that differ by more than `tokenizer` are of different tokenizers.
+    clients than the share `least_busy` are told. Runs with more failed requests than the share `most_failed` are refused. Token counts that differ by more than `tokenizer` are of different tokenizers.
     Mean lengths that differ by less than `lengths` are of one shape.
     """
 
@@ -175,6 +177,7 @@ class Agreement(Spec):
     served_over_arrivals: Range
     over_lower_percentile: Positive
     least_busy: Fraction
+    most_failed: Fraction
     tokenizer: Positive
     lengths: Positive
     source: Text

@@ -62,7 +62,8 @@ def _load(kind: str, strategy: Mapping[str, Any]) -> dict[str, Any]:
         return {"concurrency": count(strategy, "streams")}
     if kind == "throughput":
         return {"rate_per_s": math.inf}
-    return {"rate_per_s": number(strategy, "rate")}
+    even = {"burstiness": math.inf} if kind == "constant" else {}
+    return {"rate_per_s": number(strategy, "rate"), **even}
 
 
 def _successful(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ versions wrote ns.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from sizing.catalog.imports.run import (
 
 TTFT, ITL, E2E = "time_to_first_token", "inter_token_latency", "request_latency"
 ISL, OSL = "input_sequence_length", "output_sequence_length"
+EVEN = "constant"  # arrivals at equal distances
 GENAI_PERF, AIPERF = "genai-perf", "AIPerf"
 ENGINES = {"tensorrtllm": "tensorrt-llm", "vllm": "vllm"}  # backends of Triton; other endpoints may be any engine
 METRIC_LINE = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
@@ -62,6 +64,7 @@ def _run(entry: Mapping[str, Any]) -> BenchmarkRun:
         client_counts=True,
         concurrency=count(load, "concurrency"),
         rate_per_s=rate(load, "request_rate"),
+        burstiness=_burstiness(load, is_aiperf=is_aiperf),
         requests=count(_metric(entry, "request_count"), "avg"),
         failed=int(_mean_of(entry, "error_request_count") or 0),
         ttft=_spread(entry, TTFT),
@@ -76,6 +79,12 @@ def _load(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The object that states concurrency and rate. Its place depends on the version."""
     measured = _objects(asked.get("phases"))
     return measured[-1] if measured else part(asked, "loadgen") or asked
+
+
+def _burstiness(load: Mapping[str, Any], *, is_aiperf: bool) -> float:
+    """The shape of the gaps between arrivals at a rate. genai-perf sends evenly unless told otherwise, AIPerf at random."""
+    named = text(load, "type", "arrival_pattern", "request_rate_mode", "request_distribution").lower()
+    return math.inf if named == EVEN or (not named and not is_aiperf) else 1.0
 
 
 def _model(asked: Mapping[str, Any]) -> str:
@@ -156,8 +165,8 @@ def _cell(cell: str) -> float | str:
 
 
 def is_record(entry: Mapping[str, Any]) -> bool:
-    """Whether an object is one request of AIPerf's `profile_export.jsonl`."""
-    return "value" in part(entry, "metrics", E2E)
+    """Whether an object is one request of AIPerf's `profile_export.jsonl`. A failed one has no times."""
+    return "value" in part(entry, "metrics", E2E) or bool(part(entry, "metadata") and entry.get("error"))
 
 
 def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]:
@@ -176,13 +185,18 @@ def from_records(entries: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkRun]
     starts = [at for each in told if (at := number(each, "request_start_ns")) is not None]
     ends = [at for each in told if (at := number(each, "request_end_ns")) is not None]
     seconds = (max(ends) - min(starts)) * 1e-9 if starts and ends else 0.0
-    yield _of_requests(AIPERF, times, len(served), len(entries) - len(served), seconds)
+    failed = sum(1 for entry in entries if _is_of_load(entry) and entry.get("error"))
+    yield _of_requests(AIPERF, times, len(served), failed, len(entries) - len(served) - failed, seconds)
 
 
 def _is_measured(entry: Mapping[str, Any]) -> bool:
+    return _is_of_load(entry) and not entry.get("error")
+
+
+def _is_of_load(entry: Mapping[str, Any]) -> bool:
+    """Whether a request belongs to the measured load: after the warm-up, and not cancelled."""
     told = part(entry, "metadata")
-    is_phase = text(told, "benchmark_phase") in ("", "profiling")
-    return is_phase and not told.get("was_cancelled") and not entry.get("error")
+    return text(told, "benchmark_phase") in ("", "profiling") and not told.get("was_cancelled")
 
 
 def _is_raw(entry: Mapping[str, Any]) -> bool:
@@ -207,12 +221,18 @@ def _raw_runs(entry: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
             times[TTFT].append((responses[0] - start) * 1e-6)
             times[E2E].append((responses[-1] - start) * 1e-6)
         mode = part(experiment, "experiment")
-        load = {"concurrency" if mode.get("mode") == "concurrency" else "request_rate": mode.get("value")}
+        load: dict[str, Any] = {
+            "concurrency" if mode.get("mode") == "concurrency" else "request_rate": mode.get("value")
+        }
         seconds = (max(ends) - min(starts)) * 1e-9 if starts else 0.0
-        found = _of_requests(GENAI_PERF, times, len(starts), len(requests) - len(starts), seconds)
+        found = _of_requests(GENAI_PERF, times, len(starts), len(requests) - len(starts), 0, seconds)
         note = "a raw export has no token counts: lengths are those stated"
         yield replace(
-            found, concurrency=count(load, "concurrency"), rate_per_s=rate(load, "request_rate"), notes=(note,)
+            found,
+            concurrency=count(load, "concurrency"),
+            rate_per_s=rate(load, "request_rate"),
+            burstiness=_burstiness(load, is_aiperf=False),
+            notes=(note,),
         )
 
 
@@ -221,7 +241,7 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _of_requests(
-    tool: str, figures: Mapping[str, Sequence[float]], served: int, left_out: int, seconds: float
+    tool: str, figures: Mapping[str, Sequence[float]], served: int, failed: int, left_out: int, seconds: float
 ) -> BenchmarkRun:
     """The run of single requests, from their figures by metric."""
     inputs, outputs = figures[ISL], figures[OSL]
@@ -231,10 +251,11 @@ def _of_requests(
         isl=sum(inputs) / len(inputs) if inputs else None,
         osl=sum(outputs) / len(outputs) if outputs else None,
         requests=served,
+        failed=failed,
         ttft=spread_of(figures[TTFT]),
         itl=spread_of(figures[ITL]),
         e2e=spread_of(figures[E2E]),
         req_per_s=per_s,
         output_tok_per_s=sum(outputs) / seconds if outputs and seconds > 0 else None,
-        notes=(f"{left_out} requests of warm-up, cancelled or failed are left out",) if left_out else (),
+        notes=(f"{left_out} requests of the warm-up or cancelled are left out",) if left_out else (),
     )

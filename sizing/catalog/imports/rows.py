@@ -163,12 +163,14 @@ def rows(
         of_engine = log if log is not None and run.engine in ("", log.engine) else None
         wrong = [replace(fault, file=file, line=run.line) for fault in _against_record(run, stated, of_engine)]
         cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
-        if absent := [name for name in NEEDED if not cells.get("mode" if name == "load" else name)]:
+        needed = [*NEEDED, *(["n_gpus"] if run.one_replica else [])]
+        if absent := [name for name in needed if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
             message = f"{run.tool} does not record {', '.join(absent)}"
             wrong.append(Fault(message, file, run.line, remedy=f"state {options}"))
         else:
             wrong += checked_cells(cells, file, run.line)
+        wrong += [replace(fault, file=file, line=run.line) for fault in _not_usable(run, stated)]
         if not wrong:
             made = row_of(cells)
             told = [*contradictions(made, run.rate_per_s or stated.rate_per_s)]
@@ -186,6 +188,45 @@ def rows(
         if not wrong:
             found.append({name: _value(name, text) for name, text in cells.items()})
     return found, faults
+
+
+def _not_usable(run: BenchmarkRun, stated: RunSettings) -> Iterator[Fault]:
+    """Yield a fault for each name of the file that no profile has, and for a run of which too many requests failed."""
+    lookups = {"gpu": (profiles.load_gpu, "GPU"), "engine": (profiles.load_engine, "engine")}
+    for name, (find, noun) in lookups.items():
+        recorded = getattr(run, name)
+        if recorded and not getattr(stated, name):
+            try:
+                find(recorded)
+            except InputError as error:
+                for fault in error.faults:
+                    message = f"the file records {recorded!r}, which is no known {noun}"
+                    yield Fault(message, nearest=fault.nearest, remedy=f"state {OPTIONS[name]}")
+    most, sent = only(Conventions).agreement.most_failed, run.failed + (run.requests or 0)
+    if run.requests is not None and run.failed > most * sent:
+        yield Fault(
+            f"{_failed(run)}: the others do not show the load that was asked for", allowed=f"at most {most:.0%}"
+        )
+
+
+def _failed(run: BenchmarkRun) -> str:
+    """How many requests of the run failed, in words; empty if none did."""
+    if not run.failed:
+        return ""
+    if run.requests is None:
+        return f"{run.failed:,} requests failed, and the file does not state of how many"
+    return f"{run.failed:,} of {run.failed + run.requests:,} requests failed"
+
+
+def _sent(run: BenchmarkRun, cap: int | None) -> Iterator[str]:
+    """Yield how arrivals at a rate differ from random ones. `cap` is the most requests that the client kept in flight."""
+    if math.isinf(run.burstiness):
+        yield "even arrivals: TTFT of random ones is longer"
+    elif run.burstiness != 1:
+        kind, than = ("even", "longer") if run.burstiness > 1 else ("bursty", "shorter")
+        yield f"{kind} arrivals, burstiness {run.burstiness:g}: TTFT of random ones is {than}"
+    if cap:
+        yield f"arrivals capped at {cap:,} in flight by the client: others waited there, which TTFT leaves out"
 
 
 def _against_record(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[Fault]:
@@ -217,12 +258,21 @@ def _known_gpu(name: str) -> str:
     return found if found in profiles.GPUS.ids else ""
 
 
+def _known_engine(name: str) -> str:
+    """The id of an engine with a profile; empty for other names, as those of a router before it, which contradict nothing."""
+    try:
+        return profiles.load_engine(name)[0].id
+    except InputError:
+        return ""
+
+
 # Settings in the form in which they are compared. An empty form contradicts nothing.
 COMPARED: dict[str, Callable[..., str]] = {
     **dict.fromkeys(RECORDED, str),
     "engine_version": lambda text: known[0] if (known := re.match(r"\d+\.\d+", text)) else "",  # 0.19, whatever follows
     "model": lambda name: models.known_id(name) or "",
     "gpu": _known_gpu,
+    "engine": _known_engine,
     "speculative": lambda said: re.split("[:@]", said)[0],
     "prefix_hit": lambda said: f"{said:.0%}",
 }
@@ -241,7 +291,11 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
     values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
-    notes = [*run.notes, *_unlike_plain(run, stated, log)]
+    absent, failed = run.absent(), _failed(run)
+    notes = [*run.notes, *([f"latencies that the file does not state: {absent}"] if absent else [])]
+    notes += [*([failed] if failed else []), *_unlike_plain(run, stated, log)]
+    if values["mode"] == "open_loop":
+        notes += _sent(run, concurrency)
     if log is not None:
         notes += [f"memory fraction {log.memory_fraction:g}"] if log.memory_fraction else []
         notes.append(f"settings of {log.file}")
@@ -266,7 +320,8 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
         for percent, value in getattr(run, name).percentiles.items():
             values[f"{name}_p{percent:g}_ms"] = value
     sizes: list[int] = [count for name in ("tp", "pp", "attention_dp") if isinstance(count := values[name], int)]
-    values["n_gpus"] = values["n_gpus"] or (math.prod(sizes) if values["tp"] else None)
+    of_layout = math.prod(sizes) if values["tp"] and not run.one_replica else None
+    values["n_gpus"] = values["n_gpus"] or of_layout
     return {name: "" if values.get(name) is None else _written(values[name]) for name in HEAD}
 
 
@@ -276,7 +331,8 @@ def _unlike_plain(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | Non
     tokens = run.drafted or (log.drafted if log else None)
     drafted = f"{tokens:g}" if tokens else ""
     if named or drafted or run.tokens_per_step:
-        told = f"{named}:{drafted}" if named and drafted and ":" not in named else named or f"{drafted} tokens drafted"
+        unnamed = f"{drafted} tokens drafted" if drafted else "method not stated"
+        told = f"{named}:{drafted}" if named and drafted and ":" not in named else named or unnamed
         given = f", {run.tokens_per_step:.4g} tokens a step" if run.tokens_per_step and "@" not in told else ""
         yield f"speculative decoding: {told}{given}"
     hit = run.prefix_hit if stated.prefix_hit is None else stated.prefix_hit

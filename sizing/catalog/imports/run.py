@@ -73,7 +73,8 @@ class BenchmarkRun(RunSettings):
     `asked_osl` is the output length that was forced on the engine. `line` is the line in a file with several runs. `named_engine`
     is the engine in the client's settings; another engine may have served the run. With speculative decoding, `drafted` is the
     number of drafted tokens, and `tokens_per_step` the mean number of tokens that a step gave. With `client_counts` the client's
-    own tokenizer counted the tokens, which may be that of another model.
+    own tokenizer counted the tokens, which may be that of another model. `requests` were completed, and `failed` are not among
+    them. With `one_replica` all GPUs of the run are one replica, whatever its TP is. `burstiness` is the shape of a gamma distribution of the gaps between arrivals: 1 is random, infinite is even.
     """
 
     tool: str
@@ -82,6 +83,8 @@ class BenchmarkRun(RunSettings):
     asked_osl: float | None = None
     requests: int | None = None
     failed: int = 0
+    burstiness: float = 1.0
+    one_replica: bool = False
     client_counts: bool = False
     drafted: int | None = None
     tokens_per_step: float | None = None
@@ -100,11 +103,7 @@ class BenchmarkRun(RunSettings):
         if self.requests == 0:
             raise MalformedRunError("no request was completed")
         run = self if self.asked_osl is None else self._with_length(self.asked_osl)
-        osl, ttft, itl, e2e = run.osl, run.ttft.mean, run.itl.mean, run.e2e.mean
-        if osl is not None and ttft is not None and e2e is None and itl is not None:
-            run = replace(run, e2e=run.e2e._replace(mean=ttft + itl * (osl - 1)))
-        elif osl is not None and ttft is not None and e2e is not None and itl is None and osl > 1:
-            run = replace(run, itl=run.itl._replace(mean=(e2e - ttft) / (osl - 1)))
+        run, osl = run._with_parts(), run.osl
         if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
             by_requests = run.req_per_s * osl
             if by_requests > 0 and not _same_tokens(run.output_tok_per_s, by_requests):
@@ -112,13 +111,28 @@ class BenchmarkRun(RunSettings):
                     f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
                 )
                 run = replace(run, notes=(*run.notes, note))
-        absent = [title for name, title in TITLES.items() if getattr(run, name) == LatencyFigures()]
-        notes = [f"latencies that the file does not state: {', '.join(absent)}"] if absent else []
-        notes += [UNCHECKED] if self.client_counts and self.asked_osl is None and osl is not None else []
-        return replace(run, notes=(*run.notes, *notes))
+        unchecked = (UNCHECKED,) if self.client_counts and self.asked_osl is None and osl is not None else ()
+        return replace(run, notes=(*run.notes, *unchecked))
+
+    def _with_parts(self) -> BenchmarkRun:
+        """This run with the one latency that follows from both others and the output length."""
+        osl, ttft, itl, e2e = self.osl, self.ttft.mean, self.itl.mean, self.e2e.mean
+        if osl is None or ttft is None:
+            return self
+        if e2e is None and itl is not None:
+            return replace(self, e2e=self.e2e._replace(mean=ttft + itl * (osl - 1)))
+        if e2e is not None and itl is None and osl > 1:
+            return replace(self, itl=self.itl._replace(mean=(e2e - ttft) / (osl - 1)))
+        return self
+
+    def absent(self) -> str:
+        """The titles of the latencies of which nothing is known; empty if all are known."""
+        return ", ".join(title for name, title in TITLES.items() if getattr(self, name) == LatencyFigures())
 
     def forced_to(self, osl: float) -> BenchmarkRun:
         """This run with the output length that the user forced; the same where the file states one, or the engine counted."""
+        if self.osl is None:
+            return replace(self, osl=osl)._with_parts()
         if not self.client_counts or self.asked_osl is not None:
             return self
         checked = replace(self, notes=tuple(note for note in self.notes if note != UNCHECKED))

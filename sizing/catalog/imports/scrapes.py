@@ -32,6 +32,7 @@ HITS = ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total")
 QUERIES = ("prefix_cache_queries_total", "gpu_prefix_cache_queries_total")
 DRAFTS, DRAFTED = ("spec_decode_num_drafts_total",), ("spec_decode_num_draft_tokens_total",)
 ACCEPTED, PER_STEP = ("spec_decode_num_accepted_tokens_total",), ("spec_accept_length",)
+RATIOS = {*CACHE_USE, *PER_STEP}  # of an engine, the mean over its ranks; all others are sums
 
 MOST_SCRAPES = 10_000  # of a file: a week, one a minute
 TIMES = "--seconds since the start of the engine, or between two scrapes"
@@ -47,7 +48,10 @@ class MetricSample(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """The samples of a scrape, summed over the ranks of an engine: counters and gauges by name, histograms by name and bound."""
+    """The samples of a scrape over the ranks of an engine: counters and gauges by name, histograms by name and bound.
+
+    Counts are summed, and ratios are averaged.
+    """
 
     file: str
     engine: str
@@ -94,6 +98,7 @@ def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
 def _scrape(samples: Iterable[MetricSample], file: str) -> Scrape:
     values: dict[str, float] = {}
     buckets: dict[str, dict[float, float]] = {}
+    ranks: dict[str, int] = {}
     models, engines, at_s = set(), set(), None
     for sample in samples:
         labels = dict(LABEL.findall(sample.labels or ""))
@@ -108,6 +113,8 @@ def _scrape(samples: Iterable[MetricSample], file: str) -> Scrape:
             of[bound] = of.get(bound, 0.0) + value
         elif math.isfinite(value):
             values[name] = values.get(name, 0.0) + value
+            ranks[name] = ranks.get(name, 0) + 1
+    values = {name: value / ranks[name] if name in RATIOS else value for name, value in values.items()}
     models.discard("")
     if len(models) > 1 or len(engines) > 1:
         raise MalformedRunError(f"holds metrics of several services: {', '.join(sorted(models or engines))}")

@@ -29,6 +29,7 @@ ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-n
            "trt": "tensorrt-llm", "trtllm": "tensorrt-llm", "dynamo-trt": "tensorrt-llm"}  # fmt: skip
 
 
+CONTEXT_PARALLEL = ("pcp_size", "dcp_size")  # GPUs among which the prompt, or the cache, of a sequence is split
 MODULES = {"nextn": "mtp"}  # SGLang's name of drafts by the model's own modules
 
 
@@ -93,9 +94,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     ttft, itl, e2e = (_spread(entry, metric, keys) for metric in (keys.ttft, keys.itl, keys.e2e))
     if (detailed := _detailed(entry)) is not None:
         ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
-    notes = [f"failed requests: {failed}"] if (failed := count(entry, "failed")) else []
-    if server.get("disable_radix_cache") is False:
-        notes.append(PREFIXES_KEPT)
+    notes = [PREFIXES_KEPT] if server.get("disable_radix_cache") is False else []
     return BenchmarkRun(
         keys.tool,
         model=text(entry, "model_id") or text(server, "model_path"),
@@ -106,10 +105,11 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         attention_dp=count(server, "dp_size"),
         isl=_mean(entry, "total_input_tokens", completed),
         osl=_mean(entry, "total_output_tokens", completed),
-        concurrency=count(entry, "max_concurrency"),
+        concurrency=_cap(entry),
         rate_per_s=rate(entry, "request_rate"),
         requests=completed,
-        failed=count(entry, "failed") or 0,
+        failed=_failed(entry, completed),
+        burstiness=number(entry, "burstiness") or 1.0,
         **_drafts(entry),
         ttft=ttft,
         itl=itl,
@@ -118,6 +118,25 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         output_tok_per_s=number(entry, "output_throughput"),
         notes=tuple(notes),
     )
+
+
+def _cap(entry: Mapping[str, Any]) -> int | None:
+    """The most requests that the client kept in flight; None for arrivals at a rate that never reached it."""
+    cap, most, arrivals = (
+        count(entry, "max_concurrency"),
+        count(entry, "max_concurrent_requests"),
+        rate(entry, "request_rate"),
+    )
+    is_idle = cap is not None and most is not None and most < cap
+    return None if is_idle and arrivals is not None and math.isfinite(arrivals) else cap
+
+
+def _failed(entry: Mapping[str, Any], completed: int | None) -> int:
+    """The failed requests: as stated, or those sent that were not completed."""
+    stated, sent = count(entry, "failed"), count(entry, "num_prompts")
+    if stated is not None:
+        return stated
+    return 0 if sent is None or completed is None else max(0, sent - completed)
 
 
 def _tp_of_rank(server: Mapping[str, Any]) -> int | None:
@@ -182,10 +201,13 @@ def _mean(entry: Mapping[str, Any], key: str, completed: int | None) -> float | 
 
 def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
     """One `agg_*.json` of InferenceMAX. Times are in seconds without a unit in their names, throughput is per GPU."""
-    notes: list[str] = []
     separate = entry.get("disagg") in (True, "true")
-    if separate:
-        notes.append("disaggregated")
+    pools = [count(entry, name) for name in ("num_prefill_gpu", "num_decode_gpu")] if separate else []
+    pooled = sum(each for each in pools if each) if pools and all(pools) else None
+    notes = ["disaggregated" if pooled is None else f"disaggregated: {pools[0]} prefill + {pools[1]} decode GPUs"]
+    for name in CONTEXT_PARALLEL:
+        if (count(entry, name) or 1) > 1:
+            raise MalformedRunError(f"ran with context parallelism ({name} {entry[name]}), which rows cannot state")
     drafts = text(entry, "spec_decoding").lower()
     tp, pp, ep = (count(entry, name) for name in ("tp", "pp", "ep"))
     attention_parallel = text(entry, "dp_attention").lower() == "true" or entry.get("dp_attention") is True
@@ -199,7 +221,8 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
         engine=ENGINES.get(text(entry, "framework").lower(), text(entry, "framework")),
         gpu=text(entry, "hw"),
         weight_precision=text(entry, "precision"),
-        n_gpus=gpus,
+        n_gpus=pooled if separate else gpus,
+        one_replica=separate,
         # With attention data parallelism the script's `tp` counts the ranks.
         tp=1 if attention_parallel else tp,
         pp=pp,
@@ -214,7 +237,7 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
         e2e=_spread(entry, "e2el", IN_SECONDS),
         req_per_s=tokens / osl if tokens is not None and osl else None,
         output_tok_per_s=tokens,
-        notes=tuple(notes),
+        notes=tuple(notes) if separate else (),
     )
 
 
