@@ -151,6 +151,11 @@ def test_the_decision_is_that_of_the_estimate(page: Read) -> None:
     assert d["used"] == pytest.approx(limit["value_ms"] / limit["limit_ms"])
     sure = estimate["deployment"]["gpus_sure"]
     assert ("/estimate/deployment/gpus_sure" in [pointer for pointer, _ in page.cells]) == (sure is not None)
+    if sure is not None:  # its price is that of the answer for each GPU, where both are of one type
+        assert d["usd_per_month_sure"] == pytest.approx(d["usd_per_month"] * sure / d["gpus"])
+        assert d["usd_per_year_sure"] == pytest.approx(12 * d["usd_per_month_sure"])
+    else:
+        assert d["usd_per_month_sure"] is d["usd_per_year_sure"] is None
     assert {"/decision/gpus", "/decision/usd_per_month", "/decision/used"} <= {pointer for pointer, _ in page.cells}
     assert "Yes: " in page.text and "keep every limit" in page.text
 
