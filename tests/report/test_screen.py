@@ -400,7 +400,20 @@ def test_a_sure_number_of_another_layout_names_it() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.6)
     assert sure(16, size, LIMITS_HOLD, "", "TP4").text.startswith("16 GPUs, 24 (as TP4) to be sure: ")
     assert sure(16, size, LIMITS_HOLD).text.startswith("16 GPUs, 24 to be sure: ")
-    assert "(6 groups, ITL up to 1.30 x predicted)" in sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).text
+    assert (
+        "(6 groups, 1.30 x ITL with as many in flight); 16 in 60 %"
+        in sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).text
+    )
+
+
+def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> None:
+    size = ConfidentSize(24, 0.9, 6, 0.83)
+    assert sure(16, size, LIMITS_HOLD).text.endswith(
+        "limits then hold in 90 % of published runs like this (6 groups); 16 in 83 %"
+    )
+    assert sure(24, size._replace(chance=0.96), LIMITS_HOLD).text.startswith(
+        "24 GPUs are sure: the limits hold in 96 % of "
+    )
 
 
 def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> None:
@@ -411,6 +424,8 @@ def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> Non
     no = RejectedLayout("D", "fp8", best.sizes, "memory", "", None)
     (line,) = other_types(best, (cheap, serves("B", 9.0), best, free), (no, no._replace(gpu="B")))
     assert line.text == "about 2 x B $3.50/h, 2 x C no price; D cannot serve it" and not line.spare
+    (line,) = other_types(best, (best,), (no, no._replace(gpu="E"), no._replace(gpu="E", reason="confidence")))
+    assert line.text == "D cannot serve it; no count of E is sure"
     assert not list(other_types(best, (cheap,), ())), "a single other type is among the other layouts"
 
 

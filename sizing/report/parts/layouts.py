@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 MOST_OTHERS = 3  # other layouts on a screen; --verbose, JSON and CSV have them all
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no other size or limit removes these
+UNSURE = (
+    "confidence"  # refused for want of published runs that keep the limits, though it serves the demand as predicted
+)
 UNASKED = ("split", "gpu_budget")  # refusals of sizes that only a user who asks for a size needs to know
 
 
@@ -181,14 +184,18 @@ def other_types(best: Alternative, others: Sequence[Alternative], refused: Seque
     """
     served = [a for a in _first_of((best, *others), lambda a: a.gpu) if a.gpu != best.gpu]
     able = {best.gpu, *(a.gpu for a in served)}
-    unable = [name for name in dict.fromkeys(r.gpu for r in refused) if name not in able]
-    if len(served) + len(unable) < 2 and not unable:
+    left = dict.fromkeys(r.gpu for r in refused if r.gpu not in able)
+    unsure = [name for name in left if any(r.reason == UNSURE for r in refused if r.gpu == name)]
+    unable = [name for name in left if name not in unsure]
+    if len(served) < 2 and not left:
         return
     prices = ("no price" if a.usd_per_hour is None else f"{money(a.usd_per_hour)}/h" for a in served)
     costs = [f"{a.gpus:,} x {a.gpu} {price}" for a, price in zip(served, prices, strict=True)]
     texts = [f"about {_some(costs)}"] if costs else []
     if unable:
         texts.append(f"{_some(unable)} cannot serve it")
+    if unsure:
+        texts.append(f"no count of {_some(unsure)} is sure")
     yield Line("; ".join(texts), "Others")
 
 

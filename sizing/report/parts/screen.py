@@ -50,7 +50,6 @@ HABITS = ("requests per user per day", "active hours", "peak to mean")
 MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
 SHARES = ("server, interest rate", "server, staff share", "server, uptime")
 BORROWED, STATED = "borrowed", "as stated in"
-LIKELY = 0.8  # the chance that the expected count suffices is shown if it is below this
 NEXT = "--verbose shows the rest"
 EXPLAINS = "--explain derives it"
 DERIVED = f"{NEXT}, {EXPLAINS}"
@@ -165,6 +164,8 @@ def kept(limited: bool, verified: bool) -> str:
 def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout: str | None = None) -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
+    The share of runs that the expected number suffices in is said wherever it is known.
+
     `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `layout` is that of a
     replica of the sure number, if it is another than the answer's.
     """
@@ -182,19 +183,23 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
+        if layout is None and found.chance is not None:
+            share = percent(max(found.chance, found.confidence))
         return Line(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}")
-    odds = "" if found.chance is None or found.chance >= LIKELY else f"; {gpus:,} in {percent(found.chance)}"
+    odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
     return Line(f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
 
 
 def _slower(found: ConfidentSize) -> str:
-    """Write the quantity that sets the sure number, and how far off it is in the run that sets it."""
+    """Write the quantity that sets the sure number, and how far off it is in the run that sets it.
+
+    That is with as many requests in flight. At the same rate a slower run has more of them, and is slower still.
+    """
     if found.by is None or found.times is None or found.times < LEAST_SLOWER:
         return ""
-    if found.by == "throughput":
-        return f", time a request up to {number(found.times)} x predicted"
-    return f", {found.by.upper()} up to {number(found.times)} x predicted"
+    called = "time a request" if found.by == "throughput" else found.by.upper()
+    return f", {number(found.times)} x {called} with as many in flight"
 
 
 def counted_runs(groups: int, own: bool, *, any_gpu: bool) -> str:
