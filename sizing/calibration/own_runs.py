@@ -17,8 +17,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from sizing.calibration.roofs import impossible
 from sizing.catalog.files import resolved
-from sizing.catalog.measured import METRICS, LeftOut, MeasuredRow
+from sizing.catalog.measured import METRICS, MOST_FAULTS, LeftOut, MeasuredRow
 from sizing.catalog.prices import today
 from sizing.catalog.profiles import GPUS, load_engine
 from sizing.catalog.shelf import Found, only
@@ -377,6 +378,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
         )
         raise InputError(f"{message}: nothing tells compute, bandwidth and the host's time apart", allowed=allowed)
     runs = MeasuredRuns(cases, on.spec, only(Calibration).own_runs)
+    if faults := [fault for case in cases for fault in impossible(case)]:
+        raise InputError(faults[:MOST_FAULTS])
     _refuse_contradictions(runs)
     found = fit(runs)
     (name, version), factors = versions[0], runs.own(found.at)

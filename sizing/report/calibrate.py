@@ -157,7 +157,7 @@ def _held(factors: Sequence[FittedFactor], layouts: int) -> Iterator[Line]:
     if far := [MEANINGS[one.factor][0] for one in factors if one.far]:
         why = "further from the base profile than machines of one GPU are; look whether GPU, engine, layout, precision and lengths are those of the runs"
         yield Line(f"{', '.join(far)}: {why}", "Mind")
-    names = [MEANINGS[one.factor][0] for one in factors if not one.told]
+    names = [MEANINGS[one.factor][0] for one in factors if not one.told and not one.far]
     if names:
         apart = "; add two runs at another TP" if layouts == 1 else ""
         kept = f"kept near the base profile, because these runs do not determine it{apart}"

@@ -15,6 +15,7 @@ import yaml
 import sizing
 from sizing.answers.estimate import estimate
 from sizing.calibration.own_runs import FACTORS, CalibratedProfile, MeasuredRuns, calibrate, fit, profile, told
+from sizing.calibration.roofs import impossible
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import only
@@ -232,6 +233,22 @@ def refused(rows: list[MeasuredRow], gpu: str = "h100-sxm", engine: str | None =
     with pytest.raises(InputError) as caught:
         calibrate(rows, load_gpu(gpu), engine, "x")
     return str(caught.value)
+
+
+@pytest.mark.parametrize(("metric", "factor"), [("itl_ms", 0.1), ("ttft_ms", 0.1), ("req_per_s", 1e3)])
+def test_a_run_beyond_the_datasheet_is_refused_with_both_figures(metric: str, factor: float) -> None:
+    rows = list(runs_of(*POINTS))
+    value = factor * getattr(rows[0], metric)
+    says = refused([replace(rows[0], **{metric: value}), *rows[1:]])
+    assert f"{metric}: row p0: {value:,.3g}"[:20] in says and "at the datasheet's peak" in says
+
+
+def test_the_least_time_of_a_token_is_that_of_reading_the_weights() -> None:
+    """8.03 B parameters without the table of embeddings (0.53 B) in 16 bit, and 800 tokens of cache: 15.1 GB at 3.35 TB/s."""
+    row = replace(runs_of(*POINTS)[0], itl_ms=0.75)
+    (fault,) = impossible(resolve(row))
+    assert fault.field == "itl_ms" and "0.75 ms" in fault.message and "4.51 ms" in fault.message
+    assert not list(impossible(resolve(replace(row, itl_ms=4.6))))
 
 
 def test_what_runs_cannot_tell_is_refused(mine: Path) -> None:
