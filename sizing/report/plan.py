@@ -289,7 +289,7 @@ def _growth(growth: Growing) -> Iterator[Line]:
     )
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
-        until += f", {last} in the last month, {whole} in all, each month at the size of its end"
+        until += f", {last} in the last month, {whole} in all (at sizes of month ends)"
     yield Line(f"{growing_from(growth)}{until}", "Growth")
     due = growth.next_node
     yield Line("none in twenty years" if due is None else f"due in {due.month}: {held(due)}", "Next node")
