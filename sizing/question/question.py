@@ -243,6 +243,7 @@ def service_of(
     longest = serving.max_model_len or (length_by_default(model, *engine) if full else workload.longest)
     _check_lengths(workload, model, longest)
     _check_states(serving, engine[0])
+    _check_budget(workload, engine[0])
     return Service(
         model=with_redundant_experts(_seeing(model, serving, longest), serving.redundant_experts or 0),
         isl=longest if full else tokens.isl,
@@ -267,6 +268,18 @@ def _check_states(serving: Serving, engine: Engine) -> None:
     told = f"{engine.title} keeps recurrent states in no pool of their own"
     if given:
         raise InputError([Fault(told, field=f"serving.{name}", allowed="--engine sglang") for name in given])
+
+
+def _check_budget(workload: Workload, engine: Engine) -> None:
+    """Raise InputError for a token budget that the engine refuses, because it is below the number of sequences.
+
+    Of separate pools each may bound one of the two.
+    """
+    most, budget = workload.serving.max_num_seqs, workload.serving.max_num_batched_tokens
+    apart = workload.optimisations.disaggregate is not None
+    if engine.budget_holds_sequences and not apart and most is not None and budget is not None and budget < most:
+        what = f"{engine.title} refuses fewer tokens a step ({budget:,}) than sequences at once ({most:,})"
+        raise InputError(what, field="serving.max_num_batched_tokens", allowed=f"at least {most:,}")
 
 
 def _seeing(model: Model, serving: Serving, positions: int) -> Model:

@@ -416,7 +416,7 @@ class Engine(Spec):
     """One engine profile, a file of hardware_profiles/engines.
 
     `settings` maps each setting to its rows; the first row that matches is used. The engine runs on GPUs of `vendors`; an empty
-    list means any vendor.
+    list means any vendor. `budget_holds_sequences`: it refuses a token budget below its number of sequences.
     """
 
     name: Text
@@ -425,6 +425,7 @@ class Engine(Spec):
     newest: Text
     vendors: tuple[Text, ...] = ()
     kept_16bit: tuple[Literal["embedding", "lm_head", "norm", "router"], ...]
+    budget_holds_sequences: Flag = False
     settings: dict[str, tuple[Row, ...]]
     source: Text
     date: Text

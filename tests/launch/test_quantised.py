@@ -72,3 +72,14 @@ def test_a_checkpoint_with_a_format_of_its_own_is_not_converted_to_another() -> 
     with pytest.raises(InputError, match=r"a checkpoint of .*gpt-oss-20b in fp8 is needed") as error:
         deploy(outcome, "vllm")
     assert error.value.faults[0].field == "--checkpoint"
+
+
+def test_vllm_refuses_fewer_tokens_a_step_than_sequences_at_once() -> None:
+    said = "vLLM refuses fewer tokens a step \\(1,024\\) than sequences at once \\(2,000\\)"
+    sizes = {"max_num_seqs": 2000, "max_num_batched_tokens": 1024}
+    with pytest.raises(InputError, match=said):
+        sizing.ask("chat", gpu="h100-sxm", **sizes)
+    assert sizing.ask("chat", gpu="h100-sxm", engine="sglang", **sizes).service.serving.max_num_seqs == 2000
+    line = f"{STARTS['vllm'].format(PLAIN)} --quantization fp8 --max-num-seqs 2000 --max-num-batched-tokens 1024"
+    with pytest.raises(InputError, match=said):
+        sizing.check(line, demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
