@@ -290,6 +290,9 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
             f"a replica of {gpus} GPUs takes more than {plural(part.nodes, 'node')} of {node}, as usual servers have"
         )
         yield _finding(part, "nodes", False, words, "nodes", "dp_local", "tp", level="warning")
+    if part.clash is not None:
+        level: Literal["warning", "error"] = "error" if part.cards else "warning"
+        yield _finding(part, "port", False, part.clash, "port", level=level)
     for stated in part.again:
         words = f"{stated.flag} contradicts what is stated before it: the last, {stated.value}, counts"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)

@@ -62,7 +62,8 @@ class Existing(NamedTuple):
     replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
     says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that
     have no effect on its model. `seen` is the number of GPUs that a replica's command sees; None where nothing says it. `whole`
-    says that it takes all GPUs of its server. `cards` are those on which it runs, where its file says which.
+    says that it takes all GPUs of its server. `cards` are those on which it runs, where its file says which. `port` is the one on
+    which it listens, and `clash` names the other commands that do too.
     """
 
     launched: Launched
@@ -79,6 +80,8 @@ class Existing(NamedTuple):
     seen: int | None = None
     whole: bool = False
     cards: tuple[str, ...] = ()
+    port: str = ""
+    clash: str | None = None
 
     def line(self, *fields: str) -> int | None:
         """The line of the first field that has a line."""
@@ -212,6 +215,7 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
     uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
     if faults := list(shared(uses, asked.file)):
         raise InputError(faults)
+    read_ = list(_clashing(found, read_))
     if all(map(is_local, found)):
         read_ = _as_replicas(read_, "services" if found[0].path else COMMANDS)
     if {"prefill", "decode"} <= {each.launched.role for each in read_}:
@@ -222,6 +226,25 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> 
         each if "role" in each.lines else each._replace(launched=each.launched.model_copy(update=whole))
         for each in read_
     ]
+
+
+def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator[Existing]:
+    """Yield the deployments, those of commands that would listen on one port of a server with their clash.
+
+    Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its own.
+    """
+    ports: dict[str, list[int | None]] = {}
+    commands = [not (each.path or each.image) and one.port.isdecimal() for each, one in zip(found, read_, strict=True)]
+    commands = [is_one and bool(one.cards or "port" in one.lines) for is_one, one in zip(commands, read_, strict=True)]
+    for one in (one for is_one, one in zip(commands, read_, strict=True) if is_one):
+        ports.setdefault(one.port, []).append(one.line("command"))
+    for is_one, one in zip(commands, read_, strict=True):
+        lines = ports.get(one.port, []) if is_one else []
+        which = (
+            f"the commands of lines {', '.join(map(str, lines))}" if len(set(lines)) > 1 else f"{len(lines)} commands"
+        )
+        clash = f"{which} listen on port {one.port}: on one server only one of them starts" if len(lines) > 1 else None
+        yield one._replace(clash=clash)
 
 
 def _as_replicas(found: Sequence[Existing], of: str) -> list[Existing]:
@@ -315,7 +338,8 @@ def _existing(container: Container, asked: _Asked) -> Existing:
     gpus = gpus_of(container, seen.value, Needed(needed, ranks, nodes_), asked.file)
     launched = launched.model_copy(update={"reserved_gpus": gpus.reserved})
     cards = use_of(container, seen.value, -(-needed // nodes_), asked.facts).cards
-    return read_._replace(launched=launched, seen=gpus.seen, cards=cards)
+    port = str(args.value.terms["port"].value if "port" in args.value.terms else dialect.value[0].engine.port)
+    return read_._replace(launched=launched, seen=gpus.seen, cards=cards, port=port)
 
 
 def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[StatedTerm]:

@@ -31,7 +31,7 @@ Term = Literal[
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
     "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
     "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts", "no_overlap", "pooling",
-    "convert", "task",
+    "convert", "task", "port",
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from manifest_builders import KINDS, MODEL, faults, only, written
 
+from sizing.launch.check import check
 from sizing.launch.existing import Filled, existing
 from sizing.launch.terms import layout_of
 from sizing.specs.errors import InputError
@@ -261,3 +262,17 @@ def test_aliases_that_expand_to_billions_end_soon(tmp_path: Path) -> None:
     levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 25))
     with pytest.raises(InputError, match="more than 200,000 entries"):
         existing(written(tmp_path, f"a0: &a0 [x]\n{levels}"), Filled())
+
+
+def test_commands_of_one_server_that_listen_on_one_port_are_a_finding() -> None:
+    def findings(*commands: str) -> list[tuple[str, str]]:
+        (found,) = check("\n".join(commands), demand="chat", filled=Filled(gpu="h100-sxm"), simulated=False)
+        return [(each.level, each.message) for each in found.findings if each.rule == "port"]
+
+    line = f"vllm serve {MODEL} -tp 2 --max-model-len 4743 --quantization fp8"
+    clash = "the commands of lines 1, 2 listen on port 8000: on one server only one of them starts"
+    cards = ("CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=2,3")
+    assert findings(f"{line} --port 8000", f"{line} --port 8000") == [("warning", clash)]
+    assert findings(*(f"{each} {line}" for each in cards)) == [("error", clash)]  # by default
+    assert findings(f"{line} --port 8000", f"{line} --port 8001") == []
+    assert findings(line, line) == []  # each may be of a server of its own
