@@ -27,6 +27,7 @@ from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
+from sizing.replica.warning import warning_of
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import GpuType
@@ -376,6 +377,7 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
         yield _finding(part, rule, False, found.why, *fields)
         return
     yield _finding(part, "layout", True, str(layout_of(part.launched)), "tp")
+    yield from _of_memory(checked)
     enough = found.answer is not None and found.reason is None and (found.utilisation is None or found.utilisation <= 1)
     yield _finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
     missed = False
@@ -389,6 +391,18 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
             yield _finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
     if enough and not found.holds and not missed:
         yield _finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
+
+
+def _of_memory(checked: Checked) -> Iterator[CheckFinding]:
+    """Yield a warning for each pool whose engine may run out of memory as it starts."""
+    found = checked.held
+    size = None if found is None else found.answer or found.needed
+    by_role = {part.launched.role: part for part in checked.parts}
+    for pool in () if size is None else size.pools:
+        warning = warning_of(pool.replica.memory)
+        if warning is not None:
+            part = by_role.get(pool.replica.service.phase, checked.parts[0])
+            yield _finding(part, "memory", False, warning, "memory_fraction", level="warning")
 
 
 def _served(checked: Checked) -> str:

@@ -40,7 +40,8 @@ class MemoryUse(NamedTuple):
     max_model_len, as engines report it. The weights include `beside_gib` for a draft, adapters and an image encoder, the pool
     `shared_prefix_gib` for prefixes that sequences share. `state_cache_gib` is a separate pool of recurrent states, which limit
     the engine to `most_num_seqs` sequences (null: no limit); it does not start with more if `starts` is False. `warm_up_gib` is
-    missing outside the fraction for CUDA graphs and the sampler, `beyond_card_gib` beyond the card for a stated cache.
+    missing outside the fraction for CUDA graphs and the sampler, `beyond_card_gib` beyond the card for a stated cache, `start_gib`
+    as the engine starts, where it wants its fraction of the card free beside its own context.
     Three fields take a search and are set for a record only: `max_model_len_that_fits` (0 until then), `least_memory_fraction`,
     which one sequence needs (null if none suffices), and the `least_fraction_num_seqs` with which the engine then starts.
     """
@@ -73,6 +74,19 @@ class MemoryUse(NamedTuple):
     least_memory_fraction: float | None = None
     least_fraction_num_seqs: int | None = None
     beyond_card_gib: float = 0.0
+    start_gib: float = 0.0
+
+
+def used_gib(m: MemoryUse) -> float:
+    """The sum of all parts of one GPU's memory, whether or not the engine counts them in its share."""
+    work, cache = m.activation_gib + m.non_torch_gib + m.cuda_graphs_gib, m.kv_cache_gib + m.state_cache_gib
+    return m.weights_gib + work + cache + m.beyond_card_gib
+
+
+def over_gib(m: MemoryUse) -> float:
+    """What the parts take beyond the card's memory; 0 for a card that is full up to rounding."""
+    used = used_gib(m)
+    return 0.0 if math.isclose(used, m.visible_gib) else max(0.0, used - m.visible_gib)
 
 
 def static_fraction(
@@ -386,6 +400,7 @@ class _Pool(NamedTuple):
     room: Room
     beyond: float
     warm_up: float
+    start: float
 
 
 @lru_cache(maxsize=4096)
@@ -407,7 +422,8 @@ def _pool(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, serving: Serving) 
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + needs.lost))
     warm_up = 0.0 if serving.kv_cache_bytes is not None else _warm_up_bytes(shard, stage, visible - budget, graphs)
-    return _Pool(stage, needs, visible, budget, weights, non_torch, graphs, room, beyond, warm_up)
+    start = _start_bytes(settings, visible)
+    return _Pool(stage, needs, visible, budget, weights, non_torch, graphs, room, beyond, warm_up, start)
 
 
 def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
@@ -452,7 +468,18 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
         starts=not pool.beyond and (clamped or room.sequences is None or settings.max_num_seqs <= room.sequences),
         warm_up_gib=pool.warm_up / GIB,
         beyond_card_gib=pool.beyond / GIB,
+        start_gib=pool.start / GIB,
     )
+
+
+def _start_bytes(settings: EngineSettings, visible: float) -> float:
+    """Bytes missing at the start of an engine that stops where less than its fraction of the card is free.
+
+    What it holds outside PyTorch stands for its context, which is there before it looks.
+    """
+    if settings.pool_rule != "utilisation":
+        return 0.0
+    return max(0.0, visible * _fraction(settings) + settings.non_torch_gib * GIB - visible)
 
 
 def _warm_up_bytes(shard: Shard, stage: Stage, left: float, graphs: float) -> float:

@@ -13,6 +13,7 @@ from sizing.formats.words import milliseconds, number, percent, plural, rounded_
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
+from sizing.replica.warning import warning_of
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
 from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence
 from sizing.report.parts.figures import (
@@ -466,7 +467,10 @@ def _around(record: Estimate) -> Iterator[Line]:
         others = layouts.not_possible(record.rejected, record.limiting.limit, asked=asked)
         yield from screen.few("Refused", others, "reason", 2)
         return
-    yield screen.memory_line(record.memory, i.serving)._replace(spare=MEMORY_LAST if types else 0)
+    warning = warning_of(record.memory)
+    yield screen.memory_line(record.memory, i.serving)._replace(spare=MEMORY_LAST if types and warning is None else 0)
+    if warning is not None:
+        yield Line(warning, "Warning")
     if record.idle_conversations is not None and i.conversation is not None:
         yield idle_line(record.idle_conversations)
     yield Line(_binds(record), "Binds")

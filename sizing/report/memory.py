@@ -10,6 +10,7 @@ from sizing.answers.deployment import Resolved
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, filled, rows_of
 from sizing.formats.words import between, gib, number
 from sizing.model.memory import MemoryUse
+from sizing.replica.warning import warning_of
 from sizing.report.parts import bands, explain, screen
 from sizing.report.parts.memory import layout_memory, suggestions
 from sizing.report.parts.question import LayoutInputs, inputs_of_layout, labels, replica_lines
@@ -161,14 +162,8 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
         beside = "" if m.least_fraction_num_seqs is None else f", with --max-num-seqs {m.least_fraction_num_seqs}"
         enough = f"a memory fraction of {m.least_memory_fraction:.3f} is enough here, of {record.memory_fraction_of}"
         yield Line(f"{enough}{beside}", "Least")
-    if m.warm_up_gib:
-        missing = f"{gib(m.warm_up_gib)} GiB are missing outside the memory fraction for CUDA graphs and the sampler's warm-up"
-        yield Line(
-            f"{missing}: the start may run out of memory; lower --gpu-memory-utilization or --max-num-seqs", "Warning"
-        )
-    elif record.fits and screen.over_gib(m) > 0:
-        over = f"the parts take {gib(screen.over_gib(m))} GiB more than the card has"
-        yield Line(f"{over}: the engine may run out of memory; lower --gpu-memory-utilization or the cache", "Warning")
+    if (warning := warning_of(m)) is not None:
+        yield Line(warning, "Warning")
     spans = [(q.heading, record.bands.get(q.key), q.write) for q in bands.MEMORY]
     said = [f"{name} {between(band.low, band.high, write)}" for name, band, write in spans if band is not None]
     yield Line(f"{', '.join(said)} in 8 of 10 {record.bands_of}" if said else screen.UNKNOWN, "Range")

@@ -478,3 +478,21 @@ def test_an_unknown_version_is_of_the_option_that_states_it(capsys: pytest.Captu
     asked = ["vllm serve llama-3.1-8b", "-g", "h100-sxm", "--replicas", "1", "--engine", "vllm:99"]
     assert run(["check", *asked, *CHAT, "--no-verify"]) == 2
     assert capsys.readouterr().err.startswith("llmsize: --engine: vllm 99 is not known; allowed: 0.4.0 to")
+
+
+def test_a_fraction_that_leaves_no_room_for_the_context_is_a_warning_everywhere(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("-m", "llama-3.1-70b", "-g", "h100-sxm", "--precision", "fp8", "--tp", "2", "--max-model-len", "4743")
+    for engine, command, fraction, words in (
+        ("vllm", "vllm serve {} -tp 2 --max-model-len 4743 --gpu-memory-utilization", "1.0", "it stops where less than its memory fraction"),
+        ("sglang", "sglang serve --model-path {} --tp 2 --context-length 4743 --mem-fraction-static", "0.99", "more than the card has"),
+    ):  # fmt: skip
+        line = f"{command.format('meta-llama/Llama-3.1-70B-Instruct')} {fraction} --quantization fp8"
+        (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=5), simulated=False)
+        assert [words in each.message for each in found.findings if each.level == "warning"] == [True]
+        stated = ("--engine", engine, "--memory-fraction", fraction)
+        estimate = ["estimate", "chat", "-g", "h100-sxm", "--precision", "fp8", "--tp", "2", "--no-verify", *stated]
+        for arguments in (["memory", *asked, *stated], estimate):
+            assert run(arguments) == 0
+            assert words in " ".join(capsys.readouterr().out.split())

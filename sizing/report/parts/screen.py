@@ -5,14 +5,13 @@ A screen has at most 24 lines of 80 columns. --verbose adds everything else in t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
-from sizing.model.memory import MemoryUse
+from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.planning.growth import Growing
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT
 from sizing.report.parts.question import LimitsInMs
@@ -260,18 +259,6 @@ def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None) -> Line:
     if serving is not None and own is not None:
         states = f"; --max-num-seqs {serving['max_num_seqs']:,} in place of {own:,}, as recurrent states allow"
     return Line(f"{parts}: {holds}{states}", "Memory")
-
-
-def used_gib(m: MemoryUse) -> float:
-    """The sum of all parts of one GPU's memory, whether or not the engine counts them in its share."""
-    work, cache = m.activation_gib + m.non_torch_gib + m.cuda_graphs_gib, m.kv_cache_gib + m.state_cache_gib
-    return m.weights_gib + work + cache + m.beyond_card_gib
-
-
-def over_gib(m: MemoryUse) -> float:
-    """What the parts take beyond the card's memory; 0 for a card that is full up to rounding."""
-    used = used_gib(m)
-    return 0.0 if math.isclose(used, m.visible_gib) else max(0.0, used - m.visible_gib)
 
 
 def share_gib(m: MemoryUse) -> float:
