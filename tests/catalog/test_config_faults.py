@@ -28,7 +28,7 @@ MOE = {"num_local_experts": 8, "num_experts_per_tok": 2}
         ("intermediate_size", {"n_inner": None}, "intermediate_size absent: 4 times the hidden size"),
         ("no_rope_layers", {"attention_chunk_size": 1024}, "no_rope_layers absent: every layer chunked but each 4th"),
         ("sliding_window_pattern", {"sliding_window": 1024, "cache_implementation": "hybrid"}, "sliding_window_pattern absent"),
-        ("max_window_layers", {"sliding_window": 1024, "use_sliding_window": True}, "max_window_layers absent"),
+        ("max_window_layers", {"sliding_window": 1024, "use_sliding_window": True}, "layer_types absent, and no other layout"),
         ("n_shared_experts", {**MOE, "interleave_moe_layer_step": 1, "intermediate_size_mlp": 64, "n_shared_experts": 2}, "n_shared_experts absent: one"),
         ("parallel_attn", {"logit_scale": 0.1}, "parallel_attn absent: attention and MLP in parallel"),
     ],

@@ -317,6 +317,9 @@ def _state_bytes(fields: Fields) -> int:
 
 GATED_ACTIVATIONS = frozenset({"silu", "swish", "situ"})
 GLU = "glu"
+PLAIN_MLP = "default"  # what StarCoder2 calls its MLP, which has no gate
+UNSTATED_GATE = "missing, and it is not known whether the MLPs of this model_type are gated"
+GATE_BESIDE = "ffn_type: glu, or ffn_type: plain, beside it"
 IMPLIED_FACTOR = 4
 DOUBLE_WIDTH = 2
 
@@ -336,23 +339,27 @@ def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Ml
 
 def is_gated(fields: Fields) -> bool:
     """Whether the MLPs are gated, by the rule in the module's docstring."""
-    kind = fields.text("ffn_type")
+    kind, form = fields.text("ffn_type"), fields.text("mlp_type")
+    if form not in (None, PLAIN_MLP):
+        fields.fault("mlp_type", f"{shown(form)} is not modelled", PLAIN_MLP)
     if kind is not None:
+        fields.passed("ACTIVATION")
         return GLU in kind
     if fields.stated("hidden_activation"):
         return True
     activation = fields.value("ACTIVATION")
     if isinstance(activation, Mapping):
         activation = activation.get("name")
+    if activation is None and not is_known(fields):
+        fields.fault("hidden_act", UNSTATED_GATE, GATE_BESIDE)
+        return True
     if activation is None:
         gated = fields.stated("intermediate_size", "moe_intermediate_size") is not None
         fields.note(f"hidden_act absent: MLPs {'with' if gated else 'without'} a gate, by the name of their width")
         return gated
     gated = str(activation) in GATED_ACTIVATIONS or GLU in str(activation)
     if not gated and not is_known(fields):
-        fields.fault(
-            fields.stated("ACTIVATION") or "hidden_act", UNKNOWN_GATE, "ffn_type: glu, or ffn_type: plain, beside it"
-        )
+        fields.fault(fields.stated("ACTIVATION") or "hidden_act", UNKNOWN_GATE, GATE_BESIDE)
     return gated
 
 

@@ -108,13 +108,18 @@ SYNONYMS = (
     "EXPERTS",
     "EXPERTS_PER_TOKEN",
     "WINDOW",
+    "WINDOW_PERIOD",
 )
 
 
 def _is_written(key: str, config: Mapping[str, Any], outside: frozenset[str]) -> bool:
     """Whether a config or its surroundings write a key or a synonym of it, even as null."""
-    words = next((words for words in map(spelled, SYNONYMS) if key in words), (key,))
-    return any(word in config or word in outside for word in words)
+    return any(word in config or word in outside for word in _synonyms(key))
+
+
+def _synonyms(key: str) -> tuple[str, ...]:
+    """The keys for the same size, or the key alone."""
+    return next((words for words in map(spelled, SYNONYMS) if key in words), (key,))
 
 
 def left_to_defaults(config: Mapping[str, Any]) -> frozenset[str]:
@@ -148,7 +153,10 @@ def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[s
     if known is None:
         return dict(config)
     defaults = {key: value for key, value in known.defaults.items() if inside and not _is_written(key, config, stated)}
-    return {**config, **defaults, **{key: value for key, value in known.facts.items() if key not in stated}}
+    sections = (config[key] for key in SECTIONS if isinstance(config.get(key), Mapping))
+    written = stated.union(*({key for key, value in one.items() if value is not None} for one in sections))
+    facts = {key: value for key, value in known.facts.items() if written.isdisjoint(_synonyms(key))}
+    return {**config, **defaults, **facts}
 
 
 # Groups of keys of which a config may write several, if they agree.

@@ -21,6 +21,7 @@ MlpName = Literal["dense", "moe"]
 PATTERN_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 # Facts of a family (workloads/models/_families.csv), for which its configs have no key.
 SIDE_BY_SIDE, ENCODER, SWITCH_OF_EXPERTS = "side_by_side", "encoder", "use_moe"
+FULL_FIRST = "full_layer_first"  # the first layer of each period is full, in place of the last
 PATTERN, BLOCKS = "hybrid_override_pattern", "layers_block_type"
 BLOCK_MLPS: dict[str, MlpName] = {"mlp": "dense", "moe": "moe"}
 
@@ -217,7 +218,10 @@ def _by_chunks(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
 
 
 def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
-    """Read the layers with a sliding window: none, by list, by period, from a layer on, or all. It may be switched off."""
+    """Read the layers with a sliding window: none, by list, by period, from a layer on, or all. It may be switched off.
+
+    What a config leaves out is a fact of its family: the layouts that Transformers 5.24 gives by default (its config classes).
+    """
     switch = fields.flag("use_sliding_window")
     if fields.stated("WINDOW") is None or switch is False:
         return tuple(_or(True, "window") for _ in range(count))
@@ -229,10 +233,11 @@ def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
         period = HYBRID_CACHE_PERIOD
         fields.note("sliding_window_pattern absent: windowed and full layers alternate, as with a hybrid cache")
     if period is not None:
-        return tuple(_or((index + 1) % period == 0, "window") for index in range(count))
-    first = fields.optional_integer("max_window_layers") if switch else 0
+        full = 0 if fields.flag(FULL_FIRST) else period - 1
+        return tuple(_or(index % period == full, "window") for index in range(count))
+    first = fields.optional_integer("max_window_layers")
     if first is None:
-        fields.note("max_window_layers absent: the sliding window holds in every layer")
+        fields.note("layer_types absent, and no other layout: the sliding window holds in every layer")
     return tuple(_or(index < (first or 0), "window") for index in range(count))
 
 

@@ -24,6 +24,8 @@ EXPERT_MODULES = "*.mlp.experts.*"
 EXPERT_TYPES = {"fp4": "mxfp4", "fp8": None}  # None: like the other weights
 GENERAL_TARGETS = ("Linear",)
 SCALE_BITS = 16
+# bitsandbytes at 4 bits: weights of a block share a 32-bit scale; double quantisation makes it 8 bits, with one of 32 a block of scales.
+BNB_BLOCK, BNB_SCALE_BITS, BNB_DOUBLE_BITS, BNB_DOUBLE_BLOCK = 64, 32, 8, 256
 CACHE_ALGORITHMS = {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}
 BITS = {4: "int4", 8: "int8"}
 # (type, bits) of a compressed-tensors group. Four-bit floats differ by the size of the group that shares a scale.
@@ -182,6 +184,8 @@ def _is_general(targets: tuple[str, ...]) -> bool:
 
 def _bits_with_scales(section: Fields, kind: str) -> float | None:
     """Mean bits of an integer weight with its share of scale and zero point, if groups are stated."""
+    if kind == "loading":
+        return _bits_of_loading(section) if section.flag("load_in_4bit") else None
     groups = [group for key in _names(section, "config_groups") if (group := _inner(section, "config_groups", key))]
     holders = [weights for group in groups if (weights := group.section("weights"))] if kind == "groups" else [section]
     sizes = {_group_size(holder) for holder in holders}
@@ -191,6 +195,17 @@ def _bits_with_scales(section: Fields, kind: str) -> float | None:
         return None
     zero_bits = 0 if kind == "groups" and holders[0].flag("symmetric") is not False else bits
     return float(bits) + (SCALE_BITS + zero_bits) / size
+
+
+def _bits_of_loading(section: Fields) -> float:
+    """Mean bits of a weight that bitsandbytes loads in 4 bits: a scale for each block of weights, which may itself be quantised.
+
+    Source: bitsandbytes, functional.quantize_4bit; Transformers' BitsAndBytesConfig leaves double quantisation off.
+    """
+    scale = float(BNB_SCALE_BITS)
+    if section.flag("bnb_4bit_use_double_quant"):
+        scale = BNB_DOUBLE_BITS + BNB_SCALE_BITS / BNB_DOUBLE_BLOCK
+    return 4 + scale / BNB_BLOCK
 
 
 def _names(section: Fields, key: str) -> tuple[str, ...]:
