@@ -378,10 +378,9 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
     )
 
 
-def offload_why_not(shard: Shard, gib: float) -> str | None:
-    """The reason why `gib` GiB of weights cannot be offloaded from each GPU to host memory, or None."""
-    most = max(needs.weights + needs.extras for _, needs in _needs(shard)) / GIB
-    return f"{gib:g} GiB of weights in host memory are more than the {most:.1f} GiB of a GPU" if gib > most else None
+def most_offloaded_gib(shard: Shard) -> float:
+    """The most GiB of weights that a GPU has to leave in host memory: all of the GPU with the most."""
+    return max(needs.weights + needs.extras for _, needs in _needs(shard)) / GIB
 
 
 class _Pool(NamedTuple):

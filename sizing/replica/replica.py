@@ -316,7 +316,10 @@ def _chunks_by_itself(service: Service, resolved: EngineSettings) -> bool:
 def _resolved(
     service: Service, gpu_type: GpuType, layout: Layout, precision_name: str | None, data: Data
 ) -> tuple[Service, EngineSettings, PrecisionPlan]:
-    """The service with the extras of a layout, and its settings and formats on this layout."""
+    """The service with the extras of a layout, and its settings and formats on this layout.
+
+    An engine that may leave more weights in host memory than a GPU has leaves all of them there, and starts.
+    """
     resolved = resolve_settings(service, gpu_type.gpu, layout)
     plan = precision.plan(
         service.model,
@@ -328,6 +331,10 @@ def _resolved(
         extras=service.extras,
     )
     shard = Shard(service.model, layout, resolved, plan, service.extras)
+    offloaded = service.serving.cpu_offload_gb
+    if offloaded is not None and offloaded > (most := memory.most_offloaded_gib(shard)):
+        service = replace(service, serving=service.serving.model_copy(update={"cpu_offload_gb": most}))
+        resolved = resolve_settings(service, gpu_type.gpu, layout)
     extras = service.extras.on(layout.dp, memory.block_tokens(shard, shard.stages[0]))
     return service if extras is service.extras else replace(service, extras=extras), resolved, plan
 
@@ -446,12 +453,6 @@ def _refusals(
     pipeline = architecture.pipeline_why_not(model, layout, resolved)
     if pipeline:
         yield "pipeline", pipeline
-    offloaded = service.serving.cpu_offload_gb
-    if offloaded is not None and not split and not pipeline:
-        shard = Shard(model, layout, resolved, plan, service.extras)
-        beyond = memory.offload_why_not(shard, offloaded)
-        if beyond:
-            yield "offload", beyond
 
 
 def _nodes_why_not(gpu: Gpu, layout: Layout) -> Iterator[str]:

@@ -41,6 +41,7 @@ class MemoryReport(NamedTuple):
     model_max_len: int | None = None
     memory_fraction_of: str = FRACTION_OF["utilisation"]
     bands_of: str = "engine logs like this"
+    refused: str | None = None
     schema: str = "llmsize.memory/1"
 
 
@@ -110,7 +111,7 @@ def rows(record: MemoryReport) -> Rows:
 def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]:
     """Yield whether a sequence fits, the memory as a bar, what the cache holds, and changes that would help.
 
-    On a card that is `shared`, the bar is the model's share.
+    On a card that is `shared`, the bar is the model's share. A refused layout never runs, so it has no bar and no figures.
     """
     m, i = record.memory, record.inputs
     taken = f"fits: one sequence of {m.max_model_len:,} tokens takes {gib(m.sequence_gib)} GiB of cache"
@@ -118,9 +119,11 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
         taken = f"fits: prompts of up to {m.max_model_len:,} tokens, and no KV cache"
     reason = record.reason or taken
     yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i.layout)))
-    yield screen.memory_bar(m, shared=shared)
-    yield Facts(tuple(_figures(record)))
-    helps = () if shared else _helps(record.suggestions, lacking=m.deficit_gib > 0)
+    if record.refused is None:
+        yield screen.memory_bar(m, shared=shared)
+        yield Facts(tuple(_figures(record)))
+    lacking = m.deficit_gib > 0 or (record.refused is None and not record.fits)
+    helps = () if shared else _helps(record.suggestions, lacking=lacking)
     yield Facts(
         (
             *helps,

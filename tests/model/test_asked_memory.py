@@ -10,7 +10,7 @@ from builders import data
 from sizing.answers.deployment import Resolved, deployment
 from sizing.model import memory
 from sizing.question.ask import ask_layout
-from sizing.report.memory import record
+from sizing.report.memory import record, sections
 from sizing.report.parts import assumptions, bands
 from sizing.report.parts.changes import least_fraction
 from sizing.specs.errors import InputError
@@ -243,8 +243,33 @@ def test_what_has_nothing_to_act_on_is_refused(asked: dict[str, object], told: s
 
 
 def test_no_more_weights_leave_the_card_than_it_has() -> None:
-    assert "more than the 15.0 GiB of a GPU" in (deployed(cpu_offload_gb=16.0).refused or "")
-    assert deployed(cpu_offload_gb=14.9).refused is None
+    more, most = deployed(cpu_offload_gb=40.0), deployed(cpu_offload_gb=16.0)
+    assert (more.refused, more.memory.weights_gib) == (None, 0)
+    assert more.settings.host == most.settings.host  # no step waits for weights that do not exist
+    assert more.memory == most.memory
+    told = [each.what for each in record(more).assumptions]
+    assert "all weights of a GPU stay in host memory, fewer than the stated 40 GiB" in told
+    assert not any("host memory" in each.what for each in record(deployed(cpu_offload_gb=14.9)).assumptions)
+
+
+def test_too_few_stated_states_are_named_and_a_larger_number_is_proposed() -> None:
+    asked = {"model": "qwen3.5-27b", "engine": "sglang", "max_model_len": 1024}
+    one = record(deployed(**asked, max_mamba_cache_size=2))
+    assert one.reason == "does not fit: one sequence, where --max-mamba-cache-size 2 has recurrent states for 0"
+    assert one.suggestions[0] == "--max-mamba-cache-size 5"
+    many = record(deployed(**asked, max_mamba_cache_size=5), 30)
+    assert many.reason == "does not fit: 30 sequences, where --max-mamba-cache-size 5 has recurrent states for 1"
+    assert all("--max-mamba-cache-size 150" in each for each in many.suggestions)
+    assert record(deployed(**asked, tp=2, max_mamba_cache_size=150, max_num_seqs=30), 30).fits
+
+
+def test_a_refused_layout_does_not_start_and_has_no_picture() -> None:
+    refused = record(deployed(model="qwen3-1.7b", tp=3))
+    assert (refused.fits, refused.memory.starts) == (False, False)
+    assert refused.refused == "16 attention heads are not divisible by TP3"
+    written = [type(each).__name__ for each in sections(refused)]
+    assert "Whole" not in written
+    assert "Whole" in [type(each).__name__ for each in sections(record(deployed()))]
 
 
 PHI = "phi-3.5-mini"

@@ -57,6 +57,10 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
     sheet = chosen.gpu_type.gpu.datasheet
     yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
+    offloaded, stated = chosen.service.serving.cpu_offload_gb, question.service.serving.cpu_offload_gb
+    if offloaded is not None and offloaded != stated:
+        capped = f"all weights of a GPU stay in host memory, fewer than the stated {stated:g} GiB"
+        yield Assumption(capped, round(offloaded, 2), "GiB", "derived", "an engine offloads until no layer is left")
     given = {
         "memory_fraction": question.service.serving.memory_fraction,
         "max_num_seqs": question.service.serving.max_num_seqs,

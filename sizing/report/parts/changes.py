@@ -8,6 +8,7 @@ from itertools import islice
 from typing import get_args
 
 from sizing.answers.deployment import Resolved, resolve
+from sizing.model import pages
 from sizing.model.architecture import SIZES, Layout
 from sizing.model.precision import stored_as
 from sizing.question.question import with_longest
@@ -32,6 +33,7 @@ class MemoryChange:
     kv_cache_bytes: float | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_mamba_cache_size: int | None = None
     layout: Layout | None = None
     precision: str | None = None
     kv_precision: str | None = None
@@ -51,6 +53,7 @@ class MemoryChange:
             "memory_fraction": fraction,
             "kv_cache_bytes": self.kv_cache_bytes,
             "max_num_seqs": self.max_num_seqs,
+            "max_mamba_cache_size": self.max_mamba_cache_size,
             **{name: getattr(layout, name) for name in self._sizes(asked.layout)},
         }
         stated = {name: value for name, value in given.items() if value is not None}
@@ -72,6 +75,7 @@ class MemoryChange:
             ("--precision", self.precision),
             ("--max-model-len", self.max_model_len),
             ("--max-num-seqs", self.max_num_seqs),
+            ("--max-mamba-cache-size", self.max_mamba_cache_size),
             ("--kv-precision", self.kv_precision),
         )
         return " ".join(f"{flag} {value}" for flag, value in written if value is not None)
@@ -97,6 +101,14 @@ def slots(replica: Replica) -> int:
     return replica.settings.max_num_seqs * replica.layout.dp
 
 
+def state_slots(replica: Replica, sequences: int) -> int:
+    """The recurrent states that `sequences` sequences at once take of an engine that keeps a pool of states; else 0."""
+    rule = replica.settings.states.rule
+    if rule != "split" or not replica.memory.state_bytes_per_sequence:
+        return 0
+    return -(-sequences // replica.layout.dp) * (pages.states_held(replica.shard) or 1)
+
+
 def starting(
     change: MemoryChange,
     asked: Sequence[Resolved],
@@ -105,11 +117,17 @@ def starting(
 ) -> MemoryChange:
     """The change; with another number of sequences where an engine runs fewer than are asked for, or does not start with so many.
 
+    Where fewer recurrent states are stated than the sequences take, the change has as many.
     An engine that checks its blocks for recurrent states gets the number that `most` finds.
     """
     tried = change.of(asked)
     if min(slots(each.replica) for each in tried) < sequences:
         change = replace(change, max_num_seqs=-(-sequences // min(each.layout.dp for each in tried)))
+        tried = change.of(asked)
+    needed = max(state_slots(each.replica, sequences) for each in tried)
+    stated = [each.question.service.serving.max_mamba_cache_size for each in tried]
+    if any(count is not None and count < needed for count in stated):
+        change = replace(change, max_mamba_cache_size=needed)
         tried = change.of(asked)
     found = [most(each.replica) for each in tried if not (each.memory.fits and each.memory.starts)]
     fewest = min((count for count in found if count), default=None)
@@ -193,7 +211,8 @@ def least_fraction(asked: Resolved, sequences: int) -> tuple[float, int | None] 
         return None
 
     def at(steps: int) -> MemoryChange:
-        return starting(MemoryChange(fractions=(steps / FRACTIONS,)), [asked], sequences, most_sequences)
+        change = starting(MemoryChange(fractions=(steps / FRACTIONS,)), [asked], sequences, most_sequences)
+        return replace(change, max_mamba_cache_size=None)
 
     found = _bounded(at, [asked], sequences)
     steps = smallest(lambda steps: found(steps) is not None, 0, FRACTIONS)

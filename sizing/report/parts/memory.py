@@ -16,7 +16,10 @@ from sizing.specs.units import GIB, missing_gib
 
 
 class LayoutMemory(NamedTuple):
-    """The memory of one layout. If a sequence does not fit, the `reason`, and `suggestions` that make it fit."""
+    """The memory of one layout. If a sequence does not fit, the `reason`, and `suggestions` that make it fit.
+
+    A layout that hardware or engine `refused` does not start, whatever its memory holds.
+    """
 
     fits: bool
     memory: MemoryUse
@@ -24,6 +27,7 @@ class LayoutMemory(NamedTuple):
     reason: str | None
     suggestions: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
+    refused: str | None = None
 
 
 def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = False) -> LayoutMemory:
@@ -37,6 +41,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
         max_model_len_that_fits=changes.longest(resolved),
         least_memory_fraction=least,
         least_fraction_num_seqs=with_sequences,
+        starts=resolved.memory.starts and resolved.refused is None,
     )
     stated = resolved.question.service.serving.kv_cache_bytes is not None
     situation = bands.memory_situation(resolved.question, resolved.replica)
@@ -50,6 +55,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
             *assumptions.of_model(resolved.question, resolved.notes),
             *assumptions.of_memory(resolved.question, resolved.replica),
         ),
+        refused=resolved.refused,
     )
 
 
@@ -70,6 +76,11 @@ def _reason(resolved: Resolved, sequences: int) -> str:
         )
     if used.fits and not used.starts:
         return unstarted(replica)
+    slots = resolved.question.service.serving.max_mamba_cache_size
+    if slots is not None and changes.state_slots(replica, sequences) > slots:
+        held = (used.most_num_seqs or 0) * replica.layout.dp
+        counted = "one sequence" if sequences == 1 else f"{sequences:,} sequences"
+        return f"does not fit: {counted}, where --max-mamba-cache-size {slots:,} has recurrent states for {held:,}"
     if used.fits and used.max_concurrency < sequences:
         tokens, most = used.max_model_len, used.max_concurrency
         return f"does not fit: {sequences:,} sequences of {tokens:,} tokens, where the cache holds {number(most)}"
