@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from sizing.answers.answer import Outcome
 from sizing.answers.simulate import Runs, Scenario
 from sizing.formats.tables import as_json, as_markdown
 from sizing.formats.text import render
 from sizing.formats.view import Document, plain
+from sizing.launch.check import Checked
 from sizing.planning.bill import Bill
 from sizing.planning.plan import Plan
+from sizing.question.question import Question
 from sizing.specs.errors import Fault, InputError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,15 @@ class Shown:
     __repr__ = __str__
 
 
-def shown(result: Outcome | Runs | Plan | Bill, scenario: Scenario | None = None) -> Shown:
-    """A result of `estimate`, `simulate` (with its scenario), `plan` or `cost`, ready to be shown.
+def shown(
+    result: Outcome | Runs | Plan | Bill | Sequence[Checked] | Sequence[Outcome],
+    scenario: Scenario | None = None,
+    *,
+    question: Question | None = None,
+) -> Shown:
+    """A result of `estimate`, `check`, `plan` or `cost`, of `simulate` with its scenario, or of `compare` with its question.
 
-    Raises InputError for another result, and for runs without their scenario.
+    Raises InputError for another result, and for runs or candidates without what they belong to.
 
     >>> from sizing import ask, estimate
     >>> shown(estimate(ask("chat", gpu="h100-sxm", rps=2), simulated=False)).to_dict()["deployment"]["gpus"]
@@ -79,5 +89,20 @@ def shown(result: Outcome | Runs | Plan | Bill, scenario: Scenario | None = None
         from sizing.report import cost
 
         return Shown(cost.document(cost.record(result)))
+    if _are(result, Checked):
+        from sizing.report import check
+
+        return Shown(check.document(check.record(result)))
+    if _are(result, Outcome) and question is not None:
+        from sizing.report import compare
+
+        return Shown(compare.document(compare.record(result, question, question.rules.objective)))
     what = f"{type(result).__name__} is no result that can be shown"
-    raise InputError(Fault(what, allowed="of estimate, plan and cost; of simulate with its scenario"))
+    allowed = "of estimate, check, plan and cost; of simulate with its scenario, of compare with its question"
+    raise InputError(Fault(what, allowed=allowed))
+
+
+def _are(result: Any, kind: type[T]) -> TypeGuard[Sequence[T]]:
+    """Whether a result is several of a kind, and none of another."""
+    several = isinstance(result, (list, tuple)) and not hasattr(result, "_fields")
+    return several and bool(result) and all(isinstance(each, kind) for each in result)

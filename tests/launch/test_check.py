@@ -496,3 +496,13 @@ def test_a_fraction_that_leaves_no_room_for_the_context_is_a_warning_everywhere(
         for arguments in (["memory", *asked, *stated], estimate):
             assert run(arguments) == 0
             assert words in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_results_of_check_and_compare_are_shown_as_the_command_line_writes_them() -> None:
+    found = check(FIXED, demand="chat", simulated=False)
+    assert sizing.shown(found).to_dict()["deployments"][0]["name"] == found[0].name
+    question = sizing.ask("chat", gpu=["h100-sxm", "h200-sxm"])
+    candidates = sizing.compare(question, simulated=False)
+    assert len(sizing.shown(candidates, question=question).to_dict()["candidates"]) == len(candidates)
+    with pytest.raises(InputError, match="of compare with its question"):
+        sizing.shown(candidates)
