@@ -121,11 +121,14 @@ def _real_time(
     workload: str | None, values: Mapping[str, Any], output: Part[str], files: Part[SimulationFiles]
 ) -> bool:
     from sizing.answers.simulate import simulate
-    from sizing.cli.output import write, write_picture
+    from sizing.cli.output import complain, write, write_picture
     from sizing.cli.progress import Bar
     from sizing.report.simulate import document, figures, record
 
-    scenario = scenario_of(workload, as_estimated(workload, values), output, files)
+    sized, note = as_estimated(workload, values)
+    scenario = scenario_of(workload, sized, output, files)
+    if note:
+        complain(note)
     runs = simulate(scenario, Bar)
     found = record(scenario, runs)
     write(document(found), output.value)
@@ -163,20 +166,19 @@ def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> Non
     write_file(path, "--requests-out", requests_csv(runs, unit))
 
 
-def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options with the layout and replicas of `llmsize estimate` for a workload's demand, unless a layout is stated.
+def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """The options with the layout and replicas of `llmsize estimate` for the demand, and a note that says so.
 
-    Faults of the question are reported later, with those of the other options.
+    Of a stated layout, estimate gives the replicas; where replicas are stated, or estimate has no answer, the options stay as
+    they are. Faults of the question are reported later, with those of the other options.
     """
     from sizing.model.architecture import SIZES
 
-    stated = (*SIZES, "replicas", "concurrency", "trace", "disaggregate")
-    if workload is None or any(values[name] is not None for name in stated):
-        return values
-    if values["arrivals"] is not None and _is_at_once(values["arrivals"]):
-        return values
+    stated = ("replicas", "concurrency", "trace", "disaggregate")
+    at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
+    if at_once or any(values[name] is not None for name in stated):
+        return values, ""
     from sizing.answers.estimate import answer
-    from sizing.cli.output import complain
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
     from sizing.question.question import load_data
@@ -184,19 +186,20 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> Mapping[str
 
     found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
     if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
-        return values
-    if any(getattr(found.value.service.serving, name) is not None for name in SIZES):
-        return values
+        return values, ""
+    if found.value.space.pools is not None:
+        return values, ""
     best = answer(found.value, load_data()).answer
-    if best is None:
-        return values
-    layout, count = best.pool.replica.layout, best.pool.count
-    complain(f"no layout is stated: {count:,} x {layout}, as llmsize estimate sizes it")
-    return {
-        **values,
-        **{name: getattr(layout, name) for name in SIZES if getattr(layout, name) != 1},
-        "replicas": count,
-    }
+    if best is None or best.pool.count > MOST_REPLICAS:
+        return values, ""
+    layout, count, serving = best.pool.replica.layout, best.pool.count, found.value.service.serving
+    sizes = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) != (getattr(serving, name) or 1)}
+    if not sizes and count == 1:  # the default
+        return values, ""
+    has_layout = any(getattr(serving, name) is not None for name in SIZES)
+    missing = "number of replicas" if has_layout else "layout"
+    note = f"no {missing} is stated: {count:,} x {layout}, as llmsize estimate sizes it"
+    return {**values, **sizes, "replicas": count}, note
 
 
 def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[Any]) -> Scenario:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome, Suggestion
+from sizing.answers.confidence import likely
 from sizing.answers.estimate import answer, suggestions
 from sizing.catalog import servers, shelf
 from sizing.catalog.prices import ON_DEMAND, offers_of, typical_offer
@@ -25,7 +26,7 @@ from sizing.question.fields import unpooled
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
-from sizing.specs.bands import Band, Bands, Situation, find, region
+from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu, GpuType, Price
 from sizing.specs.units import MONTHS_PER_YEAR
@@ -310,7 +311,7 @@ def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
         option._replace(name=option.name + mark)
         for option in options_of_type(priced.prices, usage, best.pool.replica.gpu_type.gpu)
     )
-    return Deployed(priced, best, usage, options, _band(best, question))
+    return Deployed(priced, best, usage, options, _band(best, priced.outcome))
 
 
 def _surely(split: Split, deployed: Deployed) -> CostOption | None:
@@ -340,8 +341,17 @@ def options_of_type(prices: Prices, usage: Usage, gpu: Gpu) -> Iterator[CostOpti
                 yield option._replace(source=rental.source, note=note)
 
 
-def _band(best: Answer, question: Question) -> Band | None:
-    """The error band of an answer's highest rate; None where it has no situation, or nothing of its kind was measured."""
+def _band(best: Answer, outcome: Outcome) -> Band | None:
+    """The error band of an answer's highest rate, by the runs of the sure count where these are known.
+
+    None where the rate has no situation, or nothing of its kind was measured.
+    """
+    question = outcome.question
+    if outcome.sure is not None and outcome.sure.chance is not None:
+        runs = shelf.only(PublishedRuns)
+        by_runs = next((band for band in likely(best, question, runs) if band.metric == "throughput"), None)
+        if by_runs is not None:
+            return by_runs
     situation = situation_of_rate(best, question)
     return None if situation is None else find(shelf.only(Bands).bands, "throughput", situation)
 

@@ -185,6 +185,32 @@ def test_the_middle_of_a_range_is_not_called_stated(capsys: pytest.CaptureFixtur
     assert asked(capsys, str(path), "--no-verify")["demand"] == "peak 3.50 requests/s, the middle of 2 to 5"
 
 
+def test_the_range_at_full_use_is_that_of_the_most_requests_per_s_of_estimate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    question = (
+        "-m",
+        "llama-3.1-8b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "1000",
+        "--osl",
+        "200",
+        "--rps",
+        "30",
+        "--ttft",
+        "p95:500ms",
+    )
+    found = asked(capsys, *question)
+    cost, at_full = found["bands"]["usd_per_1k_requests.full_use"], found["usd_per_1k_requests"]["full_use"]
+    assert run(["estimate", *question, "--json"]) == 0
+    sized = json.loads(capsys.readouterr().out)
+    most, rate = sized["load"]["max_requests_per_s"], sized["bands"]["load.max_requests_per_s"]
+    assert cost["low"] == pytest.approx(at_full * most / rate["high"])
+    assert cost["high"] == pytest.approx(at_full * most / rate["low"])
+
+
 def test_optimised_rates_have_no_band(capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, *CALLS)["bands"]
     assert asked(capsys, *CALLS, "--speculative", "ngram:4@0.5")["bands"] == {}

@@ -178,11 +178,13 @@ def test_a_time_limit_ends_the_run_without_calling_it_unstable(capsys: Capture) 
 
 def test_a_limit_without_a_count_takes_all_that_come_until_then(capsys: Capture) -> None:
     # 20/s for 1,000 s are 20,000, more than are sent without a limit; Poisson: six sigmas are 849.
-    found = answer([*SERVED, "--osl", "2", "--rps", "20", "--limit", "1000"], capsys)
+    found = answer([*SERVED, "--osl", "2", "--rps", "20", "--replicas", "1", "--limit", "1000"], capsys)
     # The last request may end before the limit: with 20/s no second is without one.
     assert 999 <= found["duration_s"] <= 1000 and found["arrived"] == pytest.approx(20_000, abs=849)
     # Even arrivals come at 0.05, 0.10, ... and the one at the limit itself no longer does.
-    even = answer([*SERVED, "--osl", "2", "--rps", "20", "--limit", "1000", "--arrivals", "even"], capsys)
+    even = answer(
+        [*SERVED, "--osl", "2", "--rps", "20", "--replicas", "1", "--limit", "1000", "--arrivals", "even"], capsys
+    )
     assert even["arrived"] == 19_999
     # A stated count stays one.
     assert answer([*SERVED, "--rps", "5", "--limit", "1000", "--requests", "90"], capsys)["arrived"] == 90
@@ -256,7 +258,7 @@ def test_a_low_rate_keeps_the_clock_exact(capsys: Capture) -> None:
 
 
 def test_an_overload_is_unstable_and_its_latencies_are_marked(capsys: Capture) -> None:
-    overload = [*SERVED, "--rps", "200", "--requests", "1000"]
+    overload = [*SERVED, "--rps", "200", "--replicas", "1", "--requests", "1000"]
     assert answer(overload, capsys, code=1)["stable"] is False
     assert run(overload) == 1
     out = capsys.readouterr().out
@@ -264,7 +266,8 @@ def test_an_overload_is_unstable_and_its_latencies_are_marked(capsys: Capture) -
 
 
 def test_a_demand_that_is_too_much_for_one_replica_says_how_to_spread_it(capsys: Capture) -> None:
-    chat = ["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--requests", "1000"]
+    # estimate has no answer for this limit, and no number of replicas
+    chat = ["simulate", "chat", "-g", "h100-sxm", "--tp", "2", "--requests", "1000", "--ttft", "1ms"]
     (hint,) = answer(chat, capsys, code=1)["suggestions"]
     assert "--replicas N" in hint and "estimate" in hint
     assert run(chat) == 1
@@ -273,7 +276,7 @@ def test_a_demand_that_is_too_much_for_one_replica_says_how_to_spread_it(capsys:
     assert hint in " ".join(capsys.readouterr().out.split())
     # Who says how many has chosen; a run that holds needs no more.
     assert answer([*chat, "--replicas", "1"], capsys, code=1)["suggestions"] == []
-    assert answer([*chat, "--replicas", "8"], capsys)["suggestions"] == []
+    assert answer([*chat, "--replicas", "8"], capsys, code=1)["suggestions"] == []
     assert answer(OPEN, capsys)["suggestions"] == []
 
 
@@ -301,7 +304,21 @@ def test_a_missed_limit_is_a_result_and_a_kept_one_counts_as_goodput(capsys: Cap
 
 
 def test_what_does_not_fit_says_by_how_much(capsys: Capture) -> None:
-    too_small = ["simulate", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--isl", "1000", "--osl", "100", "--rps", "1"]
+    too_small = [
+        "simulate",
+        "-m",
+        "llama-3.1-70b",
+        "-g",
+        "h100-sxm",
+        "--tp",
+        "1",
+        "--isl",
+        "1000",
+        "--osl",
+        "100",
+        "--rps",
+        "1",
+    ]
     found = answer(too_small, capsys, code=1)
     assert found["completed"] is None and found["ttft_ms"]["mean"] is None and found["passed"] is False
     assert found["memory"]["deficit_gib"] > 50  # 131 GiB of weights against a budget of 73
@@ -327,3 +344,20 @@ def test_a_workload_without_a_layout_is_driven_as_estimate_sizes_it(capsys: Capt
     driven = json.loads(told.out)["inputs"]
     assert (driven["replicas"], driven["tp"]) == (sized["replicas"], sized["tp"])
     assert "as llmsize estimate sizes it" in told.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        (["-m", "llama-3.1-8b", "--isl", "1000", "--osl", "200", "--rps", "30"], "no layout is stated: 2 x TP1,"),
+        (["chat", "--tp", "4"], "no number of replicas is stated: 3 x TP4,"),
+    ],
+)
+def test_options_are_driven_as_estimate_sizes_them(asked: list[str], note: str, capsys: Capture) -> None:
+    assert run(["estimate", *asked, "-g", "h100-sxm", "--json"]) == 0
+    sized = json.loads(capsys.readouterr().out)["deployment"]
+    assert run(["simulate", *asked, "-g", "h100-sxm", "--requests", "1000", "--json"]) in (0, 1)
+    told = capsys.readouterr()
+    driven = json.loads(told.out)["inputs"]
+    assert (driven["replicas"], driven["tp"]) == (sized["replicas"], sized["tp"])
+    assert note in told.err

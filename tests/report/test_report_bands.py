@@ -104,7 +104,7 @@ def test_what_a_stable_run_serves_of_a_rate_is_no_prediction_but_what_a_growing_
     use(monkeypatch, every(0.5, 1.5))
     met = parsed([*SIMULATE, "--rps", "5", "--requests", "200"], capsys)["bands"]
     assert "ttft_ms.mean" in met and "requests_per_s" not in met
-    grown = parsed([*SIMULATE, "--rps", "500", "--requests", "5000"], capsys, 1)
+    grown = parsed([*SIMULATE, "--rps", "500", "--replicas", "1", "--requests", "5000"], capsys, 1)
     assert grown["stable"] is False
     assert "requests_per_s" in grown["bands"] and not any(path.startswith("ttft") for path in grown["bands"])
 

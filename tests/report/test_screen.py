@@ -255,7 +255,21 @@ def test_json_names_the_answer_whose_gpus_quiet_counts(capsys: Capture, more: li
 
 
 def test_requests_that_each_keep_a_mean_are_explained(capsys: Capture) -> None:
-    ran = ["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "50", "--rps", "20"]
+    ran = [
+        "simulate",
+        "-m",
+        "llama-3.1-8b",
+        "-g",
+        "h100-sxm",
+        "--isl",
+        "500",
+        "--osl",
+        "50",
+        "--rps",
+        "20",
+        "--replicas",
+        "1",
+    ]
     assert run([*ran, "--requests", "300", "--json"]) == 0
     mean = json.loads(capsys.readouterr().out)["itl_ms"]["mean"]
     assert run([*ran, "--requests", "300", "--itl", f"{mean * 1.01:.4g}ms"]) == 0
