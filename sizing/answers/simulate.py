@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from numpy.typing import NDArray
 
 from sizing.answers import counts
+from sizing.answers.answer import Answer, Pool
+from sizing.answers.confidence import likely
 from sizing.answers.deployment import Resolved, running
 from sizing.answers.verify import turns_of
 from sizing.engine import simulation
@@ -29,6 +31,7 @@ from sizing.question.values import Part, check
 from sizing.replica.capacity import Capacity, points_of
 from sizing.replica.replica import with_extras
 from sizing.replica.timing import timed
+from sizing.specs.bands import Band, PublishedRuns
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.errors import Fault, InputError
@@ -55,7 +58,7 @@ class Scenario(NamedTuple):
     """What to simulate: a deployment, its replicas under each policy, the traffic, and when to stop.
 
     `counted` says that the number of requests is given; otherwise all requests until `limit_s` are sent. With a `prefill`
-    pool, `resolved` and `policies` are those of the decode pool.
+    pool, `resolved` and `policies` are those of the decode pool. `asked` is the question before its demand is made a rate.
     """
 
     resolved: Resolved
@@ -68,6 +71,7 @@ class Scenario(NamedTuple):
     counted: bool
     replicas_stated: bool
     prefill: PrefillPool | None = None
+    asked: Question | None = None
 
     @property
     def deployed(self) -> Deployment:
@@ -220,7 +224,7 @@ def scenario(
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)
     decode = _keeping(running(question, data, None if pools is None else pools.decode), driving.replicas)
-    decode = _at_rate(decode, driving.replicas)
+    asked, decode = decode.question, _at_rate(decode, driving.replicas)
     policies = _policies(decode, driving)
     rows = None if trace is None else trace.rows
     traffic = Part(lambda: _traffic(decode, driving, rows, policies), placed)
@@ -241,7 +245,23 @@ def scenario(
         counted=trace is not None or driving.requests is not None or driving.limit_s is None,
         replicas_stated=driving.stated_replicas is not None,
         prefill=prefill.value,
+        asked=asked,
     )
+
+
+def ranges(scenario: Scenario, runs: PublishedRuns | None) -> tuple[Band, ...]:
+    """The ranges of measured over predicted that an answer of this deployment under this demand has.
+
+    They are by the runs of the sure count; empty without a stated demand that arrives at random.
+    """
+    asked, resolved, count = scenario.asked, scenario.resolved, scenario.deployed.count
+    traffic, question = scenario.traffic, scenario.resolved.question
+    if scenario.prefill is not None or asked is None or traffic.rate_per_s is None or question.target.amount is None:
+        return ()
+    load = timed(resolved.replica, resolved.data)
+    most = Capacity(question.target.amount, 0.0, load.most_decoding, "")
+    (point,) = points_of([load], [question.target], [most], [count])
+    return likely(Answer((Pool(load, count, most, point),)), asked, runs)
 
 
 def _keeping(resolved: Resolved, replicas: int) -> Resolved:

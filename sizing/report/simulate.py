@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sizing.answers.simulate import Runs, Scenario
+from sizing.answers.simulate import Runs, Scenario, ranges
+from sizing.catalog import shelf
 from sizing.engine.simulation import Run
 from sizing.formats.view import (
     Assumption,
@@ -29,6 +30,7 @@ from sizing.formats.words import milliseconds, number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse
 from sizing.question.question import situation_of
+from sizing.replica.timing import timed
 from sizing.report.parts import assumptions, bands, pools, quantities, traffic
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.bands import Predicted
@@ -49,7 +51,7 @@ from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following,
 from sizing.report.parts.screen import figures as figures_table
 from sizing.report.parts.screen import latencies as latency_rows
 from sizing.report.parts.traffic import LengthInputs, LoadInputs
-from sizing.specs.bands import ErrorBand, region
+from sizing.specs.bands import BandMetric, ErrorBand, PublishedRuns, Situation, region
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, latency_name
 
@@ -262,14 +264,24 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     situation = situation_of(question, scenario.resolved.gpu_type.gpu, at)
     situation = situation._replace(mode="offline" if offline else "served")
     if run.stable:
+        likely = {band.metric: band for band in ranges(scenario, shelf.only(PublishedRuns))}
+        least = _least(scenario, situation) if likely else {}
         for metric in LATENCIES:
             for statistic in bands.STATISTICS:
                 value = getattr(getattr(run, f"{metric}_ms"), statistic)
-                yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation)
+                found_, low = likely.get(metric), least.get(metric, 0.0)
+                yield Predicted(f"{prefix}{metric}_ms.{statistic}", value, metric, situation, likely=found_, least=low)
     if not (paced and run.stable):
         for name in ("requests_per_s", "output_tokens_per_s"):
             for each in (name, f"{name}_per_gpu"):
                 yield Predicted(f"{prefix}{each}", getattr(run, each), "throughput", situation)
+
+
+def _least(scenario: Scenario, situation: Situation) -> dict[BandMetric, float]:
+    """The low ends of the latencies of a lone request on the scenario's replica."""
+    load = timed(scenario.resolved.replica, scenario.resolved.data)
+    itl_ms = load.solo_itl_s / MILLI if load.batching.decodes else None
+    return bands.least_of(load.solo_ttft_s / MILLI, itl_ms, situation._replace(mode="served", load="solo"))
 
 
 def _inputs(scenario: Scenario, runs: Runs) -> SimulationInputs:

@@ -67,7 +67,9 @@ def test_a_band_is_the_number_times_its_ends_and_its_path_leads_there(
         assert found == {"low": pytest.approx(value * low), "high": pytest.approx(value * high), "n": 40}
 
 
-def test_the_rate_of_users_follows_their_waiting(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_the_rate_of_users_follows_their_waiting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Users = rate * (E2E + think time), whatever the error of E2E: a longer wait is a lower rate."""
     use(monkeypatch, every(0.5, 1.5))
     document = parsed([*ESTIMATE, "--users", "50", "--no-verify"], capsys)
@@ -109,7 +111,9 @@ def test_what_a_stable_run_serves_of_a_rate_is_no_prediction_but_what_a_growing_
     assert "requests_per_s" in grown["bands"] and not any(path.startswith("ttft") for path in grown["bands"])
 
 
-def test_the_class_is_that_of_mode_engine_gpu_kind_and_load(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_the_class_is_that_of_mode_engine_gpu_kind_and_load(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     # Each condition that does not hold stands before the one that does; of closed loops with 8, 50 and 200 on one replica.
     wrong = [
         band("itl", 0.1, 0.2, **condition)
@@ -128,7 +132,9 @@ def test_the_class_is_that_of_mode_engine_gpu_kind_and_load(monkeypatch: pytest.
             assert document["bands"][path]["low"] == pytest.approx(at(document, path) * low)
 
 
-def test_a_lone_request_has_the_band_of_lone_requests(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_lone_request_has_the_band_of_lone_requests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     use(monkeypatch, [band("ttft", 0.9, 1.1, mode="served", load="solo"), band("ttft", 0.5, 1.5)])
     for extra in (["--rps", "20"], ["--mode", "offline"]):
         document = parsed([*ESTIMATE, *extra], capsys)
@@ -169,7 +175,9 @@ def test_a_figure_has_its_range_beside_it(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "side by side"])
-def test_without_any_band_the_screen_says_so(name: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_without_any_band_the_screen_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     use(monkeypatch, [])
     assert parsed(CASES[name], capsys)["bands"] == {}
     assert "No published runs like this" in shown(CASES[name], capsys)
@@ -248,3 +256,25 @@ def test_drafts_of_one_token_are_refused(command: tuple[str, ...], capsys: Captu
     asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "1", "--rps", "2"]
     assert run([name, *asked, "--speculative", "eagle3:3@0.7", *layout]) == 2
     assert "--speculative: has nothing to act on where an answer is one token" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [("--rps", "30"), ("--users", "900")])
+def test_a_simulation_has_the_ranges_of_the_estimate_of_its_demand(
+    asked: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", *asked, "--ttft", "p95:500ms"]
+    sized = parsed(["estimate", *question, "--no-verify"], capsys)
+    count = str(sized["deployment"]["replicas"])
+    driven = parsed(["simulate", *question, "--tp", "1", "--replicas", count, "--requests", "2000"], capsys)
+    for name in ("ttft", "itl", "e2e"):
+        times = [
+            found["bands"][f"{path}.mean"]["high"] / found_in[f"{name}_ms"]["mean"]
+            for found, path, found_in in (
+                (sized, f"latency.{name}_ms", sized["latency"]),
+                (driven, f"{name}_ms", driven),
+            )
+        ]
+        assert times[0] == pytest.approx(times[1])
+    # Under load no request is faster than a lone one may be.
+    alone = sized["bands"]["latency.solo_ttft_ms"]["low"]
+    assert min(sized["bands"]["latency.ttft_ms.p95"]["low"], driven["bands"]["ttft_ms.p95"]["low"]) >= alone

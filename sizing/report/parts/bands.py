@@ -40,6 +40,7 @@ ALL_LOGS = "engine logs of all kinds, as too few are like this"
 AT_DEMAND = (
     "measured / predicted, each run at the load that it has under the demand: 8 in 10 of the runs of the sure count"
 )
+NO_LOWER = "; no lower than the range of a lone request"
 FAR_OFF = "How far off published runs are"  # the heading of bands
 WIDER = {"engine": "engines", "vendor": "GPUs", "architecture": "GPUs", "kind": "kinds of model", "mode": "modes"}
 MEMORY = tuple(q._replace(key=f"memory.{q.key}") for q in (quantities.WEIGHTS_GIB, quantities.KV_CACHE_GIB))
@@ -50,6 +51,7 @@ class Predicted(NamedTuple):
 
     A rate of people who wait for answers falls as their latency rises, which is the share `waited` of the time between their
     requests (Little's law); its metric is that of the latency. `likely` is the range by the runs of the sure count, where known.
+    `least` is the low end of the range of a lone request's latency, below which a load's latency can't lie.
     """
 
     path: str
@@ -58,6 +60,7 @@ class Predicted(NamedTuple):
     situation: Situation
     waited: float | None = None
     likely: Band | None = None
+    least: float = 0.0
 
     def band(self) -> Band | None:
         """The range of the number's class: by the runs of the sure count, else by those of the narrowest class of its metric."""
@@ -68,7 +71,7 @@ class Predicted(NamedTuple):
         low, high = band.low, band.high
         if self.waited is not None:
             low, high = (1 / (1 - self.waited + self.waited * error) for error in (high, low))
-        return ErrorBand(value * low, value * high, band.n)
+        return ErrorBand(max(value * low, min(value, self.least)), value * high, band.n)
 
 
 def known() -> tuple[Band, ...]:
@@ -126,12 +129,20 @@ def of_load(
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
     known_runs = outcome.sure is not None and outcome.sure.chance is not None
     found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))} if known_runs else {}
+    alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
+    least = least_of(latency.solo_ttft_ms, latency.solo_itl_ms, alone)
     for metric in LATENCIES:
         for statistic in STATISTICS:
             name = f"{metric}_ms"
             value = getattr(getattr(latency, name), statistic)
-            yield Predicted(f"latency.{name}.{statistic}", value, metric, here, likely=found.get(metric))
-    alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
+            yield Predicted(
+                f"latency.{name}.{statistic}",
+                value,
+                metric,
+                here,
+                likely=found.get(metric),
+                least=least.get(metric, 0.0) if metric in found else 0.0,
+            )
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
     waited = _waited(request, latency)
@@ -145,6 +156,17 @@ def of_load(
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         most = found.get("throughput")
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most, likely=most)
+
+
+def least_of(ttft_ms: float | None, itl_ms: float | None, alone: Situation) -> dict[BandMetric, float]:
+    """The low end of the range of a lone request's latencies, of its class `alone`."""
+    lone: dict[BandMetric, float | None] = {"ttft": ttft_ms, "itl": itl_ms}
+    bands = {metric: find(known(), metric, alone) for metric in lone}
+    return {
+        metric: value * band.low
+        for metric, value in lone.items()
+        if value is not None and (band := bands[metric]) is not None
+    }
 
 
 def _waited(question: Question, latency: Latency) -> float | None:
@@ -187,7 +209,7 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
             continue
         yield Explanation(
             what, f"{band.low:.3g} to {band.high:.3g}", "times the prediction", "measured",
-            "measured / predicted: the range of about 8 in 10" if likely_ is None else AT_DEMAND,
+            "measured / predicted: the range of about 8 in 10" if likely_ is None else AT_DEMAND + (NO_LOWER if number.least else ""),
             f"{band.n:,} published measurements of {band.groups:,} groups (source, model, GPU): {_class(band, situation)}",
             found.source,
             FAR_OFF,
