@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_imports import AGGREGATE, AIPERF, GENAI_PERF, GUIDELLM_0_8, GUIDELLM_METRICS, LLMPERF, STATED, VLLM, written
+from result_forms import AGGREGATE, AIPERF, GENAI_PERF, GUIDELLM_0_8, GUIDELLM_METRICS, LLMPERF, STATED, VLLM, written
 
 from sizing.answers.measured import EVERY_LOAD, Filter, measured
 from sizing.catalog.imports.results import read_results
