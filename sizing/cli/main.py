@@ -18,7 +18,7 @@ from sizing import __version__
 from sizing.cli.help.text import CommandHelp, GroupHelp
 from sizing.cli.options import with_values
 from sizing.cli.output import OutputError, complain, discard, files_with, flush_output
-from sizing.question.fields import DISAGGREGATE, POOLED, QUESTION_OPTIONS, unpooled
+from sizing.question.fields import DISAGGREGATE, POOLED, unpooled
 from sizing.question.rules import broken
 from sizing.specs.errors import Fault, InputError, unknown
 
@@ -56,7 +56,6 @@ OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use
     "input": "--isl", "context": "--max-model-len", "max-context": "--max-model-len", "month": "--until", "horizon": "--until",
     "gpu-price": "--price", "discount": "--price", "api-price": "--api", "reserved": "--cloud", "commitment": "--cloud",
 }  # fmt: skip
-OF_DEMAND = ("demand.", "tokens.", "limits.")  # fields of a workload that a check of a deployment takes from it
 BAD_VALUE = "Invalid value for"  # the beginning of a usage error about the value of an option
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_COMMANDS = 6  # that have an option which another command lacks
@@ -167,24 +166,16 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
     own = OTHER_TOOLS.get(word) or OTHER_TOOLS.get(word.removesuffix("s"))
     if own not in known and (others := _commands_with(option)) and command in COMMANDS:
         refused = broken([command], (), {word.replace("-", "_"): True})
-        some, remedy = ", ".join(others[:MOST_COMMANDS]), _without_option(command, option, known)
+        some = ", ".join(others[:MOST_COMMANDS])
         have = f"{some} {'has' if len(others) == 1 else 'have'} it"
-        return next(iter(refused), Fault(f"{command} has no such option", field=option, remedy=remedy or have))
+        remedy = f"write the name alone: llmsize {command} NAME" if command in LISTINGS else have
+        return next(iter(refused), Fault(f"{command} has no such option", field=option, remedy=remedy))
     nearest = (
         own
         if own in known
         else max(getattr(error, "possibilities", None) or (), key=partial(_likeness, option), default=None)
     )
     return Fault(f"{command} has no such option", field=option, remedy=f"see llmsize {command} --help", nearest=nearest)
-
-
-def _without_option(command: str, option: str, known: Sequence[str]) -> str:
-    """How a command that lacks an option takes its value: as an argument, or as a field of its workload; empty if it can't."""
-    if command in LISTINGS:
-        return f"write the name alone: llmsize {command} NAME"
-    path = next((field.field or "" for field in QUESTION_OPTIONS if option in field.flags), "")
-    of_workload = "--demand" in known and path.startswith(OF_DEMAND)
-    return f"name a workload with --demand, and set its field: --set {path}=VALUE" if of_workload else ""
 
 
 def _commands_with(option: str) -> list[str]:

@@ -428,7 +428,6 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(
     [
         ("whatif", "--confidence", "no published runs have optimisations"),
         ("simulate", "--headroom", "estimate, plan, cost"),
-        ("check", "--rps", "name a workload with --demand, and set its field: --set demand.requests_per_s=VALUE"),
         ("memory", "--isl", "holds whole sequences; use --max-model-len"),
         ("prices", "--gpu", "write the name alone: llmsize prices NAME"),
     ],

@@ -215,7 +215,7 @@ def test_processes_change_nothing(capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--closed-loop", "--disaggregate"], ["--closed-loop", "over two pools", "without it"]),
+        (["--closed-loop", "--disaggregate"], ["--closed-loop", "over two pools", "leave it out"]),
         (["--osl", "1", "--disaggregate"], ["--disaggregate", "nothing decodes"]),
         (["--disaggregate", "serve=tp2"], ["--disaggregate", "names no pool"]),
         (["--disaggregate", "prefill=h999"], ["--disaggregate", "unknown GPU 'h999'"]),

@@ -13,9 +13,9 @@ LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "-
 @pytest.mark.parametrize(
     ("extra", "keeps", "other"),
     [
-        (["--rps", "5"], "the rate is kept in 90 %", "limits"),
-        (["--concurrency", "20"], "the demand is served in 90 %", "limits"),
-        (["--rps", "5", "--itl", "50ms"], "the limits hold in 90 %", "the rate is kept"),
+        (["--rps", "5"], "the rate is kept in 100 %", "limits"),
+        (["--concurrency", "20"], "the demand is served in 100 %", "limits"),
+        (["--rps", "5", "--itl", "50ms"], "the limits hold in 100 %", "the rate is kept"),
     ],
 )
 def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsys: Capture) -> None:
