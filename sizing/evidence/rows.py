@@ -36,6 +36,7 @@ from sizing.model.extras import NOTHING, Extras, acceptance_of
 from sizing.model.extras import cached as cached_prefixes
 from sizing.model.pages import caches
 from sizing.model.settings import Service
+from sizing.model.weights import weight_bytes
 from sizing.question.served import speculation
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, laid_out
@@ -113,7 +114,7 @@ def by_heuristic(rule: SizeHeuristic, setup: Setup, shard: Shard, gpu: Gpu) -> B
     """
     layout, one_gpu = shard.layout, replace(shard, layout=Layout())
     whole = architecture.whole(shard.model)
-    weights = memory.weight_bytes(one_gpu, whole)
+    weights = weight_bytes(one_gpu, whole)
     per_token, fixed = memory.rate_bytes(one_gpu, whole)
     shards = layout.tp * layout.pp * layout.dp
     cache = (gpu.datasheet.memory.cuda_visible_gib * GIB * shards - weights) * rule.memory_share

@@ -15,6 +15,7 @@ from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.replica.warning import warning_of
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
+from sizing.report.parts.conversations import IdleConversations, idle, idle_line
 from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence
 from sizing.report.parts.figures import (
     Cost,
@@ -28,15 +29,12 @@ from sizing.report.parts.figures import (
     readings_of,
 )
 from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
-from sizing.report.parts.limiting import Limiting, limit_words, limiting, unmet
+from sizing.report.parts.limiting import Limiting, limit_words, limiting, shortfall, unmet
 from sizing.report.parts.question import (
     DAILY_USERS,
     DemandInputs,
-    IdleConversations,
     Inputs,
     demand_line,
-    idle,
-    idle_line,
     inputs,
     is_by_day,
     is_limited,
@@ -64,7 +62,6 @@ LAUNCHED = f"--verbose, --explain; {COMMANDS}"
 OF_ANSWER = ("deployment", "load", "throughput", "latency", "simulation", "utilisation", "users", "cost")
 MEMORY_LAST, REPLICA_LAST = 10, 11  # a short screen leaves out the memory and the replica after all other spare lines
 COMPARED = "One pool, for comparison"  # what is derived where separate pools answer
-TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple of the limit
 
 
 class Conservative(NamedTuple):
@@ -332,27 +329,13 @@ def answer(record: Estimate) -> Facts:
     d, load, cost = record.deployment, record.load, record.cost
     if not (d and load and cost):
         return Facts(
-            (screen.verdict(_shortfall(record.limiting, record.inputs), good=False),),
+            (screen.verdict(shortfall(record.limiting, single=record.inputs.osl <= 1), good=False),),
             INFEASIBLE_BY.get(record.limiting.limit, INFEASIBLE),
         )
     several = len(record.inputs.gpus_considered)
     first = f", the {screen.OBJECTIVES[record.inputs.objective]} of {several} GPU types" if several > 1 else ""
     shape = f"{plural(d.replicas, 'replica')} x {d.sizes}"
     return Facts(tuple(_verdict(record)), headline(d.gpus, d.gpu, shape, cost.usd_per_hour) + first)
-
-
-def _limit_words(limiting: Limiting, inputs: Inputs) -> str:
-    """Write the limit that binds. An answer of at most one token has a single latency."""
-    return limit_words(limiting.limit, single=inputs.osl <= 1)
-
-
-def _shortfall(limiting: Limiting, inputs: Inputs) -> str:
-    """Write the tightest limit and by how much it is missed."""
-    value, limit = limiting.value_ms, limiting.limit_ms
-    if value is None or limit is None or value <= limit:
-        return limiting.detail[:1].upper() + limiting.detail[1:]
-    over = f"{percent(value / limit - 1)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
-    return f"{_limit_words(limiting, inputs)} is {over} its limit at the nearest layout"
 
 
 def _verdict(record: Estimate) -> Iterator[Line]:
@@ -496,7 +479,7 @@ def _binds(record: Estimate) -> str:
     if limit.limit_ms is None:
         return limit.detail
     each = (
-        f"{_limit_words(limit, record.inputs)}, "
+        f"{limit_words(limit.limit, single=record.inputs.osl <= 1)}, "
         f"at a capacity of {number(load.max_requests_per_s / d.replicas)} requests/s a replica"
     )
     if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:

@@ -32,8 +32,9 @@ from hypothesis import strategies as st
 from law_builders import HAIR, seconds
 
 from sizing.catalog import profiles
-from sizing.model import architecture, memory, precision
+from sizing.model import architecture, precision
 from sizing.model.architecture import Layout, Shard
+from sizing.model.weights import weight_bytes
 from sizing.replica import replica, surfaces
 from sizing.replica.kernels import Kernels
 from sizing.replica.step import Batch, step
@@ -173,8 +174,7 @@ def test_fewer_bits_never_weigh_more(model: str) -> None:
     names = [name for name in BY_BITS if name != "mxfp4"]
     stage = architecture.whole(spec)
     weights = [
-        memory.weight_bytes(Shard(spec, Layout(), settings, plan_for(spec, gpu, settings, name)), stage)
-        for name in names
+        weight_bytes(Shard(spec, Layout(), settings, plan_for(spec, gpu, settings, name)), stage) for name in names
     ]
     assert weights == sorted(weights, reverse=True)
 
@@ -263,7 +263,7 @@ def test_pipelines_conserve_layers_and_weights(model: str, pp: int, rule: str) -
     plan = plan_for(spec, gpu, settings)
 
     def weights(stages: tuple[architecture.Stage, ...], depth: int) -> float:
-        return sum(memory.weight_bytes(Shard(spec, Layout(pp=depth), settings, plan), s) for s in stages)
+        return sum(weight_bytes(Shard(spec, Layout(pp=depth), settings, plan), s) for s in stages)
 
     stages = architecture.stages(spec, pp, rule)
     assert len(stages) == pp

@@ -11,9 +11,9 @@ from builders import data, found_model, memory_of, real_gpu, with_visible_gib
 from places import DATA
 
 from sizing.answers.deployment import Resolved, deployment
-from sizing.model import memory
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
+from sizing.model.weights import weight_bytes
 from sizing.model.workspace import activation_bytes
 from sizing.question.ask import ask_layout
 from sizing.specs.errors import InputError
@@ -63,7 +63,7 @@ def _used(case: dict[str, Any]) -> MemoryUse:
     shard = found.replica.shard
     first, tokens = shard.stages[0], shard.settings.max_num_batched_tokens
     return found.memory._replace(
-        weights_gib=memory.weight_bytes(shard, first) / GIB,
+        weights_gib=weight_bytes(shard, first) / GIB,
         activation_gib=activation_bytes(shard, first, tokens) / GIB,
     )
 

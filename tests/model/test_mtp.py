@@ -18,6 +18,7 @@ from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.model.extras import drafts
+from sizing.model.weights import weight_bytes
 from sizing.replica import replica
 from sizing.specs.errors import InputError
 from sizing.specs.model import DenseMlp, GqaAttention, Mtp
@@ -147,7 +148,7 @@ def test_modules_weigh_nothing_where_nothing_drafts() -> None:
     of = laid("deepseek-v3", "h200-sxm", tp=8)
     settings = replica.resolve_settings(of.question.service, gpu, layout)
     plan = precision.plan(model, gpu, settings, data().formats)
-    whole = memory.weight_bytes(Shard(model, Layout(), settings, plan), architecture.whole(model))
+    whole = weight_bytes(Shard(model, Layout(), settings, plan), architecture.whole(model))
     indexed = replace(model, checkpoint_bytes=int(whole + drafts.module_bytes(model, plan)), checkpoint_ratio=1.5)
     held = memory.use(Shard(indexed, layout, settings, plan), gpu, 4096).weights_gib
     assert held == pytest.approx(of.memory.weights_gib, rel=1e-4)

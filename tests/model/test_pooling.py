@@ -18,6 +18,7 @@ from sizing.cli.main import run
 from sizing.model import architecture, memory, precision
 from sizing.model.architecture import Layout, Shard
 from sizing.model.memory import MemoryUse
+from sizing.model.weights import weight_bytes
 from sizing.model.workspace import forward_bytes
 from sizing.replica import replica
 from sizing.replica.capacity import most_of
@@ -82,7 +83,7 @@ def test_a_tied_embedding_is_held_all_the_same() -> None:
     by = kernels_of(real_model(name), Layout(pp=2))
     last = architecture.stages(real_model(name), 2, by.settings.pp_remainder)[-1]
     generating, pooling = (
-        memory.weight_bytes(replace(by.shard, model=model), last) for model in (real_model(name), pooled(name))
+        weight_bytes(replace(by.shard, model=model), last) for model in (real_model(name), pooled(name))
     )
     assert generating - pooling == pytest.approx(embedding)
 

@@ -15,8 +15,9 @@ from sizing.formats.words import milliseconds
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
+from sizing.report.parts.conversations import conversation
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms
+from sizing.report.parts.question import LimitsInMs, limits_in_ms
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 

@@ -15,6 +15,8 @@ from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name
 
+TIMES_FROM = 2.0  # times a limit: from here on, a miss is written as a multiple of the limit
+
 
 class Limiting(NamedTuple):
     """The limit on a replica's load, or the reason why it is infeasible, and changes that would help."""
@@ -247,3 +249,12 @@ def limit_words(name: str, *, single: bool = False) -> str:
     if name in LATENCIES:
         return latency_name(name, single=single)
     return name.replace("_", " ").replace("gpu", "GPU").replace("kv", "KV")
+
+
+def shortfall(limiting: Limiting, *, single: bool) -> str:
+    """Write the tightest limit and by how much it is missed. A `single` latency stands for all where nothing decodes."""
+    value, limit = limiting.value_ms, limiting.limit_ms
+    if value is None or limit is None or value <= limit:
+        return limiting.detail[:1].upper() + limiting.detail[1:]
+    over = f"{percent(value / limit - 1)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
+    return f"{limit_words(limiting.limit, single=single)} is {over} its limit at the nearest layout"
