@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.existing import Existing, existing
+from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 
 ARGS = "--tensor-parallel-size 4 --max-model-len 16384 --gpu-memory-utilization 0.9 --kv-cache-dtype fp8 --port 8080"

@@ -21,7 +21,8 @@ from write_docs import DOCS, OUTPUT, SUMMARY, glossary, output, pages, pictured
 from sizing.calibration.docs import accuracy_page, short_table
 from sizing.catalog.servers import load_server
 from sizing.catalog.workloads import find_fleet, load_workload
-from sizing.launch.existing import Filled, existing
+from sizing.launch.existing import existing
+from sizing.launch.identity import Filled
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"bash", "yaml", "python", "text"}

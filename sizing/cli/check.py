@@ -21,8 +21,8 @@ from sizing.question.fields import (
 )
 
 if TYPE_CHECKING:
-    from sizing.launch.check import Checked
-    from sizing.launch.existing import Filled
+    from sizing.launch.identity import Filled
+    from sizing.launch.verdict import Checked
     from sizing.question.values import Part
     from sizing.specs.launch import Policy
 
@@ -158,7 +158,7 @@ def _policy(values: Mapping[str, Any]) -> Policy:
 
 
 def _filled(values: Mapping[str, Any]) -> Filled:
-    from sizing.launch.existing import Filled
+    from sizing.launch.identity import Filled
     from sizing.question.fields import CONFIGURED
     from sizing.question.values import comma_separated, positive
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from sizing.answers.answer import Answer
-from sizing.answers.check import Held, bearing, held
+from sizing.answers.check import held
 from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.models import load_model, parsed
 from sizing.catalog.profiles import load_gpu
@@ -20,9 +19,12 @@ from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, number_down, percent, plural
 from sizing.formats.words import stated as in_digits
 from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
-from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.existing import Existing, existing
 from sizing.launch.flags import flags_of
+from sizing.launch.identity import Filled
+from sizing.launch.policy import needs_of, of_policy
 from sizing.launch.terms import layout_of
+from sizing.launch.verdict import Checked, CheckFinding, fills, finding
 from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
 from sizing.question.values import Part
@@ -30,116 +32,13 @@ from sizing.question.values import check as check_parts
 from sizing.replica.warning import warning_of
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.gpu import GpuType
-from sizing.specs.launch import Launched, Policy
-from sizing.specs.units import MILLI, SECONDS_PER_HOUR
+from sizing.specs.launch import Policy
+from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
 
-Level = Literal["ok", "warning", "error"]
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
-MILLION = 1e6
 POOLING = "pooling"  # a task that generates nothing, whichever it is
 OF_OPTIONS = "options"  # the name of a workload that options alone state
-
-
-class CheckFinding(NamedTuple):
-    """The finding for one rule that a deployment must keep: the rule, its level, a message, and its file and line."""
-
-    rule: str
-    level: Level
-    message: str
-    file: str
-    line: int | None = None
-
-
-class Checked(NamedTuple):
-    """A deployment with its findings; `held` is None if it was not compared with the demand."""
-
-    name: str
-    parts: tuple[Existing, ...]
-    question: Question | None
-    held: Held | None
-    findings: tuple[CheckFinding, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether no finding is an error."""
-        return all(finding.level != "error" for finding in self.findings)
-
-    @property
-    def replicas(self) -> int:
-        """The replicas of all its pools."""
-        return sum(part.launched.replicas or 0 for part in self.parts)
-
-    @property
-    def gpus(self) -> int:
-        """The GPUs that all its replicas take: those that their containers reserve, at least those on which they run."""
-        return sum(_taken(part.launched) for part in self.parts)
-
-    @property
-    def idle_gpus(self) -> int:
-        """The GPUs that are reserved beyond those on which replicas run."""
-        return self.gpus - sum(_runs_on(part.launched) for part in self.parts)
-
-    def gpus_of(self, size: Answer) -> int:
-        """The GPUs that another number of its replicas takes, reserved ones included."""
-        each = {part.launched.role: _taken_by_one(part.launched) for part in self.parts}
-        return sum(pool.count * each[pool.phase] for pool in size.pools)
-
-    @property
-    def gpus_at_least(self) -> bool:
-        """Whether it takes all GPUs of its server, more than it needs: `gpus` are then the fewest, and nothing states the number."""
-        return any(part.whole and not _fills(part) for part in self.parts)
-
-    @property
-    def usd_per_hour(self) -> float | None:
-        """The cost of its GPUs an hour; None unless every price is known."""
-        types = () if self.question is None else tuple(_types(self.question))
-        prices = {each.id: each.usd_per_gpu_hour for each in types}
-        costs = [(prices.get(part.launched.gpu or ""), _taken(part.launched)) for part in self.parts]
-        known = [price * gpus for price, gpus in costs if price is not None]
-        return sum(known) if len(known) == len(costs) else None
-
-    @property
-    def usd_per_million_tokens(self) -> float | None:
-        """The cost of a million output tokens (prompt tokens for a task without output).
-
-        They are those of the demand, or of the most within the limits where that is less. None without a price, or where
-        neither is known.
-        """
-        found = self.held
-        if self.question is None or self.usd_per_hour is None or found is None:
-            return None
-        most, served = found.most_requests_per_s, None if found.answer is None else found.answer.requests_per_s
-        asked = self.question.target.requests_per_s if served is None else served
-        rate = 0.0 if most is None and served is None else min(each for each in (asked, most) if each is not None)
-        service = self.question.service
-        tokens = (service.output_tokens or service.isl) * rate * SECONDS_PER_HOUR
-        return self.usd_per_hour / tokens * MILLION if tokens else None
-
-
-def _runs_on(launched: Launched) -> int:
-    return (launched.replicas or 0) * layout_of(launched).gpus
-
-
-def _fills(part: Existing) -> bool:
-    """Whether its replicas run on all GPUs of a usual server."""
-    gpu = part.launched.gpu
-    return gpu is not None and _runs_on(part.launched) == load_gpu(gpu).spec.datasheet.node.gpus
-
-
-def _taken(launched: Launched) -> int:
-    return (launched.replicas or 0) * _taken_by_one(launched)
-
-
-def _taken_by_one(launched: Launched) -> int:
-    """The GPUs that a replica takes: those that its containers reserve, also where it runs on fewer."""
-    return max(layout_of(launched).gpus, launched.reserved_gpus or 0)
-
-
-def _types(question: Question) -> Iterator[GpuType]:
-    pools = question.space.pools
-    yield from question.space.gpu_types if pools is None else (*pools.prefill.gpu_types, *pools.decode.gpu_types)
 
 
 def check(
@@ -154,7 +53,7 @@ def check(
 
     `filled` has facts that the files do not state. Raises InputError with all faults, and for facts that nothing states.
 
-    >>> from sizing.launch.existing import Filled
+    >>> from sizing.launch.identity import Filled
     >>> line = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192 --quantization fp8"
     >>> found, = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
     >>> found.passed, found.gpus
@@ -236,8 +135,8 @@ def _checked(
     result = held(question, replicas, load_data(), simulate=simulated, confidence=confidence)
     group = (first._replace(assumed=(*first.assumed, *_acceptance(question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
-    needs = _needs(whole, policy)
-    return whole._replace(findings=(*before, *_of_load(whole, needs), *_of_policy(whole, policy, needs)))
+    needs = needs_of(whole, policy)
+    return whole._replace(findings=(*before, *_of_load(whole, needs), *of_policy(whole, policy, needs)))
 
 
 def _acceptance(question: Question) -> Iterator[str]:
@@ -249,13 +148,6 @@ def _acceptance(question: Question) -> Iterator[str]:
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
-
-
-def _finding(
-    part: Existing, rule: str, kept: bool, words: str, *fields: str, level: Literal["warning", "error"] = "error"
-) -> CheckFinding:
-    """The finding for a rule on a part. Its line is that of the first of `fields` with a line, else of the command."""
-    return CheckFinding(rule, "ok" if kept else level, words, part.file, part.line(*fields, "command"))
 
 
 def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
@@ -273,7 +165,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     alike = not same or _may_be_alike(launched.model, demanded.model)
     if not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
-    yield _finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
+    yield finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
     yield from _of_task(part, demanded, encoder=served.spec.encoder)
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
@@ -282,7 +174,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         words = f"{most:,} tokens {says}, {longest:,}"
         if most > positions:  # engines refuse to start
             words = f"{most:,} tokens are more than the {positions:,} positions of {served.spec.name}"
-        yield _finding(part, "max_model_len", enough and most <= positions, words, "max_model_len")
+        yield finding(part, "max_model_len", enough and most <= positions, words, "max_model_len")
     gpus = layout_of(launched).gpus
     yield from _of_gpus(part, gpus)
     node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
@@ -290,10 +182,10 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         words = (
             f"a replica of {gpus} GPUs takes more than {plural(part.nodes, 'node')} of {node}, as usual servers have"
         )
-        yield _finding(part, "nodes", False, words, "nodes", "dp_local", "tp", level="warning")
+        yield finding(part, "nodes", False, words, "nodes", "dp_local", "tp", level="warning")
     if part.clash is not None:
         level: Literal["warning", "error"] = "error" if part.cards else "warning"
-        yield _finding(part, "port", False, part.clash, "port", level=level)
+        yield finding(part, "port", False, part.clash, "port", level=level)
     for stated in part.again:
         words = f"{stated.flag} contradicts what is stated before it: the last, {stated.value}, counts"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
@@ -312,12 +204,12 @@ def _of_task(part: Existing, demanded: Workload, *, encoder: bool) -> Iterator[C
             "pools the states of a prompt (embed, classify or score)" if does == POOLING else f"is started to {does}"
         )
         words = known if said is not None or encoder else f"is started to {does}, as no flag says otherwise"
-        yield _finding(part, "task", False, f"{words}, and {asked} is asked for", *fields)
+        yield finding(part, "task", False, f"{words}, and {asked} is asked for", *fields)
     elif vague and asked == "classify" and not encoder:
         engine = flags_of((part.launched.serving.engine or "").partition(":")[0])
         if engine.states("convert"):
             words = f"no flag says that it classifies: a checkpoint that generates embeds without --convert {asked}"
-            yield _finding(part, "task", False, words, *fields, level="warning")
+            yield finding(part, "task", False, words, *fields, level="warning")
 
 
 def _may_be_alike(one: str, other: str) -> bool:
@@ -341,12 +233,12 @@ def _of_gpus(part: Existing, gpus: int) -> Iterator[CheckFinding]:
         words += f", and its containers reserve {reserved}" * (reserved != gpus)
         words += f", of which its command sees {seen}" * (seen < reserved)
         level: Literal["warning", "error"] = "error" if min(seen, reserved) < gpus else "warning"
-        yield _finding(part, "gpus", reserved == seen == gpus, words, "gpus", "tp", level=level)
+        yield finding(part, "gpus", reserved == seen == gpus, words, "gpus", "tp", level=level)
     elif part.whole:
         words += ", and its container takes all of its server"
-        yield _finding(part, "gpus", _fills(part), words, "gpus", "tp", level="warning")
+        yield finding(part, "gpus", fills(part), words, "gpus", "tp", level="warning")
     if part.doubt is not None:
-        yield _finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
+        yield finding(part, "gpus", False, f"{words}, and {part.doubt}", "tp", level="warning")
 
 
 def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
@@ -355,10 +247,10 @@ def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     if asked.lora is not None:
         enough = has is not None and has.slots >= asked.lora.slots and has.rank >= asked.lora.rank
         words = f"{has or 'no'} adapters are held at once, {asked.lora} asked"
-        yield _finding(part, "lora", enough, words, "lora_slots", "lora_rank")
+        yield finding(part, "lora", enough, words, "lora_slots", "lora_rank")
     if asked.prefix is not None and part.launched.serving.prefix_caching is False:
         words = "prefix caching is off, and the demand counts on what it finds"
-        yield _finding(part, "prefix_caching", False, words, "prefix_caching", "no_prefix_caching")
+        yield finding(part, "prefix_caching", False, words, "prefix_caching", "no_prefix_caching")
 
 
 # The rule and the causing fields for each reason why nothing is served.
@@ -374,12 +266,12 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
     assert found is not None and question is not None
     if found.why is not None:
         rule, *fields = REASONS.get(found.reason or "", ("layout", "tp"))
-        yield _finding(part, rule, False, found.why, *fields)
+        yield finding(part, rule, False, found.why, *fields)
         return
-    yield _finding(part, "layout", True, str(layout_of(part.launched)), "tp")
+    yield finding(part, "layout", True, str(layout_of(part.launched)), "tp")
     yield from _of_memory(checked)
     enough = found.answer is not None and found.reason is None and (found.utilisation is None or found.utilisation <= 1)
-    yield _finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
+    yield finding(part, "demand", enough, _served(checked) + needs * (not enough), "replicas")
     missed = False
     for name, limit in question.target.limits.stated.items():
         latency = None if found.answer is None else found.answer.latency_s(name)
@@ -388,9 +280,9 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
             kept = seconds <= limit.seconds
             missed = missed or not kept
             words = f"{limit.statistic} {in_digits(seconds / MILLI)} ms, limit {in_digits(limit.seconds / MILLI)} ms"
-            yield _finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
+            yield finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
     if enough and not found.holds and not missed:
-        yield _finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
+        yield finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")
 
 
 def _of_memory(checked: Checked) -> Iterator[CheckFinding]:
@@ -402,7 +294,7 @@ def _of_memory(checked: Checked) -> Iterator[CheckFinding]:
         warning = warning_of(pool.replica.memory)
         if warning is not None:
             part = by_role.get(pool.replica.service.phase, checked.parts[0])
-            yield _finding(part, "memory", False, warning, "memory_fraction", level="warning")
+            yield finding(part, "memory", False, warning, "memory_fraction", level="warning")
 
 
 def _served(checked: Checked) -> str:
@@ -436,113 +328,3 @@ def _bound(binding: str, question: Question) -> str:
     if binding == "utilisation":
         return f"{percent(question.target.max_utilisation)} of the highest stable rate is used"
     return BOUNDS[binding]
-
-
-def _needs(checked: Checked, policy: Policy) -> str:
-    """Write the replicas that keep the demand and all that the policy asks of the load, if a number is known to."""
-    found = checked.held
-    if found is None or found.needed is None:
-        return ""
-    needed = found.needed
-    if needed.separate:
-        bears = _bears(needed, found.question, policy)
-        pools = (
-            needed
-            if bears
-            else None
-            if policy.confidence is not None
-            else bearing(found, _asked_share(policy), load_data())
-        )
-        if pools is None:
-            return ""
-        needed, gpus = pools, checked.gpus_of(pools)
-        counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools) + " replicas"
-    else:
-        count = _fewest(checked, policy)
-        if count is None:
-            return ""
-        counts, gpus = plural(count, "replica"), count * checked.gpus // checked.replicas
-    beyond = (
-        "" if policy.max_gpus is None or gpus <= policy.max_gpus else f", more than the limit of {policy.max_gpus} GPUs"
-    )
-    return f"; {counts} ({gpus} GPUs) of this layout would do{beyond}"
-
-
-def _asked_share(policy: Policy) -> float:
-    """The share of its most that a deployment may serve, by the policy's utilisation and headroom."""
-    growth = 1 / (1 + (policy.min_headroom or 0.0))
-    return growth if policy.max_utilisation is None else min(growth, policy.max_utilisation)
-
-
-def _bears(needed: Answer, question: Question, policy: Policy) -> bool:
-    """Whether pools of this size keep the policy; their confidence is not known."""
-    rate, share = question.target.requests_per_s, _asked_share(policy)
-    return policy.confidence is None and (rate is None or rate <= share * needed.most_requests_per_s)
-
-
-def _fewest(checked: Checked, policy: Policy) -> int | None:
-    """The fewest replicas that keep the demand and the policy; None if no number is known to."""
-    found = checked.held
-    assert found is not None and found.needed is not None
-    counts = [found.needed.pool.count]
-    if found.utilisation is not None:  # the load of a replica falls as their number grows
-        counts.append(math.ceil(found.utilisation * checked.replicas / _asked_share(policy)))
-    if found.utilisation is not None and policy.confidence is not None:
-        if found.surely is None:
-            return None
-        counts.append(found.surely.pool.count)
-    return max(counts)
-
-
-OF_GPUS = ("max_gpus", "max_usd_per_million_tokens")  # what a policy bounds by the number of GPUs
-ALL_OF_SERVER = "its container takes all GPUs of its server, and nothing states how many"
-
-
-def _of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFinding]:
-    """Yield the findings of the policy; `needs` names the replicas that would do. Raises InputError if a quantity that it bounds is unknown."""
-    found, part, usd = checked.held, checked.parts[0], checked.usd_per_million_tokens
-    assert found is not None
-    if policy.max_usd_per_million_tokens is not None and checked.usd_per_hour is None:
-        what = "is not known: the GPU has no price"
-        raise InputError(what, field="max_usd_per_million_tokens", allowed="with --price")
-    if policy.max_usd_per_million_tokens is not None and usd is None:
-        words = "is not known: the demand is not served"
-        yield _finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
-    bounds: tuple[tuple[str, float | None, str, Callable[[float], str]], ...] = (
-        ("max_gpus", checked.gpus, "{} GPUs, limit {}", str),
-        (
-            "max_usd_per_million_tokens",
-            usd,
-            "${} per million output tokens, limit ${}",
-            lambda dollars: f"{dollars:,.4g}",
-        ),
-        ("max_utilisation", found.utilisation, "{} used, limit {}", percent),
-    )
-    for rule, value, words, written in bounds:
-        most = getattr(policy, rule)
-        if most is not None and value is not None:
-            kept, said = value <= most, words.format(written(value), written(most))
-            if checked.gpus_at_least and rule in OF_GPUS:  # a number that nothing states keeps no bound
-                kept, said = False, f"at least {said}: {ALL_OF_SERVER}"
-            more = needs * (rule == "max_utilisation" and not kept)  # of the others, more replicas miss more
-            yield _finding(part, rule, kept, said + more, "replicas")
-    if found.utilisation is not None and policy.min_headroom is not None:
-        left = 1 / found.utilisation - 1
-        words = f"the demand may grow by {percent(left)}, asked {percent(policy.min_headroom)}"
-        words = words if left >= 0 else f"the demand must fall by {percent(-left)}"
-        kept = left >= policy.min_headroom
-        yield _finding(part, "min_headroom", kept, words + needs * (not kept), "replicas")
-    if found.utilisation is not None and policy.confidence is not None:
-        chance = _chance(found)
-        words = f"{percent(chance)} of published runs like this keep the limits, asked {percent(policy.confidence)}"
-        words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)
-        yield _finding(part, "confidence", chance >= policy.confidence, words, "replicas")
-
-
-def _chance(found: Held) -> float:
-    """The share of similar published runs that keep the limits. Raises InputError if no runs are similar."""
-    chance = None if found.sure is None else found.sure.chance
-    if chance is None:
-        why = (found.sure and found.sure.why_not) or "no published runs are like it"
-        raise InputError(f"is not known: {why}", field="confidence", allowed="without it")
-    return chance

@@ -7,52 +7,45 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, expanded, is_file, read_text, validate
-from sizing.catalog.models import FoundModel, load_model
-from sizing.catalog.shelf import is_path, only
+from sizing.catalog.models import FoundModel
+from sizing.catalog.shelf import only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
 from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, shared, use_of, visible
-from sizing.launch.flags import Dialect, Word, dialect_of, flags_of
+from sizing.launch.flags import Dialect, Word
+from sizing.launch.identity import (
+    Asked,
+    Filled,
+    dialect_in,
+    gpu_in,
+    is_quantised,
+    misread,
+    model_in,
+    model_name,
+    said_gpu,
+)
 from sizing.launch.manifests import LEADER, ONE_REPLICA, WORKER, Container, containers
-from sizing.launch.starts import engine_of, image_of, is_further_node, meant, names_engine, started
+from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
-from sizing.model.precision import SIXTEEN_BIT
 from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
-T = TypeVar("T")
 OWN = "deployments"  # the key of this project's own form
-BLOCKS = "_block"  # at the end of a format whose scales are those of blocks
 COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 1024  # commands in a file
 ONE_START = "the command is started once: nothing says how many replicas run"
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
-_TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc)\d+)?)")
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
-
-
-class Filled(NamedTuple):
-    """Facts from the user that the files do not state, and `ignored` flags, which the user says change nothing.
-
-    Fields named in `settings` come from settings files. For these, a different value in the deployment's file takes precedence.
-    """
-
-    model: str | None = None
-    gpu: str | None = None
-    engine: str | None = None
-    replicas: int | None = None
-    ignored: frozenset[str] = frozenset()
-    settings: frozenset[str] = frozenset()
 
 
 class Existing(NamedTuple):
@@ -88,23 +81,6 @@ class Existing(NamedTuple):
         return next((line for name in fields if (line := self.lines.get(name)) is not None), None)
 
 
-class _Asked(NamedTuple):
-    """The file to read, and the facts needed to read it. Commands run in `folder`, which is None for manifests."""
-
-    file: str
-    filled: Filled
-    facts: LaunchFacts
-    folder: Path | None = None
-
-    def settled(self, name: str, stated: T | None, line: int | None, said: T | None) -> T | None:
-        """The value that the file states, else the user's value. Raises InputError if the two contradict each other."""
-        if stated is None or said is None or said == stated or name in self.filled.settings:
-            return said if stated is None else stated
-        raise InputError(
-            f"is {stated} here, and --{name} says {said}", file=self.file, line=line, field=name, allowed="one of them"
-        )
-
-
 def existing(path: str, filled: Filled) -> list[Existing]:
     """The deployments in a file, or in a command line that is itself the argument.
 
@@ -114,8 +90,8 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     if not path.strip():
         raise InputError("an argument names no file", allowed="a file, or a command line in quotes")
     if " " in path.strip() and not is_file(expanded(path)):
-        return _of_script(path, _Asked(COMMAND, filled, facts, Path()))
-    text, asked = read_text(path, why="no manifest is"), _Asked(path, filled, facts)
+        return _of_script(path, Asked(COMMAND, filled, facts, Path()))
+    text, asked = read_text(path, why="no manifest is"), Asked(path, filled, facts)
     if _is_script(text, path):
         return _of_script(text, asked._replace(folder=Path(path).parent))
     own = _own(text, asked)
@@ -133,7 +109,7 @@ def _is_script(text: str, file: str) -> bool:
         return True
 
 
-def _own(text: str, asked: _Asked) -> list[Existing] | None:
+def _own(text: str, asked: Asked) -> list[Existing] | None:
     """The deployments in this project's own form; None for a text in another form."""
     try:
         found = documents(text, asked.file)
@@ -148,20 +124,20 @@ def _own(text: str, asked: _Asked) -> list[Existing] | None:
     return [part.value for part in parts]
 
 
-def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: _Asked) -> Existing:
+def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: Asked) -> Existing:
     launched, at = spec.deployments[number], (OWN, number)
     lines = {name: document.line((*at, "serving", name)) for name in launched.serving.model_fields_set}
     lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
     lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
     gpu = None if launched.gpu is None else profiles.load_gpu(launched.gpu).id
-    gpu = asked.settled("gpu", gpu, lines.get("gpu"), _said_gpu(asked))
+    gpu = asked.settled("gpu", gpu, lines.get("gpu"), said_gpu(asked))
     replicas = asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas)
     _check_said(launched.name, (launched.model, gpu, replicas), asked, lines["command"])
     whole = launched.model_copy(update={"gpu": gpu, "replicas": replicas})
     return Existing(whole, asked.file, lines, (), spec.demand, spec.policy)
 
 
-def _of_script(text: str, asked: _Asked) -> list[Existing]:
+def _of_script(text: str, asked: Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
     found = [each for command in script.commands if (each := started(command, script.files)) is not None]
     for each in found:
@@ -175,7 +151,7 @@ def _of_script(text: str, asked: _Asked) -> list[Existing]:
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
 
 
-def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
+def _of_manifest(text: str, asked: Asked) -> list[Existing]:
     stated = containers(text, asked.file, asked.facts)
     closed = [fault for each in stated for fault in _closed(each, asked)]
     if closed:
@@ -191,7 +167,7 @@ def _of_manifest(text: str, asked: _Asked) -> list[Existing]:
     return _all_of(first, [word.text for each in stated for word in each.words], asked)
 
 
-def _closed(found: Container, asked: _Asked) -> Iterator[Fault]:
+def _closed(found: Container, asked: Asked) -> Iterator[Fault]:
     """Yield the fault of an image that chooses engine and layout itself."""
     for part, variable in asked.facts.closed_images.items():
         if part in found.image:
@@ -201,7 +177,7 @@ def _closed(found: Container, asked: _Asked) -> Iterator[Fault]:
             yield Fault(what, asked.file, found.lines.get("image"), found.image, allowed)
 
 
-def _all_of(found: Sequence[Container], words: Sequence[str], asked: _Asked) -> list[Existing]:
+def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> list[Existing]:
     """The deployments of containers. Raises InputError with the faults of all, and if there are no deployments."""
     if not found:
         allowed = f"vllm serve, sglang.launch_server or trtllm-serve, or `{OWN}:`"
@@ -272,49 +248,25 @@ def _together(group: Sequence[Existing], of: str) -> Existing:
     return first._replace(launched=launched, assumed=(*notes, f"{replicas} replicas: {len(group)} {of} start the same"))
 
 
-def _dialect(name: str, container: Container, asked: _Asked) -> tuple[Dialect, str | None]:
-    """The flags of the engine version, and the assumption made. The version is the user's, the image tag's, or the newest."""
-    spec, assumed = profiles.load_engine(name)[0].spec, None
-    engine, _, version = (container.engine or "").partition(":")
-    tag, line = (version if engine == name and version else _tag(name, container)), container.lines.get("image")
-    said = _said_version(name, spec.title, asked)
-    if said is not None and tag is not None and f"{tag}.".startswith(f"{said}."):  # 0.19 also means 0.19.0
-        said = tag
-    stated = asked.settled("engine", tag, line, said)
-    try:
-        version = settings.check_version(spec, stated)
-    except InputError as error:
-        if tag is None:  # the option's version, of which no line of the file says anything
-            raise InputError(
-                Fault(each.message, None, None, "--engine", each.allowed) for each in error.faults
-            ) from None
-        allowed = f"--engine {name}:VERSION"
-        faults = [Fault(each.message, asked.file, line, "image", f"{allowed}, {each.allowed}") for each in error.faults]
-        raise InputError(faults) from None
-    if stated is None:
-        assumed = f"{spec.title} {version}: nothing says which version"
-    return dialect_of(name, spec.title, version), assumed
-
-
 # --- a deployment -----------------------------------------------------------------------------------------------------
 
 
-def _existing(container: Container, asked: _Asked) -> Existing:
+def _existing(container: Container, asked: Asked) -> Existing:
     """The deployment of a container. Raises InputError with all its faults and all missing facts."""
     engine = engine_of(container)
     assert engine is not None
-    dialect = Part(lambda: _dialect(engine[0], container, asked))
+    dialect = Part(lambda: dialect_in(engine[0], container, asked))
     args = Part(lambda: _args(dialect.value[0], container.words[engine[1] :], container, asked))
-    name = Part(lambda: _model_name(args.value, container, asked))
-    model = Part(lambda: _model(name.value, args.value, container, asked))
-    gpu = Part(lambda: _gpu(container, asked))
+    name = Part(lambda: model_name(args.value, container, asked))
+    model = Part(lambda: model_in(name.value, args.value, container, asked))
+    gpu = Part(lambda: gpu_in(container, asked))
     replicas = Part(lambda: _replicas(args.value, dialect.value[0], container, asked))
     line = container.lines.get("command")
     said = Part(lambda: _check_said(container.name, (name.value, gpu.value, replicas.value), asked, line))
     told = Part(lambda: _check_told(args.value, container, asked))
     seen = Part(lambda: visible(container, asked.facts, asked.file))
     check(dialect, args, name, model, gpu, replicas, told, seen, said)
-    if faults := list(_misread(args.value, dialect.value[0], name.value, model.value, asked.file)):
+    if faults := list(misread(args.value, dialect.value[0], name.value, model.value, asked.file)):
         raise InputError(faults)
     found = _data(args.value, dialect.value[0], model.value, container, asked)
     found |= {"name": container.name, "model": name.value, "gpu": gpu.value}
@@ -352,20 +304,20 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[StatedTerm]:
             yield stated
 
 
-def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: _Asked) -> ReadArgs:
+def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: Asked) -> ReadArgs:
     return read(
         dialect, words, Source(asked.file, container.variables, container.files, asked.filled.ignored, asked.folder)
     )
 
 
-def _check_told(args: ReadArgs, container: Container, asked: _Asked) -> None:
+def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
     of_numbers = [each for each in container.faults if each.allowed is None or asked.filled.replicas is None]
     if args.faults or of_numbers:
         raise InputError((*of_numbers, *args.faults))
 
 
-def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: _Asked) -> int | None:
+def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: Asked) -> int | None:
     """The replicas of a manifest, or the user's number. If the node rank is a variable, each pod is a node of an instance.
 
     Raises InputError if the nodes make no whole instances, or if file and user differ.
@@ -381,7 +333,7 @@ def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: _As
 
 
 def _data(
-    args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: _Asked
+    args: ReadArgs, dialect: Dialect, model: FoundModel | None, container: Container, asked: Asked
 ) -> dict[str, Any]:
     """The settings of a deployment as plain data. Its `replicas` are those that one command starts."""
     experts = model is not None and architecture.is_moe(model.spec)
@@ -396,143 +348,13 @@ def _data(
     return data
 
 
-def is_quantised(found: FoundModel) -> bool:
-    """Whether a checkpoint stores quantised weights, by its name or its config."""
-    return found.precision is not None or found.spec.quantisation.precision not in SIXTEEN_BIT
-
-
-def _misread(
-    args: ReadArgs, dialect: Dialect, name: str | None, model: FoundModel | None, file: str
-) -> Iterator[Fault]:
-    """Yield the fault of a quantisation that engines refuse for the checkpoint: one of another format, or one that they do not make.
-
-    A model that the user names for a folder says how large it is, not how the folder stores it.
-    """
-    row, stated = dialect.writes("precision"), args.words.get("precision")
-    if row is None or stated is None or model is None or args.model is None or name != args.model.value:
-        return
-    word, own = str(stated.value), model.precision or model.spec.quantisation.precision
-    asked = row.ours.get(word)
-    if is_quantised(model):
-        if asked is not None and word not in row.any_format and not _is_of_family(asked, own):
-            what = f"{word} reads {asked.upper()} weights, and {name} stores {own.upper()}"
-            yield Fault(what, file, stated.line, stated.flag, "without it: engines read the format from the checkpoint")
-    elif word not in row.made:
-        what = f"{word} reads a checkpoint that is quantised already, and {name} stores {own.upper()}"
-        allowed = (
-            f"{', '.join(row.values.values())}, which {dialect.title} makes while it loads; or a quantised checkpoint"
-        )
-        yield Fault(what, file, stated.line, stated.flag, allowed)
-
-
-def _is_of_family(one: str, other: str) -> bool:
-    """Whether two formats are the same, with or without scales of blocks."""
-    return one.removesuffix(BLOCKS) == other.removesuffix(BLOCKS)
-
-
 def _says(role: str, container: Container) -> bool:
     """Whether a container has a role, by the names around it or by a switch of Dynamo."""
     said = " ".join((container.name, *container.path)).lower()
     return role in said or any(word.text == f"--is-{role}-worker" for word in container.words)
 
 
-def _model_name(args: ReadArgs, container: Container, asked: _Asked) -> str | None:
-    """The model's name in the file, or the user's if the file's name is no known model, such as a folder or an alias.
-
-    Raises InputError if both are known and differ.
-    """
-    stated = str(args.model.value) if args.model is not None else container.model
-    said = asked.filled.model
-    if stated is None or said is None:
-        return said if stated is None else stated
-    try:
-        found = load_model(stated)
-    except InputError:
-        return said
-    same = found.id == load_model(said).id
-    line = args.model.line if args.model is not None else container.lines.get("command")
-    return stated if same else asked.settled("model", stated, line, said)
-
-
-def _model(name: str | None, args: ReadArgs, container: Container, asked: _Asked) -> FoundModel | None:
-    """The model of a name; None without a name. Raises InputError for an unknown name."""
-    line = args.model.line if args.model is not None else container.lines.get("command")
-    try:
-        return None if name is None else load_model(name)
-    except InputError as error:
-        allowed = "-m with its name or config.json"
-        raise InputError(
-            Fault(f.message, asked.file, line, "model", allowed, f.nearest) for f in error.faults
-        ) from None
-
-
-def _gpu(container: Container, asked: _Asked) -> str | None:
-    """The profile of the GPU type in the node selector, or the user's GPU type if there is no selector."""
-    named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
-    rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
-    stated, said = named or (rented[0] if len(rented) == 1 else None), _said_gpu(asked)
-    if container.slice_ is not None:  # a slice of the named card
-        part = f":{container.slice_}"
-        if said is not None and ":" in said and stated is None:  # the user's slice must be the same one
-            stated = said.partition(":")[0]
-        stated, said = (gpu and (gpu if ":" in gpu else f"{gpu}{part}") for gpu in (stated, said))
-    found = asked.settled("gpu", stated, container.lines.get("gpu"), said)
-    return found if found is None or container.slice_ is None else profiles.load_gpu(found).id
-
-
-def _said_gpu(asked: _Asked) -> str | None:
-    """The profile that the user names. Raises InputError if it does not exist."""
-    named = asked.filled.gpu
-    if named is None:
-        return None
-    found = profiles.load_gpu(named)
-    return named if is_path(named) else found.id
-
-
-def _tag(name: str, container: Container) -> str | None:
-    """The engine version in an image's tag; None for an image that is not the engine's own, with other tags."""
-    engine, image = flags_of(name), image_of(container.image)
-    own = {image_of(text).name for text in (engine.image, *engine.vendor_images.values())}
-    of_engine = re.search(rf"(?<![a-z0-9]){name}[-_](?=v?\d)", image.tag)  # rocm/vllm:rocm6.4.1_vllm_0.10.1
-    tag = _TAG.match(image.tag, of_engine.end() if of_engine else 0) if image.name in (*own, name) else None
-    if tag is None or image.name in own:
-        return None if tag is None else tag[1]
-    try:  # a custom image, which may have other tags
-        return settings.check_version(profiles.load_engine(name)[0].spec, tag[1])
-    except InputError:
-        return None
-
-
-def _said_version(name: str, title: str, asked: _Asked) -> str | None:
-    """The engine version that the user states; None without one, or if a settings file states another engine.
-
-    Raises InputError if the user states another engine than the file starts.
-    """
-    if asked.filled.engine is None:
-        return None
-    found, version = profiles.load_engine(asked.filled.engine)
-    if found.id == name:
-        return version
-    if "engine" in asked.filled.settings:
-        return None
-    field = f"--engine {asked.filled.engine}"
-    raise InputError(f"contradicts {asked.file}, which starts {title}", field=field, allowed=name)
-
-
-def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:
-    """The profile of the GPU type in a node label; None if it is unknown."""
-    written = next((gpu for gpu, known in facts.node_labels.items() if known == label), label)
-    try:
-        return profiles.load_gpu(written).id
-    except InputError:
-        return None
-
-
-def _rents(gpu: str, instances: Sequence[str]) -> bool:
-    return any(price.sku in instances for price in profiles.load_gpu(gpu).spec.prices)
-
-
-def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mapping[str, int | None]) -> Launched:
+def _validated(data: dict[str, Any], args: ReadArgs, asked: Asked, lines: Mapping[str, int | None]) -> Launched:
     """The deployment from plain data. Raises InputError with each fault at the line of its flag."""
     places = {name: (line, name) for name, line in lines.items()}
     places |= {term: (stated.line, stated.flag) for term, stated in args.terms.items()}
@@ -548,7 +370,7 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: _Asked, lines: Mappi
         raise InputError(faults_of(error, Launched, data, place)) from None
 
 
-def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: _Asked, line: int | None) -> None:
+def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: Asked, line: int | None) -> None:
     """Raise InputError for missing facts of a deployment (model, GPU type, replicas), with the options that state them."""
     known = (
         ("the model", "-m MODEL"),

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sizing.formats.ci import Remark
 from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import money, number, percent, plural
-from sizing.launch.check import Checked
 from sizing.launch.existing import COMMAND
 from sizing.launch.terms import layout_of
+from sizing.launch.verdict import Checked
 from sizing.report.parts import screen
 from sizing.specs.launch import Launched
 from sizing.specs.workload import LATENCIES

@@ -12,7 +12,7 @@ from sizing.answers.simulate import Runs, Scenario
 from sizing.formats.tables import as_json, as_markdown
 from sizing.formats.text import render
 from sizing.formats.view import Document, plain
-from sizing.launch.check import Checked
+from sizing.launch.verdict import Checked
 from sizing.planning.bill import Bill
 from sizing.planning.plan import Plan
 from sizing.question.question import Question

@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_commands import CHAT, FIXED, LLAMA, OWN
+from check_commands import CHAT, FIXED
 
 import sizing
 from sizing.answers.check import Held
 from sizing.cli.main import run
-from sizing.launch.check import Checked, _served, check
-from sizing.launch.existing import ONE_START, Filled
+from sizing.launch.check import _served, check
+from sizing.launch.existing import ONE_START
+from sizing.launch.identity import Filled
 from sizing.question.fields import SET_OPTIONS, options_of
-from sizing.report.check import record, sections
+from sizing.report.check import record
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Policy
 
@@ -105,29 +106,6 @@ def test_the_replicas_that_are_named_keep_the_demand_and_the_policy(policy: dict
     assert all("would do" in words for words in said)
     (count,) = named
     assert checked(count)[0] and not checked(count - 1)[0]
-
-
-@pytest.mark.parametrize("simulated", [False, True])
-def test_the_chance_is_that_of_the_size_that_runs(simulated: bool) -> None:
-    def checked(replicas: int) -> Checked:
-        line, filled = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192", Filled(gpu="h100-sxm", replicas=replicas)
-        policy = Policy(confidence=0.9)
-        (found,) = check(line, demand="chat", policy=policy, filled=filled, simulated=simulated)
-        return found
-
-    def chance(found: Checked) -> float:
-        assert found.held is not None and found.held.sure is not None and found.held.sure.chance is not None
-        return found.held.sure.chance
-
-    first = checked(1)
-    sure = record([first]).deployments[0].gpus_sure
-    assert sure is not None
-    enough = checked(sure // 4)
-    assert not first.passed and chance(first) == 0 and enough.passed and chance(enough) >= 0.9
-    (missed,) = (each for each in first.findings if each.rule == "confidence")
-    assert missed.level == "error" and missed.message.startswith("0 % of published runs like this keep the limits")
-    chances = [chance(checked(count)) for count in range(1, sure // 4 + 1)]
-    assert chances == sorted(chances)
 
 
 def test_the_most_is_written_as_the_estimate_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,29 +250,6 @@ def test_its_cost_is_that_of_the_estimate(manifest: str, capsys: pytest.CaptureF
     assert found["gpus_sure"] == estimated["deployment"]["gpus_sure"]
 
 
-def test_a_policy_is_kept_or_not() -> None:
-    def failed(**policy: float) -> list[str]:
-        (found,) = check(FIXED, demand="chat", policy=Policy.model_validate(policy), simulated=False)
-        rules = [finding.rule for finding in found.findings if finding.level == "error"]
-        assert found.passed is (rules == [])
-        return rules
-
-    (found,) = check(FIXED, demand="chat", simulated=False)
-    held, usd = found.held, found.usd_per_million_tokens
-    assert held is not None and held.utilisation is not None and held.sure is not None and usd is not None
-    used, chance = held.utilisation, held.sure.chance
-    assert chance is not None and 0 < used < 1
-    left = 1 / used - 1
-    within = {"max_utilisation": used + 0.01, "min_headroom": left - 0.01, "max_gpus": 10}
-    assert failed(**within, confidence=chance, max_usd_per_million_tokens=usd * 1.01) == []
-    assert failed(max_utilisation=used - 0.01) == ["max_utilisation"]
-    assert failed(min_headroom=left + 0.01, max_gpus=9) == ["max_gpus", "min_headroom"]
-    assert (
-        failed(confidence=1.0 if chance < 1 else 0.0, max_usd_per_million_tokens=usd * 0.99)[0]
-        == "max_usd_per_million_tokens"
-    )
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -341,39 +296,6 @@ def test_tokens_that_are_not_served_pay_for_nothing(manifest: str) -> None:
     assert not passed and most < 20.8
     assert cost(3, most * 0.999)[:2] == (True, pytest.approx(usd, rel=0.002))
     assert cost(3, 100) == (False, usd, most)
-
-
-def test_the_own_form_has_demand_and_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "deploy.yaml"
-    path.write_text(OWN, encoding="utf-8")
-    assert run(["check", str(path), "--format", "github", "--no-verify"]) == 1
-    out = capsys.readouterr().out
-    assert (
-        f"::error file={path},line=8,title=chat%3A gpus::a replica runs on 2 GPUs, and its containers reserve 1" in out
-    )
-    path.write_text(OWN.replace("  reserved_gpus: 1\n", ""), encoding="utf-8")
-    assert run(["check", str(path), "--format", "github", "--no-verify"]) == 1
-    assert f"::error file={path},line=5,title=chat%3A max_gpus::10 GPUs, limit 8" in capsys.readouterr().out
-    assert run(["check", str(path), "--max-gpus", "10", "--no-verify"]) == 0  # an option over the file
-
-
-def test_a_policy_on_gpus_is_not_kept_by_an_unknown_number_of_them(tmp_path: Path) -> None:
-    path = tmp_path / "compose.yaml"
-    devices = "deploy: {resources: {reservations: {devices: [{driver: nvidia, count: COUNT, capabilities: [gpu]}]}}}"
-    text = f"services:\n  llm:\n    image: vllm/vllm-openai:v0.20.2\n    command: [--model, {LLAMA}, --tensor-parallel-size, '1']\n    {devices}\n"
-    demand = tmp_path / "demand.yaml"
-    demand.write_text(f"model: {LLAMA}\ntokens: {{isl: 400, osl: 50}}\ndemand: {{requests_per_s: 1}}\n", encoding="utf-8")  # fmt: skip
-    policy = Policy(max_gpus=1, max_usd_per_million_tokens=1e6)
-    for count, tp, kept in (("all", 1, False), ("1", 1, True), ("all", 8, True)):
-        path.write_text(text.replace("COUNT", count).replace("'1'", f"'{tp}'"), encoding="utf-8")
-        bounds = policy.model_copy(update={"max_gpus": tp})
-        filled = Filled(gpu="h100-sxm", replicas=1)
-        (found,) = check(str(path), demand=str(demand), policy=bounds, filled=filled, simulated=False)
-        levels = {each.rule: each.level for each in found.findings}
-        assert levels["max_gpus"] == levels["max_usd_per_million_tokens"] == ("ok" if kept else "error")
-        assert found.gpus_at_least is not kept and record([found]).deployments[0].gpus_at_least is not kept
-        (facts, *_) = sections(record([found]))
-        assert ("at least 1 x h100-sxm" in str(facts)) is not kept
 
 
 @pytest.mark.parametrize(

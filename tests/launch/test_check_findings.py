@@ -9,7 +9,7 @@ from check_commands import BGE, CHAT, LLAMA
 
 from sizing.cli.main import run
 from sizing.launch.check import check
-from sizing.launch.existing import Filled
+from sizing.launch.identity import Filled
 from sizing.question.fields import SET_OPTIONS, options_of
 from sizing.specs.errors import InputError
 

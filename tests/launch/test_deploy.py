@@ -19,8 +19,9 @@ from sizing.cli.main import run
 from sizing.launch.answered import Checkpoints, as_label
 from sizing.launch.check import check
 from sizing.launch.deploy import deploy
-from sizing.launch.existing import Filled, existing, gpu_of_label
+from sizing.launch.existing import existing
 from sizing.launch.flags import dialect_of
+from sizing.launch.identity import Filled, gpu_of_label
 from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sizing.catalog.profiles import LAUNCHES
 from sizing.catalog.shelf import load
-from sizing.launch.existing import Filled, existing
+from sizing.launch.existing import existing
+from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 
 FILLED = Filled(model="llama-3.1-8b", gpu="h100-sxm", replicas=1)

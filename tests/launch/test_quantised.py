@@ -6,7 +6,8 @@ import pytest
 
 import sizing
 from sizing.launch.deploy import deploy
-from sizing.launch.existing import Existing, Filled, existing
+from sizing.launch.existing import Existing, existing
+from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 
 PLAIN, FP8 = "meta-llama/Llama-3.1-70B-Instruct", "RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8"

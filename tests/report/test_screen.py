@@ -17,24 +17,19 @@ from sizing.formats.view import Assumption, Document, Facts, Line, Rows, Table, 
 from sizing.formats.words import milliseconds, number
 from sizing.model.architecture import Layout
 from sizing.report.estimate import sections
-from sizing.report.parts.evidence import Chosen, SurerType
 from sizing.report.parts.layouts import Alternative, RejectedLayout, other_types
 from sizing.report.parts.limiting import at_limit
 from sizing.report.parts.question import LimitInMs, limits_in_words
 from sizing.report.parts.screen import (
     KEPT,
-    LIMITS_HOLD,
     MISSED,
     OBJECTIVES,
     Judged,
-    counted_runs,
     few,
     kept,
     latencies,
     rests_on,
-    sure,
 )
-from sizing.specs.bands import ConfidentSize
 
 SCREENS = {
     "memory": (["memory", "-m", "llama-3.1-8b", "-g", "h100-sxm"], 0),
@@ -396,38 +391,6 @@ def test_a_heading_folds_over_three_lines_at_most_where_there_is_room() -> None:
 def test_a_borrowed_image_encoder_is_an_assumption_of_the_first_screen_and_no_kernel() -> None:
     (line,) = rests_on([Assumption("image encoder", "borrowed, a tower", "", "datasheet", "")], counted=False)
     assert (line.label, line.text) == ("Assumed", "an image encoder (borrowed, a tower)")
-
-
-def test_a_sure_share_counts_its_runs() -> None:
-    assert counted_runs(3, False, any_gpu=True) == "published runs like this on any GPU generation (3 groups)"
-    assert counted_runs(1, True, any_gpu=False) == "runs as far off as your own (1 run)"
-
-
-def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
-    surer = SurerType("H100", 4, 4, 24.62, "1 x TP2 PP2", 1)
-    line = surer.same_gpus(Chosen("H100", 4))
-    assert line is not None and line.text.startswith("The same 4 GPUs as 1 x TP2 PP2 would be sure")
-    assert surer.same_gpus(Chosen("H100", 2)) is None and surer.same_gpus(Chosen("H200", 4)) is None
-
-
-def test_a_sure_number_of_another_layout_names_it() -> None:
-    size = ConfidentSize(24, 0.9, 6, 0.6)
-    assert sure(16, size, LIMITS_HOLD, "", "TP4").text.startswith("16 GPUs, 24 (as TP4) to be sure: ")
-    assert sure(16, size, LIMITS_HOLD).text.startswith("16 GPUs, 24 to be sure: ")
-    assert (
-        "(6 groups, 1.30 x ITL with as many in flight); 16 in 60 %"
-        in sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).text
-    )
-
-
-def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> None:
-    size = ConfidentSize(24, 0.9, 6, 0.83)
-    assert sure(16, size, LIMITS_HOLD).text.endswith(
-        "limits then hold in 90 % of published runs like this (6 groups); 16 in 83 %"
-    )
-    assert sure(24, size._replace(chance=0.96), LIMITS_HOLD).text.startswith(
-        "24 GPUs are sure: the limits hold in 96 % of "
-    )
 
 
 def test_gpu_types_that_are_not_the_answer_have_a_price_or_do_not_serve() -> None:

@@ -6,6 +6,9 @@ import pytest
 from screens import Capture, printed
 
 from sizing.cli.main import run
+from sizing.report.parts.evidence import Chosen, SurerType
+from sizing.report.parts.screen import LIMITS_HOLD, counted_runs, sure
+from sizing.specs.bands import ConfidentSize
 
 LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 
@@ -71,3 +74,35 @@ def test_a_think_time_that_users_were_not_stated_with_is_the_first_assumption(st
     text, found = printed([*LLAMA, "--users", "500", *(["--think-time", "30s"] if stated else [])], capsys)
     assert ("Assumed think time 30 s, " in text) is not stated
     assert any(one["what"] == "think time" for one in found["assumptions"]) is not stated
+
+
+def test_a_sure_share_counts_its_runs() -> None:
+    assert counted_runs(3, False, any_gpu=True) == "published runs like this on any GPU generation (3 groups)"
+    assert counted_runs(1, True, any_gpu=False) == "runs as far off as your own (1 run)"
+
+
+def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
+    surer = SurerType("H100", 4, 4, 24.62, "1 x TP2 PP2", 1)
+    line = surer.same_gpus(Chosen("H100", 4))
+    assert line is not None and line.text.startswith("The same 4 GPUs as 1 x TP2 PP2 would be sure")
+    assert surer.same_gpus(Chosen("H100", 2)) is None and surer.same_gpus(Chosen("H200", 4)) is None
+
+
+def test_a_sure_number_of_another_layout_names_it() -> None:
+    size = ConfidentSize(24, 0.9, 6, 0.6)
+    assert sure(16, size, LIMITS_HOLD, "", "TP4").text.startswith("16 GPUs, 24 (as TP4) to be sure: ")
+    assert sure(16, size, LIMITS_HOLD).text.startswith("16 GPUs, 24 to be sure: ")
+    assert (
+        "(6 groups, 1.30 x ITL with as many in flight); 16 in 60 %"
+        in sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).text
+    )
+
+
+def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> None:
+    size = ConfidentSize(24, 0.9, 6, 0.83)
+    assert sure(16, size, LIMITS_HOLD).text.endswith(
+        "limits then hold in 90 % of published runs like this (6 groups); 16 in 83 %"
+    )
+    assert sure(24, size._replace(chance=0.96), LIMITS_HOLD).text.startswith(
+        "24 GPUs are sure: the limits hold in 96 % of "
+    )
