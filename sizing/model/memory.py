@@ -7,6 +7,7 @@ tokens as its tightest rank (vLLM and SGLang take the minimum over ranks).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -345,8 +346,12 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
 
 
 def most_offloaded_gib(shard: Shard) -> float:
-    """The most GiB of weights that a GPU has to leave in host memory: all of the GPU with the most."""
-    return max(needs.weights + needs.extras for _, needs in _needs(shard)) / GIB
+    """The most GiB of weights that a GPU can leave in host memory: those of the decoder layers of the stage with the most.
+
+    Embedding, head and encoders stay on the card.
+    """
+    layers = (replace(stage, first=False, last=False) for stage in shard.stages)
+    return max(scaled(shard, weight_bytes(shard, stage)) for stage in layers) / GIB
 
 
 class _Pool(NamedTuple):

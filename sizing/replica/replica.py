@@ -318,7 +318,7 @@ def _resolved(
 ) -> tuple[Service, EngineSettings, PrecisionPlan]:
     """The service with the extras of a layout, and its settings and formats on this layout.
 
-    An engine that may leave more weights in host memory than a GPU has leaves all of them there, and starts.
+    An engine that may leave more weights in host memory than the layers of a GPU have leaves all of these there, and starts.
     """
     resolved = resolve_settings(service, gpu_type.gpu, layout)
     plan = precision.plan(

@@ -59,7 +59,7 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
     offloaded, stated = chosen.service.serving.cpu_offload_gb, question.service.serving.cpu_offload_gb
     if offloaded is not None and offloaded != stated:
-        capped = f"all weights of a GPU stay in host memory, fewer than the stated {stated:g} GiB"
+        capped = f"the weights of all layers of a GPU stay in host memory, fewer than the stated {stated:g} GiB"
         yield Assumption(capped, round(offloaded, 2), "GiB", "derived", "an engine offloads until no layer is left")
     given = {
         "memory_fraction": question.service.serving.memory_fraction,
