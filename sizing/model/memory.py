@@ -350,8 +350,7 @@ def most_offloaded_gib(shard: Shard) -> float:
 
     Embedding, head and encoders stay on the card.
     """
-    layers = (replace(stage, first=False, last=False) for stage in shard.stages)
-    return max(scaled(shard, weight_bytes(shard, stage)) for stage in layers) / GIB
+    return max(scaled(shard, weight_bytes(shard, replace(of, first=False, last=False))) for of in shard.stages) / GIB
 
 
 class _Pool(NamedTuple):
