@@ -19,13 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.answers.answer import Answer, Outcome, Pool, is_alike
+from sizing.catalog import shelf
 from sizing.formats.words import percent
 from sizing.model.extras import NOTHING
 from sizing.question.question import Question
 from sizing.replica.capacity import loads_of
 from sizing.replica.points import Array, Points
 from sizing.replica.timing import Timed
-from sizing.specs.bands import EVEN, TIMES, USUAL, Band, Confidence, ConfidentSize, PublishedRuns, SimilarRuns, of_runs
+from sizing.specs.bands import (
+    EVEN,
+    TIMES,
+    USUAL,
+    Band,
+    BandMetric,
+    Bands,
+    Confidence,
+    ConfidentSize,
+    PublishedRuns,
+    SimilarRuns,
+    Situation,
+    find,
+    of_runs,
+)
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.own_runs import HIGH_END
@@ -227,6 +242,17 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
         if metric in ends
         for low, high in (ends[metric],)
     )
+
+
+def least_of(ttft_ms: float | None, itl_ms: float | None, alone: Situation) -> dict[BandMetric, float]:
+    """The low end of the range of a lone request's latencies, of its class `alone`."""
+    lone: dict[BandMetric, float | None] = {"ttft": ttft_ms, "itl": itl_ms}
+    bands = {metric: find(shelf.only(Bands).bands, metric, alone) for metric in lone}
+    return {
+        metric: value * band.low
+        for metric, value in lone.items()
+        if value is not None and (band := bands[metric]) is not None
+    }
 
 
 def _loads_of_runs(pool: Pool, target: Target, found: SimilarRuns, loads: tuple[Array, Points]) -> Array:

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from sizing.answers import lines as replica_lines
 from sizing.answers.answer import Each, Progress
+from sizing.answers.heaviest import heaviest
 from sizing.answers.lines import CurveLine, Grid, Pair, with_points
 from sizing.answers.points import CurvePoint, LoadSample, applying, judged
-from sizing.catalog import shelf
 from sizing.question.question import Question, load_data
-from sizing.specs.bands import Bands
 from sizing.specs.data import Data
 from sizing.specs.units import MILLI
 from sizing.specs.workload import Limits, Metric
@@ -133,8 +132,7 @@ def evaluated(
     samples = iter(
         _closed_form(drawn, question, grid) if not grid.simulated else _simulated(drawn, question, grid, each, progress)
     )
-    bands = shelf.only(Bands).bands
-    return [with_points(line, next(samples), question, bands) if line.parts else line for line in found]
+    return [with_points(line, next(samples), question, grid.arrivals) if line.parts else line for line in found]
 
 
 def _closed_form(drawn: Iterable[CurveLine], question: Question, grid: Grid) -> Iterator[list[LoadSample]]:
@@ -144,7 +142,10 @@ def _closed_form(drawn: Iterable[CurveLine], question: Question, grid: Grid) -> 
 
             yield pool_lines.closed_form(line.pools, question)
         else:
-            yield replica_lines.closed_form(line, grid.in_flight, grid.arrivals)
+            most, holds = heaviest(line, question, grid), line.cache_holds
+            assert holds is not None
+            own = [] if most is None else [most.closed_form(holds)]
+            yield [*replica_lines.closed_form(line, grid.in_flight, grid.arrivals), *own]
 
 
 def _simulated(
@@ -153,13 +154,13 @@ def _simulated(
     rows = [_jobs(line, question, grid) for line in drawn]
     jobs = [job for row in rows for job in row]
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].requests)  # longest first, so that processes end together
-    done: dict[int, LoadSample] = {}
+    done: dict[int, LoadSample | None] = {}
     for i, sample in zip(order, each(replica_lines.run, [jobs[i] for i in order]), strict=True):
         done[i] = sample
         if progress is not None:
             progress(len(done), len(jobs))
     in_order = iter(done[i] for i in range(len(jobs)))
-    return ([next(in_order) for _ in row] for row in rows)
+    return ([sample for _ in row if (sample := next(in_order)) is not None] for row in rows)
 
 
 def _jobs(line: CurveLine, question: Question, grid: Grid) -> Sequence[replica_lines.Job]:
@@ -167,7 +168,8 @@ def _jobs(line: CurveLine, question: Question, grid: Grid) -> Sequence[replica_l
         from sizing.answers import pool_lines
 
         return pool_lines.jobs(line.pools, question, grid)
-    return replica_lines.jobs(line, question, grid)
+    most = heaviest(line, question, grid)
+    return [*replica_lines.jobs(line, question, grid), *([] if most is None else [most])]
 
 
 def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
@@ -182,7 +184,8 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
         places = [(n, i) for n, line in enumerate(lines) if line.origin == origin for i in range(len(found[n]))]
         points = [found[n][i] for n, i in places]
         latency, throughput = _coordinates(points)
-        best = best_within(latency, throughput, np.array([point.feasible for point in points], dtype=bool))
+        allowed = [found[n][i].feasible and not _is_beyond(found[n], i) for n, i in places]
+        best = best_within(latency, throughput, np.array(allowed, dtype=bool))
         for index, ((n, i), on) in enumerate(zip(places, pareto(latency, throughput), strict=True)):
             found[n][i] = found[n][i]._replace(pareto=bool(on), chosen=index == best and not has_chosen)
         has_chosen = has_chosen or best is not None  # a measured point takes precedence over predictions
@@ -190,6 +193,11 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
         if (at := knee(*_coordinates(row))) is not None:
             row[at] = row[at]._replace(knee=True)
     return Curve(axis, limits, tuple(replace(line, points=tuple(row)) for line, row in zip(lines, found, strict=True)))
+
+
+def _is_beyond(points: Sequence[CurvePoint], index: int) -> bool:
+    """Whether a point lies above the heaviest load of its line within the limits, which longer runs decided."""
+    return any(point.heaviest for point in points[:index])
 
 
 def _axis(lines: Iterable[CurveLine], limits: Limits, metric: Metric) -> CurveAxis:

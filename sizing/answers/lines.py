@@ -15,10 +15,12 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sizing.answers.answer import Answer, Outcome
-from sizing.answers.points import CurvePoint, LoadSample, applying, judged, past_first, point_of
+from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.answers.confidence import least_of, likely
+from sizing.answers.points import CurvePoint, LoadSample, applying, judged, point_of, sample_of
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, simulated, steady
+from sizing.catalog import shelf
 from sizing.engine.deployment import Deployment, deployment_of
 from sizing.engine.simulation import ROUNDS, Traffic, simulate
 from sizing.model.architecture import Layout
@@ -27,21 +29,22 @@ from sizing.question.checked import Checks
 from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching, throughput
 from sizing.replica import step as step_model
-from sizing.replica.capacity import highest_stable, point_at_rate
+from sizing.replica.capacity import highest_stable, point_at_rate, points_of
 from sizing.replica.replica import Refusal, Replica, cache_format, candidates
 from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing
-from sizing.specs.bands import Band, BandMetric, ErrorBand, find, region
+from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
 from sizing.specs.gpu import GpuType
+from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Metric
 
 Origin = Literal["predicted", "measured"]
 Arrivals = Literal["closed", "poisson"]
 
 ARRIVALS: tuple[Arrivals, ...] = ("closed", "poisson")
-BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "requests_per_s": "throughput"}
+BANDED: dict[str, BandMetric] = {"ttft_ms": "ttft", "itl_ms": "itl", "e2e_ms": "e2e", "requests_per_s": "throughput"}
 # Shares of the highest stable rate; at 1 queues grow without end.
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 LOADS_TRIED, LIGHTEST = 400, 1e-4  # the loads from which the rate for a number in flight is interpolated
@@ -110,8 +113,9 @@ class Layouts(NamedTuple):
 class Grid:
     """The layouts to draw, one line each, and their loads, simulated or in closed form.
 
-    `in_flight_of_pools` defaults to doublings from 1 to the most that the pools hold in a stable state. `metric` is the
-    latency of the axis; its default is `curve.metric_of`.
+    `in_flight_of_pools` defaults to doublings from 1 to the most that the pools hold in a stable state. With `heaviest`, each
+    layout also has the heaviest load within the limits, as `estimate` finds it. `metric` is the latency of the axis; its
+    default is `curve.metric_of`.
     """
 
     layouts: Layouts
@@ -121,6 +125,7 @@ class Grid:
     simulated: bool = True
     seed: int = 0
     metric: Metric | None = None
+    heaviest: bool = False
 
     def __post_init__(self) -> None:
         """Raise InputError with every invalid field."""
@@ -263,11 +268,11 @@ class Job(Protocol):
     def requests(self) -> float:
         """Requests to simulate."""
 
-    def run(self) -> LoadSample:
-        """Simulate the load."""
+    def run(self) -> LoadSample | None:
+        """Simulate the load; None where there is no such load."""
 
 
-def run(job: Job) -> LoadSample:
+def run(job: Job) -> LoadSample | None:
     """Run a job; a module-level function, so that it can be sent to another process."""
     return job.run()
 
@@ -291,15 +296,7 @@ class ReplicaJob(NamedTuple):
         served = simulate(self.deployed, self.traffic, routing="round-robin")
         if not served.completed or not (served.stable or self.traffic.in_flight):
             return LoadSample.unknown(self.in_flight)
-        return LoadSample(
-            self.in_flight,
-            served.latencies_s,
-            served.requests_per_s,
-            past_first(served.requests_per_s, served.latencies_s),
-            served.cache_max,
-            served.queue_mean,
-            served.preemptions,
-        )
+        return sample_of(served, self.in_flight)
 
 
 def jobs(line: CurveLine, question: Question, grid: Grid) -> list[ReplicaJob]:
@@ -372,12 +369,13 @@ def _of_size(size: Answer, question: Question) -> CurvePoint:
 # --- its figures ---------------------------------------------------------------------------------------------------------
 
 
-def with_points(line: CurveLine, samples: Iterable[LoadSample], question: Question, bands: Sequence[Band]) -> CurveLine:
+def with_points(line: CurveLine, samples: Iterable[LoadSample], question: Question, arrivals: Arrivals) -> CurveLine:
     """A predicted line with the figures of each load."""
-    return replace(line, points=tuple(_point(line, sample, question, bands) for sample in samples))
+    ordered = sorted(samples, key=lambda sample: sample.in_flight)
+    return replace(line, points=tuple(_point(line, sample, question, arrivals) for sample in ordered))
 
 
-def _point(line: CurveLine, sample: LoadSample, question: Question, bands: Sequence[Band]) -> CurvePoint:
+def _point(line: CurveLine, sample: LoadSample, question: Question, arrivals: Arrivals) -> CurvePoint:
     assert line.gpus is not None
     rate, load = sample.requests_per_s, line.load
     found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
@@ -390,7 +388,7 @@ def _point(line: CurveLine, sample: LoadSample, question: Question, bands: Seque
         beyond_slots=sample.in_flight > load.slots,
         cache_full=_is_full(line, sample),
     )
-    return found._replace(bands=_bands(found, line, question, bands))
+    return found._replace(bands=_bands(found, line, question, arrivals))
 
 
 def _is_full(line: CurveLine, sample: LoadSample) -> bool | None:
@@ -421,14 +419,30 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     return timed.mbu, timed.mfu
 
 
-def _bands(found: CurvePoint, line: CurveLine, question: Question, bands: Sequence[Band]) -> dict[str, ErrorBand]:
-    """The error bands of a point; none with optimisations or for pooled models, which published runs do not cover."""
-    if question.service.extras != NOTHING or question.service.model.pooled:
+def _bands(found: CurvePoint, line: CurveLine, question: Question, arrivals: Arrivals) -> dict[str, ErrorBand]:
+    """The error bands of a point, by the rule of `estimate` for its load as a demand; else those of its class.
+
+    None with optimisations or for pooled models, which published runs do not cover.
+    """
+    if question.service.extras != NOTHING or question.service.model.pooled or found.requests_per_s is None:
         return {}
-    situation = situation_of(question, line.parts[0].replica.gpu_type.gpu, region(found.concurrency))
+    held = max(1, round(found.concurrency))
+    load = {"concurrency": held} if arrivals == "closed" else {"requests_per_s": found.requests_per_s}
+    (timed,), asked = line.parts, question.with_(**load)
+    most = highest_stable(timed)
+    (at,) = points_of([timed], [asked.target], [most], [1])
+    known = likely(Answer((Pool(timed, 1, most, at),)), asked, shelf.only(PublishedRuns))
+    by_runs: dict[BandMetric, Band] = {band.metric: band for band in known}
+    situation, bands = (
+        situation_of(asked, timed.replica.gpu_type.gpu, region(found.concurrency)),
+        shelf.only(Bands).bands,
+    )
+    alone = situation._replace(mode="served", load="solo")
+    least = least_of(timed.solo_ttft_s / MILLI, timed.solo_itl_s / MILLI, alone) if by_runs else {}
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():
-        band, value = find(bands, metric, situation), getattr(found, name)
+        band, value = by_runs.get(metric) or find(bands, metric, situation), getattr(found, name)
         if band is not None and value is not None:
-            bounds[name] = ErrorBand(value * band.low, value * band.high, band.n)
+            low = max(value * band.low, min(value, least.get(metric, 0.0)))
+            bounds[name] = ErrorBand(low, value * band.high, band.n)
     return bounds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.specs.bands import ErrorBand
 from sizing.specs.units import MILLI, Statistics
@@ -21,7 +22,10 @@ def metrics_of(limits: Mapping[str, object], mode: str) -> tuple[Metric, ...]:
 
 
 class LoadSample(NamedTuple):
-    """The figures of one load: `cache_used` is the peak share of the KV cache, `waiting` the mean number without a slot."""
+    """The figures of one load: `cache_used` is the peak share of the KV cache, `waiting` the mean number without a slot.
+
+    `heaviest` marks the heaviest load within the limits, as `estimate` finds it.
+    """
 
     in_flight: float
     latencies_s: Latencies
@@ -30,6 +34,7 @@ class LoadSample(NamedTuple):
     cache_used: float | None = None
     waiting: float | None = None
     preemptions: int = 0
+    heaviest: bool = False
 
     @classmethod
     def unknown(cls, in_flight: float) -> LoadSample:
@@ -40,6 +45,19 @@ class LoadSample(NamedTuple):
 def past_first(requests_per_s: float, latencies_s: Latencies) -> float:
     """The mean number of requests past their first token, by Little's law."""
     return requests_per_s * (latencies_s["e2e"]["mean"] - latencies_s["ttft"]["mean"])
+
+
+def sample_of(served: Run, in_flight: float) -> LoadSample:
+    """The figures of a simulated load of one replica."""
+    return LoadSample(
+        in_flight,
+        served.latencies_s,
+        served.requests_per_s,
+        past_first(served.requests_per_s, served.latencies_s),
+        served.cache_max,
+        served.queue_mean,
+        served.preemptions,
+    )
 
 
 class Percentiles(NamedTuple):
@@ -58,7 +76,8 @@ class CurvePoint(NamedTuple):
     `memory_used_gib` the memory of one GPU at that peak. `waiting` is the mean number of requests without a slot;
     `beyond_slots` is set where more requests are in flight than the engine runs at once. `limits_met` is null where a point
     does not state the statistic that a limit bounds; the point is then not `feasible`. `bands` has the error ranges of
-    ttft_ms, itl_ms and requests_per_s where these are known.
+    ttft_ms, itl_ms, e2e_ms and requests_per_s where these are known. `heaviest` marks the heaviest load within the limits, as
+    `estimate` finds it by longer runs; heavier points of its line are not chosen.
     """
 
     concurrency: float
@@ -85,6 +104,7 @@ class CurvePoint(NamedTuple):
     row: str | None = None
     pareto: bool = False
     knee: bool = False
+    heaviest: bool = False
     chosen: bool = False
 
     def latency(self, metric: str, statistic: str) -> float | None:
@@ -135,6 +155,7 @@ def point_of(sample: LoadSample, gpus: int, output_tokens_per_s: float | None) -
         feasible=True,
         latency_ms=Percentiles(*(_statistics(sample.latencies_s.get(name, {})) for name in LATENCIES)),
         bands={},
+        heaviest=sample.heaviest,
     )
 
 

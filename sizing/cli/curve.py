@@ -282,6 +282,7 @@ def _predicted(
         simulated=not values["no_verify"],
         seed=stated.seed,
         metric=stated.metric,
+        heaviest=stated.loads is None and known is None and arrivals.value == "poisson",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from sizing.answers.confidence import least_of
 from sizing.answers.simulate import Runs, Scenario, ranges
 from sizing.catalog import shelf
 from sizing.engine.simulation import Run
@@ -281,7 +282,7 @@ def _least(scenario: Scenario, situation: Situation) -> dict[BandMetric, float]:
     """The low ends of the latencies of a lone request on the scenario's replica."""
     load = timed(scenario.resolved.replica, scenario.resolved.data)
     itl_ms = load.solo_itl_s / MILLI if load.batching.decodes else None
-    return bands.least_of(load.solo_ttft_s / MILLI, itl_ms, situation._replace(mode="served", load="solo"))
+    return least_of(load.solo_ttft_s / MILLI, itl_ms, situation._replace(mode="served", load="solo"))
 
 
 def _inputs(scenario: Scenario, runs: Runs) -> SimulationInputs:

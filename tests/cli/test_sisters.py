@@ -96,6 +96,35 @@ def test_the_same_question_has_one_answer(question: str, tmp_path: Path, capsys:
     assert f">{gpus}" in page or f"{gpus} x" in page
 
 
+CURVES = {
+    "limits on two percentiles": "-m llama-3.1-8b -g l40s --isl 1000 --osl 200 --ttft p95:500ms --itl p95:40ms --tp",
+    "a limit on the answer's end": "-m Qwen/Qwen3-32B -g h100-sxm --isl 2000 --osl 300 --e2e p95:12s --tp",
+    "a large model": "-m llama-3.1-70b -g h100-sxm --precision fp8 --isl 1155 --osl 211 --itl 50ms --tp",
+    "experts": "-m mixtral-8x7b -g h100-sxm --isl 500 --osl 200 --itl 30ms --ttft 400ms --ep 1 --tp",
+    "slots that bind": "-m llama-3.1-8b -g h100-sxm --isl 200 --osl 100 --ttft 9s --max-num-seqs 16 --tp",
+}
+
+
+@pytest.mark.parametrize("question", CURVES)
+def test_the_best_point_of_a_curve_is_the_answer_of_estimate(question: str, capsys: Capture) -> None:
+    """The heaviest load of a line is what its GPUs serve; under a large demand, estimate takes the layout of the best point."""
+    of = CURVES[question]
+    drawn = asked(f"curve {of} 1,2,4 --no-verify", capsys)
+    best, latency = drawn["chosen"], {"ttft_ms", "itl_ms", "e2e_ms"}
+    given = asked(f"estimate {of} {best['tp']} --gpus {best['gpus']} --no-verify", capsys)
+    assert best["requests_per_s"] == pytest.approx(given["load"]["requests_per_s"], rel=1e-6)
+    assert {name: best[name] for name in latency} == pytest.approx(
+        {name: given["latency"][name]["mean"] for name in latency}, rel=1e-6
+    )
+    rate = 200 * best["requests_per_s_per_gpu"]
+    sized = asked(f"estimate {of.removesuffix(' --tp')} --rps {rate} --no-verify", capsys)
+    assert sized["deployment"]["tp"] == best["tp"]
+    sized = asked(f"estimate {of} {best['tp']} --rps {best['requests_per_s']} --no-verify", capsys)
+    (point,) = [one for line in drawn["lines"] for one in line["points"] if one["chosen"]]
+    for name in latency if sized["deployment"]["replicas"] == 1 else ():  # not where even odds take a second replica
+        assert point["bands"][name] == pytest.approx(sized["bands"][f"latency.{name}.mean"], rel=1e-3)
+
+
 @pytest.mark.parametrize("gpus", [2, 3, 4, 6])
 def test_a_check_passes_where_the_answer_s_own_gpus_do(gpus: int, capsys: Capture) -> None:
     """A budget of the answer's GPUs or more is kept, one of fewer is not."""

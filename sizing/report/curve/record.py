@@ -25,7 +25,13 @@ if TYPE_CHECKING:  # loaded where separate pools are drawn
     from sizing.report.parts.pools import PoolShapes
 
 MARKS = ("pareto", "knee", "chosen")
-OF_POINTS = (*MARKS, "bands", "latency_ms")  # fields of a point that `chosen`, `pareto` and `knees` leave out
+OF_POINTS = (
+    *MARKS,
+    "heaviest",
+    "bands",
+    "latency_ms",
+)  # fields of a point that `chosen`, `pareto` and `knees` leave out
+WHOLE = 10  # from so many requests in flight, fractions are not written
 OF_LINES = ("points", "reason", "fits")
 
 
@@ -176,7 +182,7 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
     limit, point, line = getattr(found.limits, near.limit), near.point, lines[found.lines.index(near.line)]
     detail = (
         f"no point keeps {limit.statistic} {near.limit.upper()} <= {milliseconds(limit.seconds / MILLI)}; the nearest is "
-        f"{line_name(line)} on {line.gpu} with {point.concurrency:,} in flight: "
+        f"{line_name(line)} on {line.gpu} with {in_flight(point)} in flight: "
         f"{milliseconds(point.latency(near.limit, limit.statistic))}"
     )
     return CurveLimiting(near.limit, detail, near.excess, _with_labels(line, point))
@@ -185,6 +191,11 @@ def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
 def weights(precision: str) -> str:
     """Write a weight precision, or that it is not stated."""
     return precision.upper() or "weights not stated,"
+
+
+def in_flight(point: CurvePoint) -> str:
+    """Write the requests in flight of a point, a whole number from 10 upwards."""
+    return f"{point.concurrency:,.0f}" if point.concurrency >= WHOLE else f"{point.concurrency:,.3g}"
 
 
 def shape(line: LineRecord) -> str:
@@ -237,6 +248,7 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         "serving": service.serving.model_dump(exclude={"tp", "pp"}),
         **({} if turns is None else {"conversation": turns}),
         "concurrency": list(grid.in_flight),
+        "heaviest": grid.heaviest,
         "arrivals": grid.arrivals,
         "simulated": grid.simulated,
         "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,

@@ -23,7 +23,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import milliseconds, number, plural
-from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, line_name, shape
+from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, in_flight, line_name, shape
 from sizing.report.parts import screen
 from sizing.report.parts.quantities import REQUESTS_PER_S
 from sizing.report.parts.question import lengths
@@ -134,9 +134,10 @@ def _verdict(record: CurveRecord) -> Facts:
     ((line, point),) = _points(record, "chosen")
     where = "" if line.pools is not None else " a replica"
     within = "Every limit is kept" if any(record.limits.values()) else "No limit is set"
-    at = f"{line_name(line)} on {line.gpu}, {point.concurrency:,} in flight{where}"
+    at = f"{line_name(line)} on {line.gpu}, {in_flight(point)} in flight{where}"
+    drawn = "at any demand" if record.inputs.get("heaviest") else "of the points drawn"
     return Facts(
-        (screen.verdict(f"{within}; the most throughput per GPU of the points drawn ({line.origin})", good=True),),
+        (screen.verdict(f"{within}; the most throughput per GPU {drawn} ({line.origin})", good=True),),
         f"{at}: {number(point.requests_per_s_per_8_gpus)} {PER_8}",
     )
 
@@ -194,7 +195,7 @@ def figure(record: CurveRecord) -> Figure:
         limit=None if axis.limit_ms is None else Tick(axis.limit_ms, f"limit {milliseconds(axis.limit_ms)}"),
         title=_title(record) if lines else "",
         chosen=(
-            f"chosen: {number(chosen.requests_per_s_per_8_gpus)} at {chosen.concurrency:,} in flight" if chosen else ""
+            f"chosen: {number(chosen.requests_per_s_per_8_gpus)} at {in_flight(chosen)} in flight" if chosen else ""
         ),
         ringed="Pareto set",
     )
@@ -206,7 +207,7 @@ def _has_place(point: CurvePoint) -> bool:
 
 def _mark(point: CurvePoint, *, named: bool) -> Mark:
     x, y = point.x_ms or 0.0, point.requests_per_s_per_8_gpus or 0.0
-    return Mark(x, y, f"{point.concurrency:,}" if named else "", chosen=point.chosen, ringed=point.pareto)
+    return Mark(x, y, f"{in_flight(point)}" if named else "", chosen=point.chosen, ringed=point.pareto)
 
 
 def _styles(lines: Sequence[LineRecord]) -> list[int]:
@@ -241,7 +242,7 @@ def _pareto(record: CurveRecord) -> Iterator[Line]:
         found = [(line, point) for line, point in _points(record, "pareto") if line.origin == origin]
         words = [
             f"{number(point.requests_per_s_per_8_gpus)} {PER_8} at {milliseconds(point.x_ms)} "
-            f"({shape(line)}{_on(line, record)}, {point.concurrency:,} in flight)"
+            f"({shape(line)}{_on(line, record)}, {in_flight(point)} in flight)"
             for line, point in sorted(found, key=lambda entry: entry[1].x_ms or 0.0)
         ]
         ends = words if len(words) <= MOST_ENDS else (words[0], words[len(words) // 2], words[-1])
@@ -253,12 +254,14 @@ def _knee(record: CurveRecord) -> Iterator[Line]:
     best = next((line for line, _ in _points(record, "chosen")), None)
     for line, point in _points(record, "knee"):
         if line is best:
-            where = f"{point.concurrency:,} in flight, {number(point.requests_per_s_per_8_gpus)} {PER_8}"
+            where = f"{in_flight(point)} in flight, {number(point.requests_per_s_per_8_gpus)} {PER_8}"
             yield Line(f"{where}: beyond, latency grows faster", "Knee")
 
 
 def _between(record: CurveRecord) -> Iterator[str]:
-    """Yield loads to try: those between the chosen point and the next drawn one, which breaks a limit."""
+    """Yield loads to try, unless the heaviest within the limits is drawn: those from the chosen point to the next that breaks one."""
+    if record.inputs.get("heaviest"):
+        return
     for line, point in _points(record, "chosen"):
         heavier = [each for each in line.points if each.concurrency > point.concurrency and not each.feasible]
         above = min(heavier, key=lambda each: each.concurrency, default=None)

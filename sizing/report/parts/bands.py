@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.confidence import likely
+from sizing.answers.confidence import least_of, likely
 from sizing.catalog import shelf
 from sizing.formats.view import Explanation
 from sizing.model.extras import NOTHING
@@ -156,17 +156,6 @@ def of_load(
         at_most = situation_of(request, gpu, region(max(load.concurrency_per_replica, heaviest)))
         most = found.get("throughput")
         yield Predicted("load.max_requests_per_s", load.max_requests_per_s, "throughput", at_most, likely=most)
-
-
-def least_of(ttft_ms: float | None, itl_ms: float | None, alone: Situation) -> dict[BandMetric, float]:
-    """The low end of the range of a lone request's latencies, of its class `alone`."""
-    lone: dict[BandMetric, float | None] = {"ttft": ttft_ms, "itl": itl_ms}
-    bands = {metric: find(known(), metric, alone) for metric in lone}
-    return {
-        metric: value * band.low
-        for metric, value in lone.items()
-        if value is not None and (band := bands[metric]) is not None
-    }
 
 
 def _waited(question: Question, latency: Latency) -> float | None:
