@@ -193,6 +193,24 @@ def test_plans_bills_and_runs_are_shown() -> None:
         sizing.shown(5)  # type: ignore[arg-type]
 
 
+def test_a_memory_and_a_curve_are_shown_with_what_they_were_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    from sizing.cli.main import run
+
+    asked = sizing.ask_layout(model="llama-3.1-8b", gpu="l40s", max_model_len=8192)
+    held = sizing.memory(asked)
+    assert run(["memory", "-m", "llama-3.1-8b", "-g", "l40s", "--max-model-len", "8192"]) == 0
+    assert capsys.readouterr().out == f"{sizing.shown(held, question=asked)}\n"
+    with pytest.raises(sizing.InputError, match="is not the memory of this question"):
+        sizing.shown(held, question=sizing.ask_layout(model="llama-3.1-8b", gpu="l4", max_model_len=8192))
+    question = sizing.ask("chat", model="llama-3.1-8b", gpu="h100-sxm")
+    grid = sizing.Grid(sizing.Layouts(tp=(1,), pp=(1,)), in_flight=(1, 8), simulated=False)
+    drawn = sizing.curve(question, grid)
+    assert sizing.shown(drawn, question=question, grid=grid).to_dict()["schema"] == "llmsize.curve/1"
+    for alone in (held, drawn):
+        with pytest.raises(sizing.InputError, match="is no result that can be shown"):
+            sizing.shown(alone)
+
+
 def test_rows_are_a_data_frame_where_pandas_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sizing.shown(sizing.estimate(sizing.ask("chat", gpu="h100-sxm", rps=2), simulated=False))
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -8,14 +8,18 @@ from importlib import import_module
 from typing import Any, TypeGuard, TypeVar
 
 from sizing.answers.answer import Outcome
+from sizing.answers.curve import Curve
+from sizing.answers.deployment import deployment
+from sizing.answers.lines import Grid
 from sizing.answers.simulate import Runs, Scenario
 from sizing.formats.tables import as_json, as_markdown
 from sizing.formats.text import render
 from sizing.formats.view import Document, plain
 from sizing.launch.verdict import Checked
+from sizing.model.memory import MemoryUse
 from sizing.planning.bill import Bill
 from sizing.planning.plan import Plan
-from sizing.question.question import Question
+from sizing.question.question import Question, load_data
 from sizing.specs.errors import Fault, InputError
 
 T = TypeVar("T")
@@ -60,14 +64,16 @@ class Shown:
 
 
 def shown(
-    result: Outcome | Runs | Plan | Bill | Sequence[Checked] | Sequence[Outcome],
+    result: Outcome | Runs | Plan | Bill | Curve | MemoryUse | Sequence[Checked] | Sequence[Outcome],
     scenario: Scenario | None = None,
     *,
     question: Question | None = None,
+    grid: Grid | None = None,
 ) -> Shown:
-    """A result of `estimate`, `check`, `plan` or `cost`, of `simulate` with its scenario, or of `compare` with its question.
+    """A result of `estimate`, `check`, `plan` or `cost`; of others with what they were asked.
 
-    Raises InputError for another result, and for runs or candidates without what they belong to.
+    Of `simulate` with its scenario, of `compare` and `memory` with their question, of `curve` with its question and grid.
+    Raises InputError for another result, and for a result without what it was asked.
 
     >>> from sizing import ask, estimate
     >>> shown(estimate(ask("chat", gpu="h100-sxm", rps=2), simulated=False)).to_dict()["deployment"]["gpus"]
@@ -89,6 +95,17 @@ def shown(
         from sizing.report import cost
 
         return Shown(cost.document(cost.record(result)))
+    if isinstance(result, Curve) and question is not None and grid is not None:
+        from sizing.report.curve import record, sections
+
+        return Shown(sections.document(record.record(result, question, grid)))
+    if isinstance(result, MemoryUse) and question is not None:
+        from sizing.report import memory
+
+        asked = deployment(question, load_data())
+        if asked.memory != result:
+            raise InputError(Fault("is not the memory of this question", field="question"))
+        return Shown(memory.document(memory.record(asked)))
     if _are(result, Checked):
         from sizing.report import check
 
@@ -98,7 +115,7 @@ def shown(
 
         return Shown(compare.document(compare.record(result, question, question.rules.objective)))
     what = f"{type(result).__name__} is no result that can be shown"
-    allowed = "of estimate, check, plan and cost; of simulate with its scenario, of compare with its question"
+    allowed = "of estimate, check, plan and cost; of simulate with its scenario, of compare and memory with their question, of curve with its question and grid"
     raise InputError(Fault(what, allowed=allowed))
 
 
