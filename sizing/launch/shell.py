@@ -22,7 +22,15 @@ _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)")
 _OF_PRODUCT = re.compile(r"[\s${}]")
 MOST_WORDS = 10_000  # words in a command: far more than a person writes
-_VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
+MOST_HELD = 100_000  # characters of a variable
+_VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*))")
+_ARRAY = re.compile(
+    r"\s*(?:(?:export|readonly|local|declare\s+-a)\s+)?([A-Za-z_]\w*)(\+?)=\((.*)\)\s*(?:#.*)?", re.DOTALL
+)
+_OPENED = re.compile(r"\s*(?:[\w-]+\s+)*[A-Za-z_]\w*\+?=\([^)]*\Z")
+_WHOLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\[[@*]\]\}|\{?([A-Za-z_]\w*)\}?)")
+_ASSIGNED = re.compile(r"\$\{([A-Za-z_]\w*):?=([^}]*)\}")  # in the arguments of `:`, which does nothing else
+OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
 
 
@@ -59,14 +67,32 @@ def script(text: str, file: str, first_line: int = 1) -> ShellScript:
     for line, lines in _commands(text.splitlines(), files, first_line):
         if lines.lstrip().startswith("#"):
             said |= {name: Word(value, line) for name, value in _SAID.findall(lines)}
+        array = _ARRAY.fullmatch(lines)
+        if array is not None:
+            items = shlex.join(word.text for word in _split(_words(array[3], line, file), variables))
+            held = {array[1]: f"{variables.get(array[1], '')} {items}" if array[2] else items}
+            variables |= _bounded(held, file, line)
+            continue
         for command in _parts(_words(lines, line, file)):
-            words, set_ = _settings(command)
-            if words:
+            words, set_ = _settings(tuple(_split(command, variables)))
+            if words and words[0].text == ":":
+                set_ = {name: value for word in words for name, value in _ASSIGNED.findall(word.text)}
+                variables |= {name: value for name, value in set_.items() if name not in variables}
+            elif words:
                 commands.append(ShellCommand(words, {**variables, **set_}, said))
                 said = {name: word for name, word in said.items() if name in LASTING}
             else:
-                variables |= {name: with_variables(value, variables) for name, value in set_.items()}
+                held = {name: with_variables(value, variables) for name, value in set_.items()}
+                variables |= _bounded(held, file, line)
     return ShellScript(tuple(commands), files)
+
+
+def _bounded(held: Mapping[str, str], file: str, line: int) -> Mapping[str, str]:
+    """The values of variables. Raises InputError for one that is far too long, as each may be written of others."""
+    for name, value in held.items():
+        if len(value) > MOST_HELD:
+            raise InputError(f"holds more than {MOST_HELD:,} characters", file=file, line=line, field=f"${name}")
+    return held
 
 
 def _parts(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
@@ -75,6 +101,17 @@ def _parts(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
         if not ends:
             kept = takewhile(lambda word: not word.text.startswith((">", "2>")), part)
             yield tuple(word for word in kept if word.text.strip())
+
+
+def _split(command: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
+    """Yield the words of a command; a variable that holds several flags gives a word for each of them, as an array does."""
+    for word in command:
+        found = _WHOLE.fullmatch(word.text)
+        held = variables.get(found[1] or found[2], "") if found else ""
+        if found and held and (found[1] or held.startswith("-")):
+            yield from (Word(text, word.line) for text in (shlex.split(held) if found[1] else held.split()))
+        else:
+            yield word
 
 
 def _settings(command: tuple[Word, ...]) -> tuple[tuple[Word, ...], dict[str, str]]:
@@ -91,8 +128,12 @@ def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: i
     at = 0
     while at < len(lines):
         start, held = at, [lines[at]]
-        while held[-1].endswith("\\") and not held[-1].lstrip().startswith("#") and at + 1 < len(lines):
-            held[-1] = held[-1][:-1]
+        array = _OPENED.match(lines[at])
+        while at + 1 < len(lines):
+            if held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
+                held[-1] = held[-1][:-1]
+            elif not array or ")" in held[-1]:
+                break
             at += 1
             held.append(lines[at])
         at += 1

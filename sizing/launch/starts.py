@@ -101,9 +101,13 @@ def _within(container: Container) -> tuple[Word, ...] | None:
 
 def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
     """The container that a command starts, if it starts an engine: directly, or by the engine's image. Else None."""
-    words, said = command.words, command.said
+    words, said = tuple(word for word in command.words if word.text not in shell.OWN_ARGUMENTS), command.said
     name = said["name"].text if "name" in said else "deployment"
     found = Container(name, (), words, variables=dict(command.variables), files=dict(files))
+    if len(words) < len(command.words):
+        found.notes.append("the script is started without arguments: those that it passes on are not known")
+    if not words:
+        return None
     found.lines = {"command": words[0].line, **{name: word.line for name, word in said.items()}}
     found.labels = tuple(said[name].text for name in ("gpu",) if name in said)
     if "replicas" in said and said["replicas"].text.isdecimal():

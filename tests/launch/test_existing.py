@@ -179,6 +179,37 @@ def test_what_another_command_prints_ends_no_command() -> None:
     assert only(existing(line, Filled(gpu="h100-sxm", replicas=1))).launched.serving.tp == 4
 
 
+FLAGS = "-tp 2 --quantization fp8 --max-model-len 8192"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'ARGS=(\n  -tp 2 # of two\n  --quantization fp8\n)\nARGS+=(--max-model-len 8192)\nMORE=("${ARGS[@]}")\nvllm serve $M "${MORE[@]}"',
+        'ARGS="-tp 2"\nARGS="$ARGS --quantization fp8 --max-model-len 8192"\nexec vllm serve "$M" $ARGS',
+        ': "${TP:=2}"\nvllm serve "$M" -tp ${TP} --quantization ${1:-fp8} --max-model-len ${LEN:=8192}',
+        f'vllm serve "$M" {FLAGS} "$@"',
+    ],
+    ids=["arrays", "text", "defaults", "arguments"],
+)
+def test_a_script_holds_its_flags_in_variables(script: str, tmp_path: Path) -> None:
+    asked = Filled(gpu="h100-sxm", engine="vllm:0.11.0", replicas=1)
+    (plain,) = existing(f"vllm serve llama-3.1-70b {FLAGS}", asked)
+    path = tmp_path / "serve.sh"
+    path.write_text(f"M=llama-3.1-70b\n{script}\n", encoding="utf-8")
+    (found,) = existing(str(path), asked)
+    assert found.launched == plain.launched
+    assert bool(found.assumed) == ("$@" in script)
+
+
+def test_a_variable_that_doubles_ends_soon(tmp_path: Path) -> None:
+    for doubled in ('A="$A$A"', 'A=("${A[@]}" "${A[@]}")'):
+        path = tmp_path / "serve.sh"
+        path.write_text("A=xx\n" + f"{doubled}\n" * 40 + "vllm serve x $A\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"\$A: holds more than 100,000 characters"):
+            existing(str(path), Filled())
+
+
 def test_pools_whose_connector_says_no_role_are_told_by_their_names(tmp_path: Path) -> None:
     pool = '{{replicas: {}, containers: [{{modelCommand: vllmServe, args: ["--model", "{}", "--kv-transfer-config", \'{{"kv_connector":"NixlConnector","kv_role":"kv_both"}}\', "--max-num-seqs", "{}"]}}]}}'
     both = f"decode: {pool.format(3, MODEL, 64)}\nprefill: {pool.format(1, MODEL, 8)}\n"
