@@ -217,6 +217,10 @@ class _Reader:
             self._limited(name, following.text, place)
         elif following is not None and (kind in (OBJECT, OVERRIDE) or (rows and rows[0].key is not None)):
             self._object(rows, following.text, path, place)
+        elif following is not None and rows and path:  # a key of an object: --limit-mm-per-prompt.image 2
+            before = self.found.terms.pop(rows[0].term, None)
+            others = "" if before is None or "=" not in str(before.value) else f"{before.value},"
+            self._note(rows[0], f"{others}{path}={following.text}", place)
         elif following is not None and rows:
             self._note(rows[0], following.text, place)
         return not rows and not (marked and kind is None)

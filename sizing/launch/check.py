@@ -32,12 +32,13 @@ from sizing.question.values import check as check_parts
 from sizing.replica.warning import warning_of
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.launch import Policy
+from sizing.specs.launch import Launched, Policy
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
 
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
 POOLING = "pooling"  # a task that generates nothing, whichever it is
+EMBEDS = "embed"  # what a model that generates does where it is started for pooling
 OF_OPTIONS = "options"  # the name of a workload that options alone state
 
 
@@ -106,11 +107,18 @@ def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -
     if faults or options.faults:
         raise InputError((*options.faults, *faults))
     found = None if name is None else load_workload(name)
-    served = {"model": group[0].launched.model} if found is None else {}
+    served = _stated_by(group[0].launched) if found is None else {}
     spec = override(None if found is None else found.spec, {**served, **options.fields}, options.flags)
     if flag := next((options.flags[path] for path in options.fields if path.startswith(DRAFTS)), None):
         check_drafting(group, spec.optimisations.speculative, flag)
     return Found(spec, OF_OPTIONS, Path()) if found is None else replace(found, spec=spec)
+
+
+def _stated_by(launched: Launched) -> dict[str, str]:
+    """The fields of a workload that a deployment itself states: its model, and the task if that is not to generate."""
+    own, stated = load_model(launched.model).task, launched.task
+    task = (own or EMBEDS) if stated == POOLING else stated or own
+    return {"model": launched.model, **({} if task is None else {"task": task})}
 
 
 # --- a deployment as a question ---------------------------------------------------------------------------------------
@@ -189,8 +197,8 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     for stated in part.again:
         words = f"{stated.flag} contradicts what is stated before it: the last, {stated.value}, counts"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
-    for stated in part.idle:
-        words = f"{stated.flag} has no effect: {served.spec.name} has no experts to spread"
+    for stated, what in part.idle:
+        words = f"{stated.flag} has no effect: {served.spec.name} has no {what}"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
 
 

@@ -36,11 +36,13 @@ from sizing.launch.manifests import LEADER, ONE_REPLICA, WORKER, Container, cont
 from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
+from sizing.question.served import idle
 from sizing.question.values import Part, check
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 OWN = "deployments"  # the key of this project's own form
+REDUNDANT = "redundant_experts"  # changes nothing of a model without experts, as expert parallelism does
 COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 1024  # commands in a file
 ONE_START = "the command is started once: nothing says how many replicas run"
@@ -54,7 +56,7 @@ class Existing(NamedTuple):
     `again` has flags that are stated again with another value; the last value counts. `nodes` is the number of nodes of a
     replica, None if the engine or its launcher distributes the replica. `passed` has flags that were skipped because the user
     says that they change nothing. `doubt` says why its containers may not get the GPUs that they need. `idle` has flags that
-    have no effect on its model. `seen` is the number of GPUs that a replica's command sees; None where nothing says it. `whole`
+    have no effect on its model, each with what the model lacks for it. `seen` is the number of GPUs that a replica's command sees; None where nothing says it. `whole`
     says that it takes all GPUs of its server. `cards` are those on which it runs, where its file says which. `port` is the one on
     which it listens, and `clash` names the other commands that do too.
     """
@@ -69,7 +71,7 @@ class Existing(NamedTuple):
     nodes: int | None = None
     passed: frozenset[str] = frozenset()
     doubt: str | None = None
-    idle: tuple[StatedTerm, ...] = ()
+    idle: tuple[tuple[StatedTerm, str], ...] = ()
     seen: int | None = None
     whole: bool = False
     cards: tuple[str, ...] = ()
@@ -294,14 +296,14 @@ def _existing(container: Container, asked: Asked) -> Existing:
     return read_._replace(launched=launched, seen=gpus.seen, cards=cards, port=port)
 
 
-def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[StatedTerm]:
-    """Yield the flags of expert parallelism for a model without experts."""
-    if model is None or architecture.is_moe(model.spec):
-        return
-    for term in ("expert_parallel", "ep"):
-        stated = args.terms.get(term)
-        if stated is not None and int(stated.value) > (term == "ep"):
-            yield stated
+def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm, str]]:
+    """Yield the flags that change nothing of a model, each with what the model lacks for it."""
+    lacks = {} if model is None else idle(model.spec)
+    for term, stated in args.terms.items():
+        if term in lacks:
+            yield stated, lacks[term]
+        elif term in ("expert_parallel", "ep") and REDUNDANT in lacks and int(stated.value) > (term == "ep"):
+            yield stated, f"{lacks[REDUNDANT]} to spread"
 
 
 def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: Asked) -> ReadArgs:
@@ -338,7 +340,9 @@ def _data(
     """The settings of a deployment as plain data. Its `replicas` are those that one command starts."""
     experts = model is not None and architecture.is_moe(model.spec)
     data = data_of(args, dialect, experts=experts, file=asked.file)
-    serving = data["serving"] = {**data["serving"], "engine": f"{dialect.engine.name}:{dialect.version}"}
+    lacks = {} if model is None else idle(model.spec)
+    kept = {name: value for name, value in data["serving"].items() if name not in lacks}
+    serving = data["serving"] = {**kept, "engine": f"{dialect.engine.name}:{dialect.version}"}
     if model is not None and dialect.engine.holds_longest and "max_model_len" not in (*serving, *args.open):
         engine = profiles.load_engine(dialect.engine.name)[0].spec
         serving["max_model_len"] = settings.length_by_default(model.spec, engine, dialect.version)

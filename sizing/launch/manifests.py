@@ -117,6 +117,14 @@ class Container:
     faults: list[Fault] = field(default_factory=list)
 
 
+class Beside(NamedTuple):
+    """What the other documents of a file state: files and variables by name, and the scaled manifests."""
+
+    files: dict[str, tuple[str, int]]
+    variables: dict[str, dict[str, str]]
+    scaled: dict[str, tuple[object, object, int | None]]
+
+
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     """The containers in a file that run a command. Raises InputError for text that is no YAML, or far too large."""
     try:
@@ -127,10 +135,10 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
     _check_extended(found, file)
-    files, scaled = _files(found), _scaled(found)
+    beside = Beside(_files(found), _config_maps(found), _scaled(found))
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
-    return [each for node in stated if (each := _container(node, facts, files, scaled)) is not None]
+    return [each for node in stated if (each := _container(node, facts, beside)) is not None]
 
 
 def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
@@ -184,6 +192,12 @@ def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
     return held
 
 
+def _config_maps(found: Sequence[YamlDocument]) -> dict[str, dict[str, str]]:
+    """The plain values of each ConfigMap by its name."""
+    maps = (each.data for each in found if value_at(each.data, "kind") == "ConfigMap")
+    return {str(value_at(each, "metadata", "name")): _pairs(value_at(each, "data")) for each in maps}
+
+
 def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, int | None]]:
     """The fewest and the most replicas of each scaled manifest by its name, with the line that states them."""
     scaled = {}
@@ -196,28 +210,23 @@ def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, in
     return scaled
 
 
-def _container(
-    node: ManifestNode,
-    facts: LaunchFacts,
-    files: Mapping[str, tuple[str, int]],
-    scaled: Mapping[str, tuple[object, object, int | None]],
-) -> Container | None:
+def _container(node: ManifestNode, facts: LaunchFacts, beside: Beside) -> Container | None:
     own, holders = node.own, node.holders
     stated, service = tuple(_words(node)), _is_service(node.document)
     image = _image(own)
     if not stated and not service and KEYED not in own and not any(part in image for part in facts.closed_images):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
-    found = Container(_name(node, steps), steps, stated, image, files=dict(files))
+    found = Container(_name(node, steps), steps, stated, image, files=dict(beside.files))
     found.keyed = service or KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
-    found.variables = _variables(own)
+    found.variables = _variables(own, beside.variables)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(_parallel(holders, stated, node.line()))
     found.faults += _unknown_sizes(node) if service else ()
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
-    _replicas(found, node, scaled)
+    _replicas(found, node, beside.scaled)
     _gpus(found, node, facts)
     claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
     if found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
@@ -300,14 +309,20 @@ def _name(node: ManifestNode, steps: tuple[str, ...]) -> str:
     return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
-def _variables(own: Mapping[str, object]) -> dict[str, str]:
-    """The environment variables with plain values, in the forms of Kubernetes and Compose."""
+def _variables(own: Mapping[str, object], maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The environment variables with plain values, in the forms of Kubernetes and Compose; also those of ConfigMaps in the same file."""
     found: dict[str, str] = {}
+    for each in as_list(own.get("envFrom")):
+        held, prefix = maps.get(str(value_at(each, "configMapRef", "name")), {}), value_at(each, "prefix") or ""
+        found |= {f"{prefix}{name}": value for name, value in held.items()}
     for name in ("env", "environment", "envs"):
         found |= _pairs(own.get(name))
         for each in map(as_mapping, as_list(own.get(name))):
             if "value" in each:
                 found[str(value_at(each, "name"))] = str(value_at(each, "value"))
+            named, key = (str(value_at(each, "valueFrom", "configMapKeyRef", part)) for part in ("name", "key"))
+            if key in maps.get(named, {}):
+                found[str(value_at(each, "name"))] = maps[named][key]
     return found
 
 

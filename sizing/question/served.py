@@ -117,20 +117,25 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
     return Conversation(asked.turns, first, shared, tokens.osl)
 
 
+def idle(model: Model) -> dict[str, str]:
+    """The serving fields that change nothing of a model, each with what the model lacks for it."""
+    kinds = (
+        (OF_EXPERTS, architecture.is_moe(model), "experts"),
+        (OF_IMAGES, bool(model.vision or model.vision_parameters), "encoder of images"),
+        (OF_STATES, architecture.has_states(model), "recurrent states"),
+    )
+    return {name: what for names, has, what in kinds if not has for name in names}
+
+
 def check_asked(workload: Workload, model: Model) -> None:
     """Raise InputError for serving flags and tokens that do not apply to the task or the model."""
     _check_task(workload)
-    serving, faults = workload.serving, []
-    for names, has, what in (
-        (OF_EXPERTS, architecture.is_moe(model), "no experts"),
-        (OF_IMAGES, bool(model.vision or model.vision_parameters), "no encoder of images"),
-        (OF_STATES, architecture.has_states(model), "no recurrent states"),
-    ):
-        given = [name for name in names if not has and is_given(getattr(serving, name))]
-        faults += [
-            Fault(f"{model.name} has {what}", field=f"serving.{name}", allowed=f"a model with {what[3:]}")
-            for name in given
-        ]
+    serving = workload.serving
+    faults = [
+        Fault(f"{model.name} has no {what}", field=f"serving.{name}", allowed=f"a model with {what}")
+        for name, what in idle(model).items()
+        if is_given(getattr(serving, name))
+    ]
     if serving.enforce_eager and serving.cuda_graphs_gib is not None:
         eager = "contradicts --enforce-eager, which captures no graphs"
         faults.append(Fault(eager, field="serving.cuda_graphs_gib", allowed="one of them"))

@@ -12,6 +12,7 @@ from check_commands import CHAT, FIXED
 
 import sizing
 from sizing.answers.check import Held
+from sizing.cli.check import ASKED_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import _served, check
 from sizing.launch.existing import ONE_START
@@ -132,21 +133,31 @@ def test_replicas_beyond_the_most_gpus_are_said_to_be_so(manifest: str) -> None:
     assert missed.message.endswith("5 replicas (10 GPUs) of this layout would do, more than the limit of 8 GPUs")
 
 
-def test_expert_parallelism_of_a_dense_model_is_a_warning() -> None:
-    line = "{} {} {} --quantization fp8"
-    for flag, start, sizes in (
-        ("--enable-expert-parallel", "vllm serve", "-tp 4 --max-model-len 8192 --enable-expert-parallel"),
-        ("--ep-size", "sglang serve --model-path", "--tp-size 4 --context-length 8192 --ep-size 4"),
+@pytest.mark.parametrize(
+    ("flag", "start", "sizes", "has"),
+    [
+        ("--enable-expert-parallel", "vllm serve", "-tp 4 --max-model-len 8192 --enable-expert-parallel", "qwen3-30b-a3b"),
+        ("--ep-size", "sglang serve --model-path", "--tp-size 4 --context-length 8192 --ep-size 4", "qwen3-30b-a3b"),
+        ("--limit-mm-per-prompt.video", "vllm serve", "--limit-mm-per-prompt.image 2 --limit-mm-per-prompt.video 0", "qwen2.5-vl-7b"),
+        ("--mamba-full-memory-ratio", "sglang serve --model-path", "--mamba-full-memory-ratio 0.5", None),
+    ],
+)  # fmt: skip
+def test_flags_of_what_a_model_does_not_have_are_a_warning(flag: str, start: str, sizes: str, has: str | None) -> None:
+    asked = Filled(gpu="h100-sxm", replicas=4)
+    for model in ("llama-3.1-8b", has) if has else ("llama-3.1-8b",):
+        (found,) = check(f"{start} {model} {sizes}", demand="chat", filled=asked, simulated=False)
+        said = [each.message for each in found.findings if each.level == "warning" and each.rule == "flags"]
+        assert [each.partition(" has no effect")[0] for each in said] == [flag] * (model != has)
+
+
+def test_what_generates_nothing_is_asked_for_no_output_tokens() -> None:
+    options = options_of(ASKED_OPTIONS, {"isl": 400, "rps": 5.0})
+    for line in (
+        "vllm serve qwen3-embedding-8b --runner pooling --max-model-len 8192",
+        "sglang serve --model-path llama-3.1-8b --is-embedding",
     ):
-        for model, warned in (("llama-3.1-70b", True), ("qwen3-30b-a3b", False)):
-            (found,) = check(
-                line.format(start, model, sizes),
-                demand="chat",
-                filled=Filled(gpu="h100-sxm", replicas=4),
-                simulated=False,
-            )
-            said = [each.message for each in found.findings if each.level == "warning" and each.rule == "flags"]
-            assert [each.partition(" has no effect")[0] for each in said] == [flag] * warned
+        (found,) = check(line, filled=Filled(gpu="h100-sxm", replicas=1), options=options, simulated=False)
+        assert found.passed and found.question is not None and found.question.service.task == "embed"
 
 
 LIMITED = "--isl 2000 --osl 300 --ttft p95:2s --itl 60ms"
@@ -426,5 +437,5 @@ def test_the_results_of_check_and_compare_are_shown_as_the_command_line_writes_t
     question = sizing.ask("chat", gpu=["h100-sxm", "h200-sxm"])
     candidates = sizing.compare(question, simulated=False)
     assert len(sizing.shown(candidates, question=question).to_dict()["candidates"]) == len(candidates)
-    with pytest.raises(InputError, match="of compare with its question"):
+    with pytest.raises(InputError, match="of compare and memory with their question"):
         sizing.shown(candidates)

@@ -129,3 +129,34 @@ def test_an_image_s_tag_is_the_version_and_a_port_is_none(image: str, version: s
     found = only(existing(written(tmp_path, text), Filled(gpu="h100-sxm")))
     assert found.launched.serving.engine == f"vllm:{version}"
     assert bool(found.assumed[0].startswith("vLLM 0.33.0")) == (version == "0.33.0")
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        'env: [{name: TP, valueFrom: {configMapKeyRef: {name: sizes, key: TP}}}]',
+        'envFrom: [{configMapRef: {name: sizes}}]',
+        'envFrom: [{configMapRef: {name: other}}]\n    env: [{name: TP, value: "4"}]',
+    ],
+)  # fmt: skip
+def test_variables_may_stand_in_a_config_map_of_the_same_file(env: str, tmp_path: Path) -> None:
+    text = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: chat}}
+spec:
+  containers:
+  - image: {IMAGE}
+    args: [--model, {MODEL}, -tp, $(TP)]
+    {env}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: sizes}}
+data: {{TP: "4"}}
+"""
+    asked = Filled(gpu="h100-sxm")
+    assert only(existing(written(tmp_path, text), asked)).launched.serving.tp == 4
+    alone = written(tmp_path, text.partition("---")[0])
+    if "value:" not in env:
+        assert "which the file does not state" in str(faults(alone, asked))
