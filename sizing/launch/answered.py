@@ -14,8 +14,9 @@ from sizing.catalog.files import expanded
 from sizing.catalog.models import CONFIG_FILE, FoundModel, load_model
 from sizing.catalog.shelf import only
 from sizing.launch.flags import Args, Dialect, dialect_of, write
-from sizing.launch.terms import of_nodes, terms_of
+from sizing.launch.terms import LOW_LATENCY, of_nodes, terms_of
 from sizing.model.architecture import SIZES
+from sizing.model.operations import dispatches
 from sizing.model.precision import SIXTEEN_BIT, requested
 from sizing.question.question import Question
 from sizing.replica.replica import Replica
@@ -192,10 +193,25 @@ def _serving(pool: Pool, question: Question, dialect: Dialect) -> Serving:
         all2all_backend=settings.all2all_backend if chosen else asked.all2all_backend,
         memory_fraction=settings.memory_fraction,
         max_model_len=question.service.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
+        max_num_seqs=_most_running(pool, dialect),
         max_num_batched_tokens=settings.max_num_batched_tokens,
         prefix_caching=None if question.service.model.encoder else settings.prefix_caching,
     )
+
+
+def _most_running(pool: Pool, dialect: Dialect) -> int:
+    """The most sequences of a rank: the engine's, or as many as it may send to experts in a step with low latency."""
+    replica, most, row = pool.replica, pool.replica.settings.max_num_seqs, dialect.writes("dispatch_tokens")
+    if (
+        row is None
+        or not dispatches(replica.layout, replica.settings)
+        or replica.settings.all2all_backend != LOW_LATENCY
+    ):
+        return most
+    drafts = replica.service.extras.speculation
+    tokens, sizes = 1 + (drafts.tokens if drafts is not None else 0), dialect.engine.dispatch_sizes
+    needed = tokens * pool.capacity.decoding / replica.layout.dp
+    return min(most, next((size for size in sizes if size >= needed), sizes[-1]) // tokens)
 
 
 def _checkpoint(pool: Pool, question: Question, dialect: Dialect, stated: str | None) -> tuple[str, str | None]:

@@ -271,6 +271,8 @@ class _Reader:
             self._fault(f"is set by {printable(written)}, which the file does not state", place, wanted[0])
         elif wanted is not None and not wanted[1](value):
             self._fault(f"must be {wanted[0]}, not {written!r}", place)
+        elif row.choices and value not in row.choices:
+            self._fault(f"takes no {written}", place, ", ".join(map(str, row.choices)))
         elif isinstance(value, (str, int, float)):
             self._take(row.term, value, place)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer
@@ -34,7 +33,7 @@ def point_of(answer: Answer, question: Question) -> LoadPoint:
     rate, in_flight = answer.requests_per_s, target.concurrency
     if in_flight is None and target.offline and target.amount is None:
         in_flight = sum(pool.count * pool.load.slots for pool in answer.pools)
-    requests = max(facts.least_requests, math.ceil(rate * facts.benchmark_s))
+    requests = max(facts.least_requests, round(rate * facts.benchmark_s))
     return LoadPoint(
         service.isl, service.output_tokens, requests, requests / rate, None if in_flight else rate, in_flight
     )
@@ -45,9 +44,15 @@ def command(tool: str, answer: Answer, question: Question, part: Started) -> str
     known = only(LaunchFacts).benchmarks[tool]
     if question.service.model.pooled:
         raise InputError("drives what generates tokens", field="--benchmark", allowed="--task generate")
-    say = f"# {tool} {known.version}, sent to the router over all replicas"
-    words = _words(known, point_of(answer, question), question, part)
-    return "\n".join((say, folded(words), folded(_import(known, answer, question, part))))
+    point, most = point_of(answer, question), part.launched.serving.max_model_len
+    says = [f"# {tool} {known.version}, sent to the router over all replicas"]
+    whole = point.isl + point.osl + known.added_tokens
+    if most is not None and whole > most:  # the engine would refuse every request
+        says.append(
+            f"# Prompts get a few more tokens on their way: start the engine for {whole:,} tokens, not {most:,}"
+        )
+    words = _words(known, point, question, part)
+    return "\n".join((*says, folded(words), folded(_import(known, answer, question, part))))
 
 
 def _words(tool: BenchmarkTool, point: LoadPoint, question: Question, part: Started) -> tuple[str, ...]:

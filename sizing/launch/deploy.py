@@ -33,6 +33,9 @@ AFFINE = "# The estimate counts on a router that sends prompts of one beginning 
 OF_SERVERS = (
     "# The services are those of several servers: each starts its own, as by `docker compose --profile server-1 up -d`."
 )
+OF_PODS = (
+    "# Pods reach it by hostNetwork, or by devices that a plugin of your cluster gives them: neither is stated here."
+)
 NOTHING = Checkpoints()
 
 
@@ -100,7 +103,7 @@ def deploy(
         )
         raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or at most {MOST_COMMANDS:,} replicas")
     head = [f"# {line}" for line in _head(answer, question, parts)]
-    head += (*_routed(answer, question, target), *_joined(widest))
+    head += (*_routed(answer, question, target), *_joined(widest, target), *_adapted(first))
     if any(service.profile for service in services):
         head.append(OF_SERVERS)
     return Written(
@@ -127,14 +130,22 @@ def _routed(answer: Answer, question: Question, target: str) -> Iterator[str]:
         yield AFFINE
 
 
-def _joined(part: Started) -> Iterator[str]:
-    """Yield a note on the network that the estimate assumes between the nodes of a replica."""
+def _adapted(part: Started) -> Iterator[str]:
+    """Yield a note on the adapters, whose names and folders no question states."""
+    if part.launched.lora is not None:
+        yield f"# Name the adapters: {part.dialect.engine.loads or 'lora_dir of lora_config'}"
+
+
+def _joined(part: Started, target: str) -> Iterator[str]:
+    """Yield notes on the network that the estimate assumes between the nodes of a replica."""
     sheet = part.gpu_type.gpu.datasheet
     rate, link = sheet.node.inter_node_gbit_per_s_per_gpu, sheet.link
     if part.nodes > 1 and link is not None and part.gpus <= sheet.island_gpus:
         yield f"# The estimate counts on nodes of a replica that {link.kind} joins, as in one rack."
     elif part.nodes > 1 and rate is not None:
         yield f"# The estimate counts on a network of {rate:g} Gbit/s a GPU between the nodes of a replica."
+    if part.nodes > 1 and target not in ENGINES:
+        yield OF_PODS
 
 
 def chosen(outcome: Outcome) -> tuple[Answer, Question]:

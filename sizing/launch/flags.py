@@ -120,6 +120,8 @@ def write(dialect: Dialect, terms: Mapping[Term, Value]) -> Args:
 
 def _said(row: EngineFlag, value: Value) -> Value | None:
     """A value in the engine's words; None if the engine has no word for it."""
+    if row.choices and value not in row.choices:
+        return None
     return row.values.get(str(value)) if row.values else value
 
 
@@ -135,7 +137,9 @@ def _put(settings: dict[str, object], path: str, value: object) -> None:
 def _unwritten(dialect: Dialect, term: Term, value: Value) -> Fault:
     what, row = f"{dialect.title} {dialect.version}", dialect.writes(term)
     if row is not None:
-        return Fault(f"{what} has no word for {value}", field=row.name, allowed=", ".join(row.values))
+        return Fault(
+            f"{what} has no word for {value}", field=row.name, allowed=", ".join(row.values or map(str, row.choices))
+        )
     others = [row for row in dialect.engine.flags if row.term == term and not row.read_only]
     since = f"; {others[0].name} is there since {others[0].since}" if others else ""
     return Fault(f"{what} has no flag for it{since}", field=term)

@@ -22,6 +22,7 @@ SERVED: tuple[Term, ...] = (
     "memory_fraction", "max_model_len", "max_num_batched_tokens", "kv_cache_bytes", "max_total_tokens", "enforce_eager",
     "cpu_offload_gb", "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "redundant_experts",
 )  # fmt: skip
+LOW_LATENCY = "low_latency"  # of the ways to experts
 SWITCHED = ("enforce_eager", "language_model_only")  # written only if they are on
 
 
@@ -37,7 +38,7 @@ def terms_of(launched: Launched, dialect: Dialect) -> Terms:
     """The terms of a deployment on an engine version. Raises InputError for a layout that the engine can't express."""
     terms: Terms = dict(_layout(layout_of(launched), dialect))
     serving = launched.serving
-    terms |= _ways(serving.all2all_backend, dialect)
+    terms |= _ways(launched, dialect)
     for term in SERVED:
         value = getattr(serving, term)
         if value is not None and (term not in SWITCHED or value):
@@ -133,11 +134,18 @@ def of_nodes(layout: Layout, nodes: int, dialect: Dialect) -> OfNodes:
     raise InputError(what, field="deploy", allowed="a layout within a node, or another version")
 
 
-def _ways(way: str | None, dialect: Dialect) -> Terms:
+def _ways(launched: Launched, dialect: Dialect) -> Terms:
+    """The terms of the way that tokens take to experts, and of the most that a rank sends in a step of decode."""
+    way, most = launched.serving.all2all_backend, launched.serving.max_num_seqs
     if way is None or (way == "allgather" and not dialect.writes("all2all_backend")):
         return {}
     found: Terms = {"all2all_backend": way}
-    return {**found, "deepep_mode": way} if way != "allgather" and dialect.writes("deepep_mode") else found
+    if way != "allgather" and dialect.writes("deepep_mode"):
+        found["deepep_mode"] = way
+    if way == LOW_LATENCY and most is not None and dialect.writes("dispatch_tokens"):
+        drafts = 0 if launched.speculative is None else launched.speculative.tokens or 0
+        found["dispatch_tokens"] = most * (1 + drafts)
+    return found
 
 
 def _images(limit: ImageLimit) -> str:

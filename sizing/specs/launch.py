@@ -31,14 +31,14 @@ Term = Literal[
     "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size", "lora", "lora_slots", "lora_rank", "spec_method",
     "spec_tokens", "spec_modules", "spec_model", "spec_verified", "spec_width", "role", "connector", "nodes", "node_rank", "head",
     "headless", "executor", "dp_local", "dp_start", "dp_head", "dp_backend", "eplb", "redundant_experts", "no_overlap", "pooling",
-    "convert", "task", "port",
+    "convert", "task", "port", "dispatch_tokens",
 ]  # fmt: skip
 SIZES: tuple[Term, ...] = ("tp", "pp", "dp", "ep", "cp", "dcp", "attention_dp_size")
 TOKENS: tuple[Term, ...] = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_total_tokens")
 # Terms whose values are whole numbers above 0, and terms whose values are shares of a whole.
 COUNTS: tuple[Term, ...] = (
     *SIZES, *TOKENS, "max_mamba_cache_size", "lora_slots", "lora_rank", "spec_tokens", "spec_modules", "spec_verified", "spec_width",
-    "nodes", "dp_local",
+    "nodes", "dp_local", "dispatch_tokens",
 )  # fmt: skip
 SHARES: tuple[Term, ...] = ("memory_fraction",)
 
@@ -50,7 +50,7 @@ class EngineFlag(Spec):
     """One flag: the term that it states, its spellings, and the versions that have it (`since`..`until`, both included).
 
     `off` lists spellings that switch it off. A `switch`, or a flag with `off`, takes no value. `values` maps our words to the
-    engine's words, `also` maps other engine words to ours, and `unknown` lists words that leave the term open. `key` is the place
+    engine's words, `also` maps other engine words to ours, and `unknown` lists words that leave the term open, and `choices` the only numbers that a flag takes. `key` is the place
     in the flag's JSON value, or in the engine's settings `file`. `env` is an environment variable instead of a flag. An `absent`
     flag is on if its key is null. A `read_only` flag is read but never written. `made` lists those of the engine's words for a
     precision that it makes of 16-bit weights while it loads, `any_format` those that read a quantised checkpoint of any format.
@@ -63,6 +63,7 @@ class EngineFlag(Spec):
     values: Words
     also: Words
     unknown: tuple[Text, ...] = ()
+    choices: tuple[int, ...] = ()
     made: tuple[Text, ...] = ()
     any_format: tuple[Text, ...] = ()
     key: Text | None = None
@@ -138,7 +139,8 @@ class EngineFlags(Sourced):
 
     `serves` lists words with which a start command begins, `images` parts of container image names. `command` is the command to
     write. `tp_counts` says whether TP counts the GPUs of attention or of a whole stage. `sequences_of` says whether the limit on
-    running sequences holds for a rank or a replica. `adapters` gives the default slots and rank if LoRA is only switched on.
+    running sequences holds for a rank or a replica. `adapters` gives the default slots and rank if LoRA is only switched on, and `loads` the flag
+    that names the adapters. `dispatch_sizes` are the most tokens that a rank may be told to send in a step of decode with low latency.
     `holds_longest`: the engine starts only if its cache holds the longest sequence. `negated` is the first version in which each
     switch has a form that turns it off (`--no-` before its name).
 
@@ -163,6 +165,8 @@ class EngineFlags(Sourced):
     launcher: tuple[Text, ...] = ()
     side_channel: SideChannel | None = None
     adapters: Lora
+    loads: Text | None = None
+    dispatch_sizes: tuple[PositiveInt, ...] = ()
     holds_longest: Flag = False
     negated: Text | None = None
     file: EngineSettingsFile | None = None
@@ -179,7 +183,7 @@ class BenchmarkTool(Spec):
     """A benchmark tool: the version whose flags are written, its result file, and its command.
 
     `open_load` has flags for random arrivals at a rate, `closed_load` for a fixed number of requests in flight. The flag in
-    `goals` takes limits (`ttft:500`).
+    `goals` takes limits (`ttft:500`). `added_tokens` is room for what a template and special tokens may add to a prompt.
     """
 
     version: Text
@@ -188,6 +192,7 @@ class BenchmarkTool(Spec):
     open_load: Text
     closed_load: Text
     goals: Text | None = None
+    added_tokens: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
 class LaunchFacts(OneFile, Sourced):
@@ -216,6 +221,7 @@ class LaunchFacts(OneFile, Sourced):
     start_period_s: PositiveInt
     start_failures: PositiveInt
     probe_period_s: PositiveInt
+    probe_timeout_s: PositiveInt
     probe_failures: PositiveInt
     shared_memory: Text
     connector: Text

@@ -26,6 +26,7 @@ from sizing.specs.errors import InputError
 from sizing.specs.launch import LaunchFacts
 
 SIZE = ("-g", "h100-sxm", "--no-verify")
+DISPATCHED = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"
 NAMED = Checkpoints("nvidia/Llama-3.1-70B-Instruct-FP8")
 
 
@@ -370,3 +371,35 @@ def test_a_generating_model_that_classifies_is_converted() -> None:
         question = sizing.ask(model=model, task=task, gpu="h100-sxm", isl=400, rps=1)
         text = sizing.deploy(sizing.estimate(question, simulated=False, relaxed=False), "vllm").text
         assert "--runner pooling" in text and ("--convert classify" in text) is converted
+
+
+def test_a_rank_sends_no_more_tokens_to_experts_than_it_is_told() -> None:
+    """DeepEP asserts it: SGLang stops where more sequences of a rank run."""
+    found = deploy(deepseek("sglang", tp=1, dp=16, ep=16), "kubernetes").text
+    pods = [each for each in yaml.safe_load_all(found) if each and each["kind"] == "LeaderWorkerSet"]
+    template = pods[0]["spec"]["leaderWorkerTemplate"]
+    for name in ("leaderTemplate", "workerTemplate"):
+        (container,) = template[name]["spec"]["containers"]
+        sent = {each["name"]: each.get("value") for each in container["env"]}[DISPATCHED]
+        running = container["args"][container["args"].index("--max-running-requests") + 1]
+        assert int(running) == 16 * int(sent)
+        assert container["args"][container["args"].index("--deepep-mode") + 1] == "auto"
+    assert DISPATCHED not in deploy(deepseek("sglang", tp=8, pp=2), "sglang").text
+
+
+def test_an_adapter_has_a_rank_that_the_engine_takes_and_is_loaded_by_name() -> None:
+    assert "# Name the adapters: --lora-modules" in deploy(estimated(lora="4x32"), "vllm").text
+    with pytest.raises(InputError, match="no word for 20; allowed: 1, 8, 16, 32"):
+        deploy(estimated(lora="4x20"), "vllm")
+    line = "vllm serve llama-3.1-8b --enable-lora --max-lora-rank 20"
+    with pytest.raises(InputError, match="--max-lora-rank: takes no 20"):
+        existing(line, Filled(gpu="l4", replicas=1))
+
+
+def test_a_benchmark_whose_prompts_grow_on_their_way_asks_for_more_room() -> None:
+    found = {tool: deploy(estimated(), "vllm", tool=tool).benchmark or "" for tool in ("vllm", "aiperf", "guidellm")}
+    assert all("start the engine for" not in each for each in found.values())  # chat has longer requests than its mean
+    question = sizing.ask(model="llama-3.1-8b", gpu="l4", isl=500, osl=100, rps=2)
+    outcome = sizing.estimate(question, simulated=False)
+    more = {tool: "start the engine for" in (deploy(outcome, "vllm", tool=tool).benchmark or "") for tool in found}
+    assert more == {"vllm": False, "aiperf": True, "guidellm": True}
