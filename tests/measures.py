@@ -59,6 +59,14 @@ def package_lines() -> tuple[int, int]:
     return sum(code for code, _ in counts), sum(raw for _, raw in counts)
 
 
+def code_lines_by_room() -> dict[str, int]:
+    """Code lines of each room, its folders included; the package itself is `.`."""
+    count: dict[str, int] = defaultdict(int)
+    for path, text, tree in trees():
+        count[room_of(path).split("/")[0]] += code_lines(text, tree)
+    return dict(count)
+
+
 def files_by_room() -> dict[str, int]:
     """Files of each room, `__init__` apart."""
     count: dict[str, int] = defaultdict(int)

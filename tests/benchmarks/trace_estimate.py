@@ -143,6 +143,9 @@ def main() -> None:
         print(f"\n{title}")
         for line in lines:
             print(f"    {line}")
+    print("\ncode lines by room")
+    for room, lines in sorted(measures.code_lines_by_room().items(), key=lambda entry: -entry[1]):
+        print(f"    {room}: {lines:,}")
     print(f"\npackage: {code:,} code lines, {raw:,} raw lines")
 
 
