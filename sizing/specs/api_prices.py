@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from sizing.specs.gpu import Confidence
-from sizing.specs.values import OneFile, Sourced, Spec, Text
+from sizing.specs.values import OneFile, Sourced, Spec, Text, within
 
 AsFloat = BeforeValidator(lambda value: float(value) if type(value) is int else value)
-UsdPerMillion = Annotated[float, Field(ge=0, le=100_000, strict=True), AsFloat]
+UsdPerMillion = Annotated[float, within(0, 100_000), AsFloat]
 
 
 class ApiModel(Spec):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
-from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text, above, within
 
 ROUNDING_SLACK = 1e-9  # 12/3 is 4 replicas, whatever floating point says
 
@@ -116,10 +116,10 @@ class Scaling(OneFile, Sourced):
 LEAST_REQUESTS_PER_S = 1e-6
 LEAST_REQUESTS_EACH = 1e-3  # requests per user and day, session, call or document; anything less is a mistake
 
-Rate = Annotated[float, Field(ge=LEAST_REQUESTS_PER_S, le=1e9, strict=True)]
-People = Annotated[float, Field(gt=0, le=1e11, strict=True)]
-Yearly = Annotated[float, Field(gt=0, le=1e15, strict=True)]
-RequestsEach = Annotated[float, Field(ge=LEAST_REQUESTS_EACH, le=1e9, strict=True)]
+Rate = Annotated[float, within(LEAST_REQUESTS_PER_S, 1e9)]
+People = Annotated[float, above(0, 1e11)]
+Yearly = Annotated[float, above(0, 1e15)]
+RequestsEach = Annotated[float, within(LEAST_REQUESTS_EACH, 1e9)]
 
 
 def _is_duration(text: str) -> str:
@@ -153,8 +153,8 @@ class CallsPerYear(Spec):
 
     calls: Yearly
     requests_per_call: RequestsEach | None = None
-    minutes: Annotated[float, Field(gt=0, le=1e6, strict=True)] | None = None
-    requests_per_minute: Annotated[float, Field(gt=0, le=1e6, strict=True)] | None = None
+    minutes: Annotated[float, above(0, 1e6)] | None = None
+    requests_per_minute: Annotated[float, above(0, 1e6)] | None = None
 
     @model_validator(mode="after")
     def _counts_requests_once(self) -> Self:
@@ -189,7 +189,7 @@ class Demand(Spec):
     """
 
     requests_per_s: Rate | None = None
-    concurrency: Annotated[int, Field(gt=0, le=10**9, strict=True)] | None = None
+    concurrency: Annotated[int, above(0, 10**9)] | None = None
     daily_active_users: People | None = None
     sessions: Sessions | None = None
     calls_per_year: CallsPerYear | None = None

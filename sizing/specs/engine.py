@@ -14,7 +14,7 @@ from sizing.specs.engine_time import (
     VectorAttention,
 )
 from sizing.specs.units import MICRO
-from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Spec, Text, above, within
 
 Sparse = Literal["indexed", "compressed"]
 Windows = Literal["alike", "unlike", "chunked"]
@@ -151,7 +151,7 @@ class CompressedRule(Spec):
     """
 
     pages: Literal["tuples", "packed", "tokens"] = "tuples"
-    window_share: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
+    window_share: Annotated[float, above(0, 1)] = 1.0
     whole: Flag = False
     wide: tuple[Text, ...] = ()
 
@@ -169,7 +169,7 @@ class StateRule(Spec):
     """
 
     rule: Literal["pages", "split", "reserved"]
-    group_spread: Annotated[float, Field(ge=1, le=10, strict=True)] = 1.5
+    group_spread: Annotated[float, within(1, 10)] = 1.5
     share: NonNegative = 0.0
     slots: PositiveInt = 1
     cached_slots: PositiveInt | None = 1
@@ -208,7 +208,7 @@ class VisionShare(Spec):
     slope: NonNegative
     reference: PositiveInt
     low: Fraction
-    high: Annotated[float, Field(ge=1, le=2, strict=True)]
+    high: Annotated[float, within(1, 2)]
 
 
 class ReserveMore(Spec):
@@ -260,7 +260,7 @@ def _backend(value: Any) -> Any:
 
 
 Backend = Annotated[All2All, BeforeValidator(_backend)]  # as a user writes it
-Imbalance = Annotated[float, Field(ge=1, le=1_000, strict=True)]
+Imbalance = Annotated[float, within(1, 1_000)]
 
 
 class EngineSettings(Spec):

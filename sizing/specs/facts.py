@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from sizing.specs.errors import InputError, unknown
-from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
+from sizing.specs.values import Fraction, NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text, within
 
 TopicKind = Literal["term", "optimisation"]
 Evidence = Literal["read", "from memory", "derived", "assumed"]
@@ -58,8 +58,8 @@ class SparsityFacts(Sourced):
     formats: tuple[Text, ...]
     kept: Fraction
     metadata_bits: Positive
-    rate: Annotated[float, Field(ge=1, le=4, strict=True)]
-    reached: Annotated[float, Field(ge=0, le=1, strict=True)]
+    rate: Annotated[float, within(1, 4)]
+    reached: Annotated[float, within(0, 1)]
     reached_source: Text
     needs: Text
     evidence: Evidence

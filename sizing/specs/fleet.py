@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.demand import StatedProfile
-from sizing.specs.values import AnyCase, AsShare, Growth, MonthlyGrowth, ShareOfAll, Spec, Text
+from sizing.specs.values import AnyCase, AsShare, Growth, MonthlyGrowth, ShareOfAll, Spec, Text, within
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})(?:-([0-9]{2}))?\Z")
 _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
@@ -57,7 +57,7 @@ def _plannable(value: date) -> date:
 Day = Annotated[date, PlainValidator(_day)]
 LongHours = Annotated[float, PlainValidator(_long_hours)]
 Target = Annotated[float, Field(ge=LEAST_AVAILABILITY, lt=1, strict=True), AsShare]
-Available = Annotated[float, Field(ge=LEAST_AVAILABILITY, le=1, strict=True), AsShare]
+Available = Annotated[float, within(LEAST_AVAILABILITY, 1), AsShare]
 
 
 class PlanRules(Spec):
@@ -67,7 +67,7 @@ class PlanRules(Spec):
     `months` later, the growth ends.
     """
 
-    spare: Annotated[int, Field(ge=0, le=10_000, strict=True)] | None = None
+    spare: Annotated[int, within(0, 10_000)] | None = None
     headroom: Growth | None = None
     availability: Target | None = None
     node_availability: Available | None = None
@@ -78,8 +78,8 @@ class PlanRules(Spec):
     growth: MonthlyGrowth | None = None
     start: Annotated[Day, AfterValidator(_plannable)] | None = Field(default=None, alias="from")
     until: Annotated[date, PlainValidator(_end)] | None = None
-    months: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
-    min_replicas: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
+    months: Annotated[int, within(1, 10_000)] | None = None
+    min_replicas: Annotated[int, within(1, 10_000)] | None = None
     spot: ShareOfAll | None = None
     cloud: Text | None = None
 

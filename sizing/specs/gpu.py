@@ -27,16 +27,18 @@ from sizing.specs.values import (
     Tflops,
     UsdPerHour,
     Watts,
+    above,
+    within,
 )
 
 # A kernel's fitted share of a peak may exceed 1 where the fit over-counts traffic (L2 hits, skewed experts).
-Efficiency = Annotated[float, Field(gt=0, le=2, strict=True)]
+Efficiency = Annotated[float, above(0, 2)]
 
 # Of a matrix product no traffic is counted against the dense peak, and no kernel exceeds it.
-PeakShare = Annotated[float, Field(gt=0, le=1, strict=True)]
+PeakShare = Annotated[float, above(0, 1)]
 
 # How sharply a product changes from one limit to the other: 1 adds the two times, 20 is almost their maximum.
-Sharpness = Annotated[float, Field(ge=0.1, le=1_000, strict=True)]
+Sharpness = Annotated[float, within(0.1, 1_000)]
 
 # A size marketed in GB is at most that many GiB, with room for rounding.
 MARKETED_SLACK = 1.01

@@ -20,6 +20,7 @@ from sizing.specs.values import (
     Sourced,
     Spec,
     Text,
+    above,
 )
 from sizing.specs.workload import KvPrecision, Precision, Serving, Task
 
@@ -252,7 +253,7 @@ class Launched(Spec):
     name: Text = "deployment"
     model: Text
     gpu: Text | None = None
-    replicas: Annotated[int, Field(gt=0, le=MOST_REPLICAS, strict=True)] | None = None
+    replicas: Annotated[int, above(0, MOST_REPLICAS)] | None = None
     precision: Precision | None = None
     kv_precision: KvPrecision = "auto"
     serving: Serving = Serving.model_construct()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text
+from sizing.specs.values import OneFile, Positive, Sourced, Spec, Text, above
 
 # The part of a model that a weight matrix belongs to. Quantised checkpoints name the parts that stay in 16 bit.
 Role = Literal["attention", "dense_mlp", "shared_expert", "expert", "router", "embedding", "lm_head", "norm"]
@@ -335,7 +335,7 @@ class CheckpointRules(OneFile, Sourced):
 
     FILE = "workloads/models/_checkpoints.yaml"
 
-    largest_ratio: Annotated[float, Field(gt=1, le=100, strict=True)]
+    largest_ratio: Annotated[float, above(1, 100)]
     storages: dict[str, dict[str, Any]]
     kept: dict[str, tuple[Text, ...]]
 

@@ -23,6 +23,7 @@ from sizing.specs.values import (
     Sourced,
     Spec,
     Text,
+    above,
 )
 
 SEARCHED = "auto"  # the search chooses both pools
@@ -91,7 +92,7 @@ class PoolLayout(Spec):
     """
 
     gpu: Text | None = None
-    replicas: Annotated[int, Field(gt=0, le=MOST_REPLICAS, strict=True)] | None = None
+    replicas: Annotated[int, above(0, MOST_REPLICAS)] | None = None
     tp: GroupSize | None = None
     pp: GroupSize | None = None
     ep: GroupSize | None = None
@@ -235,7 +236,7 @@ def _offload(value: Any) -> Any:
     return _share_alone(value)
 
 
-Rate = Annotated[float, Field(gt=0, le=10_000, strict=True)]
+Rate = Annotated[float, above(0, 10_000)]
 
 
 class Speculative(Spec):
@@ -247,7 +248,7 @@ class Speculative(Spec):
     """
 
     method: Text
-    tokens: Annotated[int, Field(gt=0, le=MOST_DRAFTED, strict=True)] | None = None
+    tokens: Annotated[int, above(0, MOST_DRAFTED)] | None = None
     acceptance: ShareOfAll | None = None
     by_depth: Annotated[tuple[ShareOfAll, ...], Field(min_length=1, max_length=MOST_DRAFTED)] | None = None
     model: Text | None = None
@@ -290,16 +291,16 @@ class Prefix(Spec):
     hit: ShareOfAll | None = None
     shared_tokens: PositiveInt | None = None
     distinct: PositiveInt | None = None
-    turns: Annotated[int, Field(gt=0, le=MOST_TURNS, strict=True)] | None = None
-    think_time_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S, strict=True), AsDuration] | None = None
+    turns: Annotated[int, above(0, MOST_TURNS)] | None = None
+    think_time_s: Annotated[float, above(0, MOST_DURATION_S), AsDuration] | None = None
     routing: Annotated[PrefixRouting, AnyCase] | None = None
 
 
 class Lora(Spec):
     """LoRA adapters: how many are on the GPU at once, their rank, and whether routed experts have them too."""
 
-    slots: Annotated[int, Field(gt=0, le=100_000, strict=True)]
-    rank: Annotated[int, Field(gt=0, le=8192, strict=True)]
+    slots: Annotated[int, above(0, 100_000)]
+    rank: Annotated[int, above(0, 8192)]
     experts: Annotated[bool, Field(strict=True)] | None = None
 
     def __str__(self) -> str:
@@ -313,9 +314,9 @@ MOST_PIXELS = 100_000  # of one side of an image
 class Images(Spec):
     """Images of a request, all of one size in pixels."""
 
-    count: Annotated[int, Field(gt=0, le=10_000, strict=True)]
-    height: Annotated[int, Field(gt=0, le=MOST_PIXELS, strict=True)]
-    width: Annotated[int, Field(gt=0, le=MOST_PIXELS, strict=True)]
+    count: Annotated[int, above(0, 10_000)]
+    height: Annotated[int, above(0, MOST_PIXELS)]
+    width: Annotated[int, above(0, MOST_PIXELS)]
 
 
 class KvOffload(Spec):

@@ -2,15 +2,13 @@
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
-
-from sizing.specs.values import Positive, PositiveInt, Spec, Text
+from sizing.specs.values import Positive, PositiveInt, Spec, Text, within
 
 Factor = Literal["compute", "bandwidth", "step_us", "sequence_us"]
 FACTORS: tuple[Factor, ...] = get_args(Factor)
 # Outside these bounds a run was made on another GPU, or its row does not describe its setup.
-Reached = Annotated[float, Field(ge=0.1, le=10, strict=True)]
-Added = Annotated[float, Field(ge=-1e6, le=1e6, strict=True, description="microseconds")]
+Reached = Annotated[float, within(0.1, 10)]
+Added = Annotated[float, within(-1e6, 1e6, "microseconds")]
 
 
 HIGH_END = 0.9  # the quantile at the upper end of an 8-in-10 range

@@ -9,36 +9,19 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from sizing.specs.values import AsShare, Kind, PositiveInt, ShareOfAll, Spec, Text
+from sizing.specs.values import AsShare, Kind, PositiveInt, ShareOfAll, Spec, Text, within
 
 # Bounds that reveal a value in a wrong unit.
-Dollars = Annotated[float, Field(ge=0, le=1e9, strict=True, description="$, from 0 to 1,000,000,000")]
+Dollars = Annotated[float, within(0, 1e9, "$, from 0 to 1,000,000,000")]
 ServerPrice = Annotated[
-    float,
-    Field(
-        ge=1000,
-        le=1e8,
-        strict=True,
-        description="$ for the whole server, from 1,000 to 100,000,000 (320 thousand is 320000)",
-    ),
+    float, within(1000, 1e8, "$ for the whole server, from 1,000 to 100,000,000 (320 thousand is 320000)")
 ]
-Years = Annotated[float, Field(ge=0.25, le=50, strict=True, description="years, from 0.25 to 50")]
-Uptime = Annotated[
-    float,
-    Field(ge=0.01, le=1, strict=True, description="a share of the year, from 0.01 to 1"),
-    AsShare,
-]
-PowerFactor = Annotated[
-    float, Field(ge=1, le=5, strict=True, description="server power over the sum of its GPUs' TDP, from 1 to 5")
-]
-ServerWatts = Annotated[
-    float,
-    Field(ge=50, le=1e6, strict=True, description="watts of the whole server, from 50 to 1,000,000 (10.2 kW is 10200)"),
-]
-Pue = Annotated[
-    float, Field(ge=1, le=5, strict=True, description="power at the meter over that of the servers, from 1 to 5")
-]
-Tariff = Annotated[float, Field(ge=0, le=5, strict=True, description="$ per kWh, from 0 to 5 (12 cents are 0.12)")]
+Years = Annotated[float, within(0.25, 50, "years, from 0.25 to 50")]
+Uptime = Annotated[float, within(0.01, 1, "a share of the year, from 0.01 to 1"), AsShare]
+PowerFactor = Annotated[float, within(1, 5, "server power over the sum of its GPUs' TDP, from 1 to 5")]
+ServerWatts = Annotated[float, within(50, 1e6, "watts of the whole server, from 50 to 1,000,000 (10.2 kW is 10200)")]
+Pue = Annotated[float, within(1, 5, "power at the meter over that of the servers, from 1 to 5")]
+Tariff = Annotated[float, within(0, 5, "$ per kWh, from 0 to 5 (12 cents are 0.12)")]
 
 
 class Basis(Spec):

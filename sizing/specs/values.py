@@ -16,15 +16,26 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_share
 
+
+def within(least: float, most: float, words: str | None = None) -> Any:
+    """The constraint of a strict number from `least` to `most`; in faults `words` say what is allowed."""
+    return Field(ge=least, le=most, strict=True, description=words)
+
+
+def above(least: float, most: float) -> Any:
+    """The constraint of a strict number above `least`, at most `most`."""
+    return Field(gt=least, le=most, strict=True)
+
+
 # Far beyond anything that is counted or timed here, and far from where products of several numbers overflow.
 MOST = 1e12
-Positive = Annotated[float, Field(gt=0, le=MOST, strict=True)]
-NonNegative = Annotated[float, Field(ge=0, le=MOST, strict=True)]
-Fraction = Annotated[float, Field(gt=0, le=1, strict=True)]
-PositiveInt = Annotated[int, Field(gt=0, le=int(MOST), strict=True)]
-NonNegativeInt = Annotated[int, Field(ge=0, le=int(MOST), strict=True)]
+Positive = Annotated[float, above(0, MOST)]
+NonNegative = Annotated[float, within(0, MOST)]
+Fraction = Annotated[float, above(0, 1)]
+PositiveInt = Annotated[int, above(0, int(MOST))]
+NonNegativeInt = Annotated[int, within(0, int(MOST))]
 MOST_GROUP = 1024  # GPUs that share a layer, a prompt or experts: a large cluster
-GroupSize = Annotated[int, Field(gt=0, le=MOST_GROUP, strict=True)]
+GroupSize = Annotated[int, above(0, MOST_GROUP)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
@@ -44,11 +55,11 @@ AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
 MOST_GROWTH = 10.0
 # A written value reads back the same: 5 is written as 500%.
 _AS_GROWTH = PlainSerializer(lambda share: f"{share * 100:.12g}%" if share > 1 else share)
-Growth = Annotated[float, Field(ge=0, le=MOST_GROWTH, strict=True), share_of(parse_growth), _AS_GROWTH]
-MonthlyGrowth = Annotated[float, Field(ge=0, le=MOST_GROWTH, strict=True), share_of(parse_monthly_growth), _AS_GROWTH]
+Growth = Annotated[float, within(0, MOST_GROWTH), share_of(parse_growth), _AS_GROWTH]
+MonthlyGrowth = Annotated[float, within(0, MOST_GROWTH), share_of(parse_monthly_growth), _AS_GROWTH]
 # Words are accepted in any case, like names of models and GPUs.
 AnyCase = written(lambda text: text.strip().lower())
-ShareOfAll = Annotated[float, Field(ge=0, le=1, strict=True), AsShare]
+ShareOfAll = Annotated[float, within(0, 1), AsShare]
 
 
 class Spec(BaseModel):
@@ -82,48 +93,24 @@ class OneFile(Spec):
 
 
 # Wide bounds for any current GPU. A value outside is probably in another unit.
-Gigabytes = Annotated[
-    float, Field(ge=1, le=10_000, strict=True, description="a size in GB, from 1 to 10,000 (80 GB is 80)")
-]
-Gibibytes = Annotated[
-    float, Field(ge=1, le=10_000, strict=True, description="a size in GiB, from 1 to 10,000 (81,088 MiB is 79.19)")
-]
-Mebibytes = Annotated[
-    float, Field(ge=1_000, le=10_000_000, strict=True, description="a size in MiB, from 1,000 to 10,000,000")
-]
+Gigabytes = Annotated[float, within(1, 10_000, "a size in GB, from 1 to 10,000 (80 GB is 80)")]
+Gibibytes = Annotated[float, within(1, 10_000, "a size in GiB, from 1 to 10,000 (81,088 MiB is 79.19)")]
+Mebibytes = Annotated[float, within(1_000, 10_000_000, "a size in MiB, from 1,000 to 10,000,000")]
 Bandwidth = Annotated[
-    float,
-    Field(
-        ge=10,
-        le=100_000,
-        strict=True,
-        description="a bandwidth in GB/s, from 10 to 100,000 (less looks like TB/s: 1.5 TB/s is 1500)",
-    ),
+    float, within(10, 100_000, "a bandwidth in GB/s, from 10 to 100,000 (less looks like TB/s: 1.5 TB/s is 1500)")
 ]
-LinkBandwidth = Annotated[
-    float,
-    Field(ge=1, le=10_000, strict=True, description="GB/s in one direction, from 1 to 10,000 (0.9 TB/s is 900)"),
-]
-PcieBandwidth = Annotated[
-    float,
-    Field(ge=0.5, le=1_000, strict=True, description="GB/s in one direction, from 0.5 to 1,000 (PCIe 5.0 x16 is 64)"),
-]
-NetworkRate = Annotated[
-    float, Field(ge=1, le=100_000, strict=True, description="Gbit/s for one GPU, from 1 to 100,000 (50 GB/s is 400)")
-]
-Tflops = Annotated[
-    float,
-    Field(ge=0.1, le=1_000_000, strict=True, description="TFLOPS, from 0.1 to 1,000,000 (1.98 PFLOPS is 1980)"),
-]
-Watts = Annotated[float, Field(ge=10, le=5_000, strict=True, description="watts, from 10 to 5,000 (0.7 kW is 700)")]
+LinkBandwidth = Annotated[float, within(1, 10_000, "GB/s in one direction, from 1 to 10,000 (0.9 TB/s is 900)")]
+PcieBandwidth = Annotated[float, within(0.5, 1_000, "GB/s in one direction, from 0.5 to 1,000 (PCIe 5.0 x16 is 64)")]
+NetworkRate = Annotated[float, within(1, 100_000, "Gbit/s for one GPU, from 1 to 100,000 (50 GB/s is 400)")]
+Tflops = Annotated[float, within(0.1, 1_000_000, "TFLOPS, from 0.1 to 1,000,000 (1.98 PFLOPS is 1980)")]
+Watts = Annotated[float, within(10, 5_000, "watts, from 10 to 5,000 (0.7 kW is 700)")]
 LEAST_USD_PER_HOUR, MOST_USD_PER_HOUR = 0.001, 1_000
 UsdPerHour = Annotated[
     float,
-    Field(
-        ge=LEAST_USD_PER_HOUR,
-        le=MOST_USD_PER_HOUR,
-        strict=True,
-        description=f"$ for one GPU and hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}",
+    within(
+        LEAST_USD_PER_HOUR,
+        MOST_USD_PER_HOUR,
+        f"$ for one GPU and hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}",
     ),
 ]
 

@@ -26,6 +26,8 @@ from sizing.specs.values import (
     Sourced,
     Spec,
     Text,
+    above,
+    within,
     written,
 )
 
@@ -191,8 +193,8 @@ class Tokens(Spec):
     osl: PositiveInt
     isl_max: PositiveInt | None = None
     osl_max: PositiveInt | None = None
-    isl_std: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
-    osl_std: Annotated[float, Field(gt=0, le=1e9, strict=True)] | None = None
+    isl_std: Annotated[float, above(0, 1e9)] | None = None
+    osl_std: Annotated[float, above(0, 1e9)] | None = None
     _prompts: tuple[int, ...] = PrivateAttr(default=())
 
     @property
@@ -254,22 +256,22 @@ class Serving(Spec):
     dcp: GroupSize | None = None
     all2all_backend: Backend | None = None
     expert_imbalance: Imbalance | None = None
-    redundant_experts: Annotated[int, Field(gt=0, le=4096, strict=True)] | None = None
+    redundant_experts: Annotated[int, above(0, 4096)] | None = None
     memory_fraction: Annotated[Fraction, AsShare] | None = None
     max_model_len: PositiveInt | None = None
-    max_num_seqs: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] | None = None
-    max_num_batched_tokens: Annotated[int, Field(gt=0, le=10_000_000, strict=True)] | None = None
-    cuda_graphs_gib: Annotated[float, Field(ge=0, le=1000, strict=True)] | None = None
-    kv_cache_bytes: Annotated[float, Field(gt=0, le=1e15, strict=True), written(parse_bytes)] | None = None
+    max_num_seqs: Annotated[int, above(0, 1_000_000)] | None = None
+    max_num_batched_tokens: Annotated[int, above(0, 10_000_000)] | None = None
+    cuda_graphs_gib: Annotated[float, within(0, 1000)] | None = None
+    kv_cache_bytes: Annotated[float, above(0, 1e15), written(parse_bytes)] | None = None
     max_total_tokens: PositiveInt | None = None
     prefix_caching: Flag | None = None
     enforce_eager: Flag | None = None
-    cpu_offload_gb: Annotated[float, Field(gt=0, le=10_000, strict=True)] | None = None
+    cpu_offload_gb: Annotated[float, above(0, 10_000)] | None = None
     offload_backend: Annotated[Literal["uva", "prefetch"], AnyCase] | None = None
     pp_layers: Annotated[tuple[PositiveInt, ...], written(_whole_numbers)] | None = None
     language_model_only: Flag | None = None
     limit_mm_per_prompt: Annotated[ImageLimit, written(_image_limit)] | None = None
-    mamba_full_memory_ratio: Annotated[float, Field(gt=0, le=100, strict=True)] | None = None
+    mamba_full_memory_ratio: Annotated[float, above(0, 100)] | None = None
     max_mamba_cache_size: PositiveInt | None = None
 
     @model_validator(mode="before")
@@ -298,10 +300,10 @@ class Planning(Spec):
     objective: Annotated[Objective, AnyCase] | None = None
     layouts: Annotated[Reach, AnyCase] | None = None
     requests_per_user_per_day: RequestsEach | None = None
-    active_hours: Annotated[float, Field(gt=0, le=24, strict=True)] | None = None
-    peak_to_mean: Annotated[float, Field(ge=1, le=1_000, strict=True)] | None = None
+    active_hours: Annotated[float, above(0, 24)] | None = None
+    peak_to_mean: Annotated[float, within(1, 1_000)] | None = None
     profile: StatedProfile | None = None
-    poisson_percentile: Annotated[float, Field(ge=0.5, le=0.999999, strict=True), written(_percentile)] | None = None
+    poisson_percentile: Annotated[float, within(0.5, 0.999999), written(_percentile)] | None = None
     price_uncertainty: Annotated[float, Field(ge=0, lt=1, strict=True), AsShare] | None = None
 
     @model_validator(mode="after")
