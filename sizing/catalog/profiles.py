@@ -19,7 +19,7 @@ from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, FieldPath, data_folder, expanded, read_text, read_yaml, validate
 from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
 from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
 from sizing.specs.launch import EngineFlags
@@ -47,8 +47,7 @@ def _check_precisions(gpu: Gpu, document: DataFile) -> None:
             if given is not None and given not in PRECISIONS:
                 path, near = ("efficiency", index, key), nearest(given, PRECISIONS)
                 faults.append(document.fault(path, f"is not known: {given!r}", ", ".join(PRECISIONS), near))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def _check_family(gpu: Gpu, document: DataFile) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizing.catalog.files import open_bytes
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import MILLI, MOST_DURATION_S, SECONDS_PER_HOUR
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -200,8 +200,7 @@ def _checked(entries: Iterator[tuple[int, Any]], columns: Columns, file: str, mo
                 break
             continue
         start, before = (at if math.isnan(start) else start), at
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return rows
 
 

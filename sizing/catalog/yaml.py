@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 
 Path = tuple[str | int, ...]
 
@@ -150,8 +150,7 @@ def _read(text: str, file: str, found: dict[Path, Spot] | None, *, foreign: bool
         raise InputError([*reading.faults, _syntax_fault(error, text, reading)]) from None
     except UnicodeEncodeError:  # of a command line
         raise InputError("is not UTF-8 text", file=file) from None
-    if reading.faults:
-        raise InputError(reading.faults)
+    raise_any(reading.faults)
     return reading
 
 

@@ -10,7 +10,7 @@ from sizing.catalog import shelf, workloads
 from sizing.question.fields import LISTED, NUMBER, PRICE, SHARE, WHOLE, Field, states_demand
 from sizing.question.names import ALL, Catalog, checked_price, precisions_of
 from sizing.question.values import ALLOWED, comma_separated, numbers, positive
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.facts import OptimisationFacts
 from sizing.specs.workload import Workload
 
@@ -53,8 +53,7 @@ def read(
         faults.append(Fault("is needed", field="--vary", allowed="KEY=VALUES, as isl=500,2000 or rps=1..100:10"))
     if size(axes) > MOST_ROWS:
         faults.append(Fault(f"makes {size(axes):,} rows", field="--vary", allowed=f"at most {MOST_ROWS:,}"))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return tuple(axes)
 
 

@@ -18,6 +18,8 @@ from sizing.question.fields import (
     TEXT,
     WHOLE,
     Field,
+    named,
+    with_help,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ POLICY_OPTIONS = (
 # The demand and its limits, in place of a workload or over it.
 ASKED_OPTIONS = (
     *(option for option in DEMAND_OPTIONS if option.field is not None),
-    *(option for option in OPTIMISATION_OPTIONS if option.name == "think_time"),
+    *named(OPTIMISATION_OPTIONS, "think_time"),
     *PEAK_OPTIONS,
     *LIMIT_OPTIONS,
 )
@@ -54,15 +56,12 @@ CHECK_OPTIONS = (
     *ASKED_OPTIONS,
     *POLICY_OPTIONS,
     *SET_OPTIONS,
-    *(option for option in PLANNING_OPTIONS if option.name in ("price", "provider")),
+    *named(PLANNING_OPTIONS, "price", "provider"),
     Field("baseline", TEXT, ("--baseline",), "JSON file of an earlier check. Shows what has changed since.", OUTPUT),
 )  # fmt: skip
 CI_FORMATS = ("github", "junit", "sarif")
-OUTPUTS = tuple(
-    option._replace(help="Format of the output: table (default), json, csv, markdown, github, junit or sarif.")
-    if option.name == "format"
-    else option
-    for option in FORMAT_OPTIONS
+OUTPUTS = with_help(
+    FORMAT_OPTIONS, {"format": "Format of the output: table (default), json, csv, markdown, github, junit or sarif."}
 )
 
 

@@ -21,6 +21,9 @@ from sizing.question.fields import (
     TEXT,
     WHOLE,
     Field,
+    named,
+    with_help,
+    without,
 )
 from sizing.question.rules import broken, check_rules
 from sizing.question.values import Part, check
@@ -55,15 +58,15 @@ OWN_OPTIONS = (
     JOBS,
 )  # fmt: skip
 CURVE_OPTIONS = (
-    *(option._replace(help=GPU_HELP) if option.name == "gpu" else option for option in MODEL_OPTIONS),
-    *(option for option in DEMAND_OPTIONS if option.name in OF_DEMAND),
+    *with_help(MODEL_OPTIONS, {"gpu": GPU_HELP}),
+    *named(DEMAND_OPTIONS, *OF_DEMAND),
     *LIMIT_OPTIONS,
-    *(option for option in SERVING_OPTIONS if option.name not in LISTED_SIZES),
+    *without(SERVING_OPTIONS, *LISTED_SIZES),
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
     *SET_OPTIONS,
 )
-CLOSED_FORM = (VERIFY_OPTIONS[0]._replace(help="Take all points from the closed form: faster, no simulation."),)
+CLOSED_FORM = with_help(VERIFY_OPTIONS, {"no_verify": "Take all points from the closed form: faster, no simulation."})
 TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
 LISTS = "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10"

@@ -18,8 +18,8 @@ from sizing.cli.options import (
     WorkloadName,
     takes,
 )
-from sizing.question.fields import DEMAND, QUESTION_OPTIONS, TEXT, Field
-from sizing.specs.errors import Fault, InputError
+from sizing.question.fields import DEMAND, QUESTION_OPTIONS, TEXT, Field, with_help
+from sizing.specs.errors import Fault, raise_any
 
 if TYPE_CHECKING:
     from sizing.answers.replay import BusiestMinute
@@ -32,12 +32,8 @@ TRACE_OPTIONS = (
 
 
 LINES = "jsonl"
-LINE_FORMATS = (
-    FORMAT_OPTIONS[0]._replace(
-        help="Format of the output: table (default), json, csv, markdown or jsonl (a line for each workload)."
-    ),
-    *FORMAT_OPTIONS[1:],
-)
+LINE_HELP = "Format of the output: table (default), json, csv, markdown or jsonl (a line for each workload)."
+LINE_FORMATS = with_help(FORMAT_OPTIONS, {"format": LINE_HELP})
 OPTIONS = (*QUESTION_OPTIONS, *TRACE_OPTIONS, *LINE_FORMATS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS)
 
 
@@ -119,8 +115,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
     if not faults and chosen_format(values, (*FORMATS, LINES)) != LINES:
         faults = [Fault("several workloads are a line of JSON each", field="--format", allowed=LINES)]
     questions = [Part(partial(asked, name)) for name in names]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     check(*questions)
     feasible = True
     for question in questions:

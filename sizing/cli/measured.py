@@ -10,7 +10,7 @@ import typer
 
 from sizing.cli.options import COST_OPTIONS, GROWTH, PLAN_OPTIONS, RESERVES, WAYS_TO_PAY
 from sizing.question.fields import QUESTION_OPTIONS
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:
     from sizing.answers.measured import Filter, Measured
@@ -121,8 +121,7 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
     faults = [
         Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in taken and is_given(values.get(name))
     ]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:

@@ -24,6 +24,9 @@ from sizing.question.fields import (
     TEXT,
     WHOLE,
     Field,
+    named,
+    with_help,
+    without,
 )
 from sizing.question.values import whole_number
 from sizing.specs.errors import InputError
@@ -66,26 +69,12 @@ ONE_LAYOUT_HELP = {
 }
 # Options that affect only memory, not the time of a step.
 MEMORY_ALONE = (
-    "memory_fraction",
-    "cuda_graphs_gib",
-    "kv_cache_bytes",
-    "max_total_tokens",
-    "prefix_caching",
-    "pp_layers",
-    "limit_mm_per_prompt",
-    "language_model_only",
-    "mamba_full_memory_ratio",
-    "max_mamba_cache_size",
-)
-
-
-def for_one_layout(options: Iterable[Field]) -> tuple[Field, ...]:
-    """The options of a command for one GPU type, one precision and one layout."""
-    return tuple(option._replace(help=ONE_LAYOUT_HELP.get(option.name, option.help)) for option in options)
-
-
-MEMORY_OPTIONS = for_one_layout((*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS))
-STEP_OPTIONS = tuple(option for option in MEMORY_OPTIONS if option.name not in MEMORY_ALONE)
+    "memory_fraction", "cuda_graphs_gib", "kv_cache_bytes", "max_total_tokens", "prefix_caching", "pp_layers", "limit_mm_per_prompt",
+    "language_model_only", "mamba_full_memory_ratio", "max_mamba_cache_size",
+)  # fmt: skip
+# The options of a command for one GPU type, one precision and one layout.
+MEMORY_OPTIONS = with_help((*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS), ONE_LAYOUT_HELP)
+STEP_OPTIONS = without(MEMORY_OPTIONS, *MEMORY_ALONE)
 PLAN_OPTIONS = (
     Field("spare", WHOLE, ("--spare",), "Spare replicas in addition to those that the peak needs (N+K). Default: 0.", RESERVES),
     Field("availability", TEXT, ("--availability",), "Share of the time in which enough replicas must be up: 99.9%. It needs --node-availability, or --mtbf and --mttr.", RESERVES),
@@ -130,52 +119,24 @@ SIMULATION_OPTIONS = (
     Field("routing", TEXT, ("--routing",), "How requests are sent to replicas: random (default), round-robin, least-requests or power-of-two.", SIMULATION),
     Field("seed", WHOLE, ("--seed",), "Seed of the random draws. The same seed gives the same output.", SIMULATION),
     Field("limit", TEXT, ("--limit",), "End of the run: 60s or 10min (a number with --ticks). Without --requests, the requests that arrive until then are sent.", SIMULATION),
-)  # fmt: skip
-TICK_OPTIONS = (
     Field("ticks", bool, ("--ticks",), "Count ticks in place of time, without a model or GPU.", TICKS),
     Field("prefill", NUMBER, ("--prefill",), "Duration of a prefill in ticks, 2 by default.", TICKS),
     Field("prefill_chunks", WHOLE, ("--prefill-chunks",), "Number of steps of a prefill, 1 by default.", TICKS),
     Field("rate", NUMBER, ("--rate",), "Requests per tick, at even distances.", TICKS),
-    Field(
-        "osl_mean",
-        NUMBER,
-        ("--osl-mean",),
-        "Mean output length in tokens, 4 by default; normally distributed with --osl-std.",
-        TICKS,
-    ),
-)
-FILE_OPTIONS = (
-    Field(
-        "plot",
-        TEXT,
-        ("--plot",),
-        "Draw the run over time into this file: .svg, .png or .pdf (needs llmsize[plot]).",
-        OUTPUT,
-    ),
+    Field("osl_mean", NUMBER, ("--osl-mean",), "Mean output length in tokens, 4 by default; normally distributed with --osl-std.", TICKS),
+    Field("plot", TEXT, ("--plot",), "Draw the run over time into this file: .svg, .png or .pdf (needs llmsize[plot]).", OUTPUT),
     Field("requests_out", TEXT, ("--requests-out",), "Write a row for each request into this CSV file.", OUTPUT),
-)
-FORMAT_OPTIONS = (
+)  # fmt: skip
+OUTPUT_OPTIONS = (
     Field("format", TEXT, ("--format",), "Format of the output: table (default), json, csv or markdown.", OUTPUT),
     Field("json", bool, ("--json",), "Short form of --format json.", OUTPUT),
     Field("verbose", bool, ("--verbose",), "Show all figures, lists and inputs of the answer.", OUTPUT),
-)
-VERIFY_OPTIONS = (
-    Field(
-        "no_verify", bool, ("--no-verify",), "Do not check the answer by simulation: faster, closed form only.", OUTPUT
-    ),
-)
-EXPLAIN_OPTIONS = (
+    Field("no_verify", bool, ("--no-verify",), "Do not check the answer by simulation: faster, closed form only.", OUTPUT),
     Field("explain", bool, ("--explain",), "Show the formula, the values and the source of each number.", OUTPUT),
-)
-QUIET_OPTIONS = (
-    Field(
-        "quiet",
-        bool,
-        ("--quiet", "-q"),
-        "Print the number of GPUs alone (with the GPU type if several are asked for).",
-        OUTPUT,
-    ),
-)
+    Field("quiet", bool, ("--quiet", "-q"), "Print the number of GPUs alone (with the GPU type if several are asked for).", OUTPUT),
+)  # fmt: skip
+FORMAT_OPTIONS, VERIFY_OPTIONS = named(OUTPUT_OPTIONS, "format", "json", "verbose"), named(OUTPUT_OPTIONS, "no_verify")
+EXPLAIN_OPTIONS, QUIET_OPTIONS = named(OUTPUT_OPTIONS, "explain"), named(OUTPUT_OPTIONS, "quiet")
 
 SWEEPS = "; ranges are for the --vary of llmsize sweep, as --vary rps=5..20"
 
@@ -215,15 +176,8 @@ def _is_workload(word: str) -> bool:
 
 
 OF_ONE_RUN = ("set", "plot")  # options of a single run, which can't be settings
-SETTINGS = tuple(
-    {
-        option.name: option
-        for option in (
-            *QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS, *QUIET_OPTIONS,
-        )
-        if option.name not in OF_ONE_RUN
-    }.values()
-)  # fmt: skip
+_SETTABLE = without((*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS, *OUTPUT_OPTIONS), *OF_ONE_RUN)
+SETTINGS = tuple({option.name: option for option in _SETTABLE}.values())
 
 
 def settings() -> Configuration:

@@ -22,7 +22,7 @@ from sizing.question.fields import (
 )
 from sizing.question.rules import broken, check_rules, is_given
 from sizing.question.values import comma_separated
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,8 +209,7 @@ def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
         _in_file(fault, name, fleet.document) if fleet is not None and name in in_file else fault
         for name, fault in contradictions(rules)
     ]
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return rules
 
 

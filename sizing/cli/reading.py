@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sizing.catalog.files import exists, expanded, is_folder, out_of_reach, resolved
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, nearest, raise_any
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
@@ -33,8 +33,7 @@ class Reader(NamedTuple):
 
     def check(self) -> None:
         """Raise InputError with the recorded faults, if any."""
-        if self.faults:
-            raise InputError(self.faults)
+        raise_any(self.faults)
 
     def spread(self, option: str, std: float | None, mean: float) -> None:
         """Record a fault for a standard deviation far above its mean."""

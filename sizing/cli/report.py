@@ -13,7 +13,7 @@ from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.measured import RESERVED
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import LISTED, WORKLOAD_OPTIONS
+from sizing.question.fields import LISTED, WORKLOAD_OPTIONS, named, without
 from sizing.question.rules import is_given
 from sizing.question.values import Part, check
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sizing.planning.bill import Ways
 
 STDOUT = "-"
-RULE_OPTIONS = tuple(option for option in PLAN_OPTIONS if option.name in RESERVED)  # any of these adds a plan
-PAID_OPTIONS = tuple(option for option in COST_OPTIONS if option.name != "plot")  # any of these adds the cost
+RULE_OPTIONS = named(PLAN_OPTIONS, *RESERVED)  # any of these adds a plan
+PAID_OPTIONS = without(COST_OPTIONS, "plot")  # any of these adds the cost
 OPTIONS = (*WORKLOAD_OPTIONS, *RULE_OPTIONS, *PAID_OPTIONS, *VERIFY_OPTIONS)
 
 

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import typer
 
-from sizing.cli.options import (
-    FILE_OPTIONS,
-    FORMAT_OPTIONS,
-    SIMULATION_OPTIONS,
-    TICK_OPTIONS,
-    WorkloadName,
-    for_one_layout,
-    takes,
-)
+from sizing.cli.options import FORMAT_OPTIONS, ONE_LAYOUT_HELP, SIMULATION_OPTIONS, WorkloadName, takes
 from sizing.question.fields import (
     DEMAND_OPTIONS,
     DISAGGREGATION_OPTIONS,
@@ -25,6 +17,9 @@ from sizing.question.fields import (
     OPTIMISATION_OPTIONS,
     SERVING_OPTIONS,
     SET_OPTIONS,
+    named,
+    with_help,
+    without,
 )
 from sizing.question.rules import OF_LENGTHS, OF_LOADS, broken, check_rules, of_layout, of_service
 from sizing.specs.errors import Fault, InputError
@@ -59,22 +54,20 @@ HELP = {
     "users": "Load in concurrent users, each of whom asks again a think time after an answer.",
     "dau": "Load in daily active users, at the peak.",
 }
-CLOSED_LOOP = tuple(option for option in DEMAND_OPTIONS if option.name == "closed_loop")
+CLOSED_LOOP = named(DEMAND_OPTIONS, "closed_loop")
 # The number of GPUs is --replicas times the layout, not a budget. --requests without a load replaces a mode.
 SHARED = (
     *MODEL_OPTIONS,
-    *(option for option in DEMAND_OPTIONS if option.name not in ("gpus", "mode", "closed_loop")),
+    *without(DEMAND_OPTIONS, "gpus", "mode", "closed_loop"),
     *SERVING_OPTIONS,
     *OPTIMISATION_OPTIONS,
     *DISAGGREGATION_OPTIONS,
     *SET_OPTIONS,
 )
 OPTIONS = (
-    *(option._replace(help=HELP.get(option.name, option.help)) for option in for_one_layout(SHARED)),
-    *(option._replace(help=HELP.get(option.name, option.help)) for option in LIMIT_OPTIONS),
+    *with_help(SHARED, ONE_LAYOUT_HELP | HELP),
+    *with_help(LIMIT_OPTIONS, HELP),
     *SIMULATION_OPTIONS,
-    *TICK_OPTIONS,
-    *FILE_OPTIONS,
 )
 
 

@@ -13,10 +13,19 @@ import typer
 
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, WorkloadName, takes
-from sizing.question.fields import LISTED, QUESTION_OPTIONS, SWITCH, TEXT, WORKLOAD_OPTIONS, Field, options_of
+from sizing.question.fields import (
+    LISTED,
+    QUESTION_OPTIONS,
+    SWITCH,
+    TEXT,
+    WORKLOAD_OPTIONS,
+    Field,
+    options_of,
+    with_help,
+)
 from sizing.question.rules import OF_DEMAND
 from sizing.question.values import Part, check
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:  # loaded only to run a sweep
     from sizing.answers.sweep import Axis, Searches
@@ -32,12 +41,8 @@ OWN_OPTIONS = (
     Field("shard", TEXT, ("--shard",), "Compute only one of N equal parts of the rows: K/N, as 3/16 (for job arrays). All parts in order are the whole.", OWN),
     Field("dask", TEXT, ("--dask",), "Address of a Dask scheduler whose workers compute the rows (needs llmsize[dask]).", OWN),
 )  # fmt: skip
-ROW_FORMATS = (
-    FORMAT_OPTIONS[0]._replace(
-        help="Format of the output: table (default), csv, jsonl, json or markdown. csv and jsonl write rows as they come."
-    ),
-    *FORMAT_OPTIONS[1:],
-)
+ROW_HELP = "Format of the output: table (default), csv, jsonl, json or markdown. csv and jsonl write rows as they come."
+ROW_FORMATS = with_help(FORMAT_OPTIONS, {"format": ROW_HELP})
 AT_ONCE = 256  # combinations in a task of a process; a slow combination is a task of its own
 LENGTHS = ("isl", "osl")
 SHORT = 2  # stand-in for a varied length in tokens: long enough to decode
@@ -200,8 +205,7 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     if values["dask"] is not None and values["jobs"] is not None:
         raise InputError("has no effect: the cluster's workers compute the rows", field="--jobs with --dask")
     wrong = _always_wrong(_resolver(found.value, axes.value), axes.value, values)
-    if wrong:
-        raise InputError(wrong)
+    raise_any(wrong)
     jobs = values["jobs"] or cores()
     return Sweeping(
         found.value, values, axes.value, bool(values["verify"]), output.value, jobs, shard.value, values["dask"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import QUESTION_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS, without
 
 if TYPE_CHECKING:
     from sizing.question.question import Question
 
 NOT_TAKEN = ("confidence", "conservative")  # sizes are compared as predicted
-OPTIONS = tuple(option for option in QUESTION_OPTIONS if option.name not in NOT_TAKEN)
+OPTIONS = without(QUESTION_OPTIONS, *NOT_TAKEN)
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))

@@ -50,7 +50,7 @@ from sizing.question.served import (
 from sizing.question.values import Part, check, positive
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.units import parse_share
@@ -79,8 +79,7 @@ def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | Non
             )
         except InputError as error:
             faults += error.faults
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return SeparatePools(sides["prefill"], sides["decode"], shelf.only(HandOver))
 
 

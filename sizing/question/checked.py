@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, nearest, raise_any
 
 
 class Checks:
@@ -45,8 +45,7 @@ class Checks:
 
     def check(self) -> None:
         """Raise InputError with the faults collected."""
-        if self._faults:
-            raise InputError(self._faults)
+        raise_any(self._faults)
 
     def _listed(self, field: str, values: Any) -> Iterator[Any]:
         if isinstance(values, (tuple, list)) and values:

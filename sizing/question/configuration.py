@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sizing.catalog.configuration import FILE_VARIABLE, FOLDER_VARIABLE, SettingsFile, settings_files
 from sizing.question.fields import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 PREFIX = "LLMSIZE_"
@@ -71,8 +71,7 @@ def configuration(known: Iterable[Field], folder: Path, environment: Mapping[str
     for file in files:
         found += _of_file(file, fields, faults)
     found += _of_environment(environment, fields, faults)
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return Configuration(tuple(found))
 
 

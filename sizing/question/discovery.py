@@ -10,7 +10,7 @@ from sizing.catalog import models, profiles, workloads
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.shelf import only
 from sizing.question.values import comma_separated
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.units import parse_limit, parse_number
 from sizing.specs.workload import LATENCIES, Limit, TextLengths, Workload
 
@@ -206,8 +206,7 @@ def _gpus(text: str, answers: Answers) -> tuple[str, ...]:
             profiles.load_gpu(name)
         except InputError as error:
             faults += error.faults
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     return names
 
 

@@ -44,25 +44,37 @@ TEXT, WHOLE, NUMBER, SHARE, SWITCH = str | None, int | None, float | None, Share
 PRICE, LISTED = Prices | None, list[str] | None
 CONFIGURED = "configured"  # the key, among option values, of the places of settings by option name
 DISAGGREGATE = "--disaggregate"
-POOLED = (
-    "estimate",
-    "compare",
-    "curve",
-    "sweep",
-    "whatif",
-    "step",
-    "simulate",
-    "deploy",
-)  # commands that take separate pools
+# Commands that take separate pools.
+POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate", "deploy")
 
-MODEL_OPTIONS = (
+QUESTION_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Model: a name of the catalogue (llmsize models), a Hugging Face id, or the path of a config.json or of its folder.", MODEL, "model"),
     Field("gpu", TEXT, ("--gpu", "-g"), "GPU type (llmsize gpus) or the path of a profile; several with commas, or all. 8xh100 also means --gpus 8. Default: the workload's; else common data-centre GPUs are compared.", MODEL, "gpu"),
     Field("task", TEXT, ("--task",), "What the model does: generate; or embed, classify or score, which give one result for a prompt and generate no tokens.", MODEL, "task"),
     Field("precision", TEXT, ("--precision", "--quantization"), "Precision of the weights: fp32, fp16, bf16, fp8, fp8_block, int8, int4, nvfp4, mxfp4; several with commas, or all. Default: that of the checkpoint.", MODEL),
     Field("kv_precision", TEXT, ("--kv-precision", "--kv-cache-dtype"), "Precision of the KV cache: auto (that of the checkpoint), fp32, fp16, bf16, fp8, int8, nvfp4.", MODEL, "kv_precision"),
-)  # fmt: skip
-SERVING_OPTIONS = (
+    Field("isl", WHOLE, ("--isl", "--input-len"), "Mean length of a prompt in tokens: 2000 or 2k. With --turns: of the first prompt.", DEMAND, "tokens.isl"),
+    Field("osl", WHOLE, ("--osl", "--output-len"), "Mean length of an output in tokens.", DEMAND, "tokens.osl"),
+    Field("isl_max", WHOLE, ("--isl-max",), "Length of the longest prompt in tokens. Default: --isl.", DEMAND, "tokens.isl_max"),
+    Field("osl_max", WHOLE, ("--osl-max",), "Length of the longest output in tokens. Default: --osl.", DEMAND, "tokens.osl_max"),
+    Field("rps", NUMBER, ("--rps", "--qps"), "Demand: requests/s at the busiest time.", DEMAND, "demand.requests_per_s"),
+    Field("users", NUMBER, ("--users",), "Demand: concurrent users. Each sends the next request a --think-time (30s) after an answer, or --requests-per-session requests in a --session-length.", DEMAND, "demand.concurrent_users"),
+    Field("requests_per_session", NUMBER, ("--requests-per-session",), "Requests that each of the --users sends in a session.", DEMAND, "demand.sessions.requests_per_session"),
+    Field("session_length", TEXT, ("--session-length",), "Duration of a session of the --users: 10min.", DEMAND, "demand.sessions.session_length"),
+    Field("concurrency", WHOLE, ("--concurrency",), "Demand: mean number of requests in flight over all replicas. They arrive at random times.", DEMAND, "demand.concurrency"),
+    Field("closed_loop", bool, ("--closed-loop",), "With --concurrency: always exactly this number in flight, as the clients of a benchmark hold it.", DEMAND, "demand.closed_loop"),
+    Field("dau", NUMBER, ("--dau",), "Demand: daily active users.", DEMAND, "demand.daily_active_users"),
+    Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests that a user sends in a day.", DEMAND, "planning.requests_per_user_per_day"),
+    Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
+    Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Busiest time divided by the mean of the active hours.", DEMAND, "planning.peak_to_mean"),
+    Field("mode", TEXT, ("--mode",), "How answers are used: streaming (tokens as they come), sequential (whole answers) or offline (no limits on latency).", DEMAND, "mode"),
+    Field("gpus", WHOLE, ("--gpus",), "GPUs that must be enough for the demand. Without a demand the answer is what these GPUs can serve.", DEMAND),
+    Field("mean_rps", NUMBER, ("--mean-rps",), "Demand: mean requests/s around the clock. --profile, --peak-to-mean or --percentile give the peak.", DEMAND, "demand.mean_requests_per_s"),
+    Field("profile", TEXT, ("--profile",), "Load in each hour of the day: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
+    Field("percentile", TEXT, ("--percentile",), "Size for this percentile of the arrivals in a second, which are random (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
+    Field("ttft", TEXT, ("--ttft",), "Limit on the time to first token: 500ms (mean) or p95:500ms. Default: no limit.", LIMITS, "limits.ttft"),
+    Field("itl", TEXT, ("--itl", "--tpot"), "Limit on the inter-token latency (TPOT): 30ms (mean) or p99:50ms. Default: no limit.", LIMITS, "limits.itl"),
+    Field("e2e", TEXT, ("--e2e",), "Limit on the end-to-end latency: 5s (mean) or p95:5s. Default: no limit.", LIMITS, "limits.e2e"),
     Field("engine", TEXT, ("--engine",), "Serving engine: vllm, sglang or tensorrt-llm (also nim, trtllm); with a version as vllm:0.19.0 (llmsize engines).", SERVING, "serving.engine"),
     Field("tp", WHOLE, ("--tp",), "Tensor parallelism: GPUs that share each layer. Default: the search tries several.", SERVING, "serving.tp"),
     Field("pp", WHOLE, ("--pp",), "Pipeline parallelism: stages that hold some of the layers each. Default: the search chooses.", SERVING, "serving.pp"),
@@ -89,8 +101,6 @@ SERVING_OPTIONS = (
     Field("mamba_full_memory_ratio", NUMBER, ("--mamba-full-memory-ratio",), "SGLang: memory of the recurrent states, divided by the memory of the KV cache.", SERVING, "serving.mamba_full_memory_ratio"),
     Field("max_mamba_cache_size", WHOLE, ("--max-mamba-cache-size",), "SGLang: number of recurrent states to hold. It replaces the ratio.", SERVING, "serving.max_mamba_cache_size"),
     Field("language_model_only", SWITCH, ("--language-model-only",), "Serve a multimodal model without its image encoder.", SERVING, "serving.language_model_only"),
-)  # fmt: skip
-OPTIMISATION_OPTIONS = (
     Field("speculative", TEXT, ("--speculative",), "Speculative decoding: METHOD[:TOKENS][@ACCEPTANCE]. Examples: eagle3, eagle3:3@0.75, eagle3:3@0.8/0.7/0.6 (by depth), ngram:4@0.5, draft:llama-3.2-1b:4@0.7 (llmsize explain speculative).", OPTIMISATIONS, "optimisations.speculative"),
     Field("sparsity", TEXT, ("--sparsity",), "Structured sparsity of the weights: 2:4.", OPTIMISATIONS, "optimisations.sparsity"),
     Field("prefix_hit", TEXT, ("--prefix-hit",), "Share of each prompt found in the prefix cache: 0.3, 30%.", OPTIMISATIONS, "optimisations.prefix.hit"),
@@ -102,60 +112,6 @@ OPTIMISATION_OPTIONS = (
     Field("lora", TEXT, ("--lora",), "LoRA adapters in GPU memory at once: SLOTSxRANK, as 16x64; 16x64+experts if experts have adapters too.", OPTIMISATIONS, "optimisations.lora"),
     Field("images", TEXT, ("--images",), "Images of each request: NUMBERxHEIGHTxWIDTH in pixels, as 2x1024x768.", OPTIMISATIONS, "optimisations.images"),
     Field("kv_offload", TEXT, ("--kv-offload",), "Share of each prompt whose cache is read back from host memory: 0.5; with the speed in GB/s as 0.5@40.", OPTIMISATIONS, "optimisations.kv_offload"),
-)  # fmt: skip
-DISAGGREGATION_OPTIONS = (
-    Field("disaggregate", TEXT, (DISAGGREGATE,), "Prefill and decode on separate pools of GPUs. Without a value the search chooses both pools. Else prefill=POOL,decode=POOL, where POOL is [COUNTx][GPU][:LAYOUT]: prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
-)  # fmt: skip
-DEMAND_OPTIONS = (
-    Field("isl", WHOLE, ("--isl", "--input-len"), "Mean length of a prompt in tokens: 2000 or 2k. With --turns: of the first prompt.", DEMAND, "tokens.isl"),
-    Field("osl", WHOLE, ("--osl", "--output-len"), "Mean length of an output in tokens.", DEMAND, "tokens.osl"),
-    Field("isl_max", WHOLE, ("--isl-max",), "Length of the longest prompt in tokens. Default: --isl.", DEMAND, "tokens.isl_max"),
-    Field("osl_max", WHOLE, ("--osl-max",), "Length of the longest output in tokens. Default: --osl.", DEMAND, "tokens.osl_max"),
-    Field("rps", NUMBER, ("--rps", "--qps"), "Demand: requests/s at the busiest time.", DEMAND, "demand.requests_per_s"),
-    Field("users", NUMBER, ("--users",), "Demand: concurrent users. Each sends the next request a --think-time (30s) after an answer, or --requests-per-session requests in a --session-length.", DEMAND, "demand.concurrent_users"),
-    Field("requests_per_session", NUMBER, ("--requests-per-session",), "Requests that each of the --users sends in a session.", DEMAND, "demand.sessions.requests_per_session"),
-    Field("session_length", TEXT, ("--session-length",), "Duration of a session of the --users: 10min.", DEMAND, "demand.sessions.session_length"),
-    Field("concurrency", WHOLE, ("--concurrency",), "Demand: mean number of requests in flight over all replicas. They arrive at random times.", DEMAND, "demand.concurrency"),
-    Field("closed_loop", bool, ("--closed-loop",), "With --concurrency: always exactly this number in flight, as the clients of a benchmark hold it.", DEMAND, "demand.closed_loop"),
-    Field("dau", NUMBER, ("--dau",), "Demand: daily active users.", DEMAND, "demand.daily_active_users"),
-    Field("requests_per_user", NUMBER, ("--requests-per-user",), "Requests that a user sends in a day.", DEMAND, "planning.requests_per_user_per_day"),
-    Field("active_hours", NUMBER, ("--active-hours",), "Hours of a day in which users are active.", DEMAND, "planning.active_hours"),
-    Field("peak_to_mean", NUMBER, ("--peak-to-mean",), "Busiest time divided by the mean of the active hours.", DEMAND, "planning.peak_to_mean"),
-    Field("mode", TEXT, ("--mode",), "How answers are used: streaming (tokens as they come), sequential (whole answers) or offline (no limits on latency).", DEMAND, "mode"),
-    Field("gpus", WHOLE, ("--gpus",), "GPUs that must be enough for the demand. Without a demand the answer is what these GPUs can serve.", DEMAND),
-)  # fmt: skip
-PEAK_OPTIONS = (
-    Field("mean_rps", NUMBER, ("--mean-rps",), "Demand: mean requests/s around the clock. --profile, --peak-to-mean or --percentile give the peak.", DEMAND, "demand.mean_requests_per_s"),
-    Field("profile", TEXT, ("--profile",), "Load in each hour of the day: office, consumer, global, batch-at-night, or the path of a profile.", DEMAND, "planning.profile"),
-    Field("percentile", TEXT, ("--percentile",), "Size for this percentile of the arrivals in a second, which are random (Poisson): 95%.", DEMAND, "planning.poisson_percentile"),
-)  # fmt: skip
-LIMIT_OPTIONS = (
-    Field(
-        "ttft",
-        TEXT,
-        ("--ttft",),
-        "Limit on the time to first token: 500ms (mean) or p95:500ms. Default: no limit.",
-        LIMITS,
-        "limits.ttft",
-    ),
-    Field(
-        "itl",
-        TEXT,
-        ("--itl", "--tpot"),
-        "Limit on the inter-token latency (TPOT): 30ms (mean) or p99:50ms. Default: no limit.",
-        LIMITS,
-        "limits.itl",
-    ),
-    Field(
-        "e2e",
-        TEXT,
-        ("--e2e",),
-        "Limit on the end-to-end latency: 5s (mean) or p95:5s. Default: no limit.",
-        LIMITS,
-        "limits.e2e",
-    ),
-)
-PLANNING_OPTIONS = (
     Field("max_utilisation", TEXT, ("--max-utilisation", "--max-utilization"), "Most of the highest stable rate that a replica may be used for: 80% or 0.8.", PLANNING, "planning.max_utilisation"),
     Field("headroom", TEXT, ("--headroom",), "Reserve to add to the demand: 20% or 0.2.", PLANNING, "planning.headroom"),
     Field("objective", TEXT, ("--objective",), "What to minimise: gpus, cost or energy. Default: cost if several GPU types with prices are compared, else gpus.", PLANNING, "planning.objective"),
@@ -164,27 +120,41 @@ PLANNING_OPTIONS = (
     Field("conservative", bool, ("--conservative",), "The same as --confidence 90%.", PLANNING),
     Field("price", PRICE, ("--price",), "Price in $ per GPU-hour: 2.5, or for each GPU type h100-sxm=2.5,h200-sxm=3.1. Default: the median of known prices (llmsize prices).", PLANNING),
     Field("provider", TEXT, ("--provider",), "Take the prices of this provider, on demand or of another kind: aws, nebius:spot (llmsize prices). GPU types that it does not offer are left out.", PLANNING),
-)  # fmt: skip
-SET_OPTIONS = (
     Field("set", LISTED, ("--set",), "Set any field of a workload: PATH=VALUE, as demand.requests_per_s=80. May be repeated.", PLANNING),
+    Field("disaggregate", TEXT, (DISAGGREGATE,), "Prefill and decode on separate pools of GPUs. Without a value the search chooses both pools. Else prefill=POOL,decode=POOL, where POOL is [COUNTx][GPU][:LAYOUT]: prefill=h100-sxm:tp2,decode=2xh200-sxm:tp4.", OPTIMISATIONS, "optimisations.disaggregate"),
 )  # fmt: skip
-WORKLOAD_OPTIONS = (
-    *MODEL_OPTIONS,
-    *DEMAND_OPTIONS,
-    *PEAK_OPTIONS,
-    *LIMIT_OPTIONS,
-    *SERVING_OPTIONS,
-    *OPTIMISATION_OPTIONS,
-    *PLANNING_OPTIONS,
-    *SET_OPTIONS,
-)
-QUESTION_OPTIONS = (*WORKLOAD_OPTIONS, *DISAGGREGATION_OPTIONS)
-LAYOUT_OPTIONS = (
-    *MODEL_OPTIONS,
-    *SERVING_OPTIONS,
-    *OPTIMISATION_OPTIONS,
-    *DISAGGREGATION_OPTIONS,
-)  # of one layout, without a load
+
+
+def of_panel(options: Iterable[Field], *panels: str) -> tuple[Field, ...]:
+    """The options under some panels."""
+    return tuple(option for option in options if option.panel in panels)
+
+
+def named(options: Iterable[Field], *names: str) -> tuple[Field, ...]:
+    """The options with some names."""
+    return tuple(option for option in options if option.name in names)
+
+
+def without(options: Iterable[Field], *names: str) -> tuple[Field, ...]:
+    """The options but for those with some names."""
+    return tuple(option for option in options if option.name not in names)
+
+
+def with_help(options: Iterable[Field], texts: Mapping[str, str]) -> tuple[Field, ...]:
+    """The options with other help texts, by name."""
+    return tuple(option._replace(help=texts.get(option.name, option.help)) for option in options)
+
+
+MODEL_OPTIONS, LIMIT_OPTIONS, SERVING_OPTIONS = (of_panel(QUESTION_OPTIONS, name) for name in (MODEL, LIMITS, SERVING))
+PEAK_OPTIONS = named(QUESTION_OPTIONS, "mean_rps", "profile", "percentile")
+DEMAND_OPTIONS = tuple(option for option in of_panel(QUESTION_OPTIONS, DEMAND) if option not in PEAK_OPTIONS)
+SET_OPTIONS = named(QUESTION_OPTIONS, "set")
+PLANNING_OPTIONS = without(of_panel(QUESTION_OPTIONS, PLANNING), "set")
+DISAGGREGATION_OPTIONS = named(QUESTION_OPTIONS, "disaggregate")
+OPTIMISATION_OPTIONS = without(of_panel(QUESTION_OPTIONS, OPTIMISATIONS), "disaggregate")
+WORKLOAD_OPTIONS = QUESTION_OPTIONS[:-1]  # all but separate pools
+# Of one layout, without a load.
+LAYOUT_OPTIONS = (*MODEL_OPTIONS, *SERVING_OPTIONS, *OPTIMISATION_OPTIONS, *DISAGGREGATION_OPTIONS)
 
 
 def states_demand(option: Field) -> bool:

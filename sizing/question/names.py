@@ -22,7 +22,7 @@ from sizing.model import settings
 from sizing.question.fields import THINK_TIME, TURNS, Options
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.units import parse_number
@@ -238,8 +238,7 @@ def _engine(
 
 def raised(faults: Sequence[Fault]) -> None:
     """Raise InputError where there are faults."""
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def _stated(given: Mapping[str, Any], found: Part[Found[Workload] | None], field: str, default: Any = None) -> Any:

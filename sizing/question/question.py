@@ -17,7 +17,7 @@ from sizing.specs.bands import Corrections, LoadRegion, PublishedRuns, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
 from sizing.specs.engine import Engine
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.gpu import Assumptions, Gpu, GpuType
 from sizing.specs.model import Model
 from sizing.specs.optimisations import HandOver, PoolLayout
@@ -383,5 +383,4 @@ def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
                 allowed=f"{needed:,} to {model.max_position:,}",
             )
         )
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.question.fields import CONFIGURED, WORKLOAD_OPTIONS, Field, is_stated
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, raise_any
 
 if TYPE_CHECKING:  # not needed for help and option faults
     from sizing.model.architecture import Layout
@@ -226,5 +226,4 @@ def of_layout(layout: Layout) -> Iterator[str]:
 def check_rules(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> None:
     """Raise InputError with the faults of all options that break a rule."""
     faults = broken(situations, fields, values)
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)

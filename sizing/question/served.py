@@ -11,7 +11,7 @@ from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, 
 from sizing.model.extras.prefixes import Conversation
 from sizing.question.question import OF_STATES
 from sizing.question.rules import is_given
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
@@ -142,8 +142,7 @@ def check_asked(workload: Workload, model: Model) -> None:
     if serving.offload_backend is not None and serving.cpu_offload_gb is None:
         nothing = "has no weights to bring from host memory"
         faults.append(Fault(nothing, field="serving.offload_backend", allowed="with --cpu-offload-gb"))
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def _check_task(workload: Workload) -> None:
@@ -161,8 +160,7 @@ def _check_task(workload: Workload) -> None:
         faults.append(
             Fault(f"{workload.task} decodes nothing to draft", field="optimisations.speculative", allowed="none")
         )
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def check_prefix(extras: Extras, isl: int) -> None:

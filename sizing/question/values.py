@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.units import parse_number
 
 T = TypeVar("T")
@@ -50,8 +50,7 @@ class MissingPartError(InputError):
 def check(*parts: Part[Any]) -> None:
     """Raise InputError with the distinct faults of all parts, if there are any."""
     faults = dict.fromkeys(fault for part in parts for fault in part.faults)
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
 
 
 def positive(value: int | None, field: str) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 # What to do, where `allowed` is no list of values but begins like this: (beginning, sentence that replaces it)
@@ -73,6 +74,31 @@ class InputError(Exception):
         found = Fault(faults, file, line, field, allowed, nearest) if isinstance(faults, str) else faults
         self.faults: tuple[Fault, ...] = (found,) if isinstance(found, Fault) else tuple(found)
         super().__init__("\n".join(map(str, self.faults)))
+
+
+def raise_any(faults: Iterable[Fault]) -> None:
+    """Raise InputError with `faults`, each once, if there are any."""
+    found = dict.fromkeys(faults)
+    if found:
+        raise InputError(found)
+
+
+@contextmanager
+def collected(faults: list[Fault]) -> Iterator[None]:
+    """Add the faults of an InputError to `faults`, and go on after the block."""
+    try:
+        yield
+    except InputError as error:
+        faults += error.faults
+
+
+@contextmanager
+def placed(place: Callable[[Fault], Fault]) -> Iterator[None]:
+    """Raise the InputError of the block again, with its faults as `place` returns them."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(map(place, error.faults)) from None
 
 
 class UntimedError(InputError):

@@ -25,7 +25,7 @@ from sizing.catalog.config.families import (
 from sizing.catalog.config.fields import WRAPPERS, Fields, report_misspelt, shown, spelled
 from sizing.catalog.config.layers import ENCODER, Slot, layer_count, read_layout, rotary_values, unstretched
 from sizing.catalog.config.quantisation import excluded_modules, read_quantisation
-from sizing.specs.errors import InputError
+from sizing.specs.errors import InputError, raise_any
 from sizing.specs.model import Attention, DenseMlp, GqaAttention, LayerKind, Model, Vision
 
 # The published model code rounds two thirds of mult x hidden up to a multiple of 256 (modeling_decilm.py).
@@ -376,8 +376,7 @@ def read_model(
     report_misspelt(fields)
     report_unread(fields)
     report_contradictory(fields)
-    if fields.faults:
-        raise InputError(fields.faults)
+    raise_any(fields.faults)
     return model
 
 

@@ -28,7 +28,7 @@ from sizing.catalog.measured import (
 )
 from sizing.catalog.shelf import by_stem, only
 from sizing.catalog.workloads import optimisations
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.measurements import Conventions
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -91,8 +91,7 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
         found = optimisations(UNLIKE_PLAIN, ran_with)
     except InputError as error:
         faults += error.faults
-    if faults:
-        raise InputError(faults)
+    raise_any(faults)
     hit = found.prefix.hit if found.prefix else None
     return RunSettings(**values, speculative=str(found.speculative or ""), prefix_hit=hit)
 
