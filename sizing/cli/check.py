@@ -74,7 +74,7 @@ def command(
         ),
     ],
     **values: Any,
-) -> None:
+) -> int:
     """Check a deployment against a demand, limits and a policy.
 
     The deployment is read from its own files: commands of vLLM, SGLang or TensorRT-LLM, alone or in manifests.
@@ -109,11 +109,11 @@ def command(
     checked = Part(found)
     if output.faults or output.value not in CI_FORMATS or not checked.faults:
         check(output, policy, filled, baseline, checked)
-    _show(checked, output.value, baseline)
+    return _show(checked, output.value, baseline)
 
 
-def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mapping[str, Any] | None]) -> None:
-    """Print the findings, and exit with the exit code."""
+def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mapping[str, Any] | None]) -> int:
+    """Print the findings. The exit code is 1 if one of them fails."""
     from dataclasses import replace
 
     from sizing.catalog.prices import today
@@ -133,8 +133,7 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
         print_text(WRITERS[output](remarks(checked.value), today()))
     else:
         write(document(report), output)
-    if not report.passed:
-        raise typer.Exit(1)
+    return 0 if report.passed else 1
 
 
 def _policy(values: Mapping[str, Any]) -> Policy:

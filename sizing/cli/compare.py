@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, MeasuredRows, WorkloadName, takes
 from sizing.question.fields import QUESTION_OPTIONS, TEXT, WORKLOAD_OPTIONS, Field, sets_demand, states_demand
 from sizing.question.rules import OF_DEMAND
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, placed
 
 if TYPE_CHECKING:
     from sizing.catalog.shelf import Found
@@ -38,7 +36,7 @@ NO_DEMAND = Fault(
 
 
 @takes((*OWN_OPTIONS, *QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
-def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> int:
     """Compare GPU types and weight precisions for one demand.
 
     Each candidate has its best layout. Candidates that cannot serve the demand are listed with the reason.
@@ -61,8 +59,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     if measured is not None:
         from sizing.cli.measured import Added, print_from
 
-        print_from(measured, workload, values, Added(whole=True, sort=values["sort"]))
-        return
+        return print_from(measured, workload, values, Added(whole=True, sort=values["sort"]))
     if values["replace"] is not None:  # the replaced GPUs set the demand
         values = without_settings(values, OF_DEMAND)
     asked = ask(workload, values)
@@ -78,8 +75,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
         )
     found = record(outcomes, asked.question, asked.sort, asked.replaced)
     write(document(found), asked.format)
-    if not found.feasible:
-        raise typer.Exit(1)
+    return 0 if found.feasible else 1
 
 
 class Replacing(NamedTuple):
@@ -134,10 +130,8 @@ def _sort(values: Mapping[str, Any]) -> Objective | None:
 
     if values["sort"] is None:
         return None
-    read = Reader(values, [])
-    found = read.chosen(values["sort"], SORTS, "--sort", "order")
-    read.check()
-    return found
+    with Reader(values) as read:
+        return read.chosen(values["sort"], SORTS, "--sort", "order")
 
 
 def _replacing(values: Mapping[str, Any]) -> Replacing | None:
@@ -147,18 +141,15 @@ def _replacing(values: Mapping[str, Any]) -> Replacing | None:
 
     if values["replace"] is None:
         return None
-    read = Reader(values, [])
-    read.faults.extend(broken(("GPUs to replace",), WORKLOAD_OPTIONS, values))
-    if sets_demand(values):
-        read.fault("states a demand, and the GPUs of --replace say what it is", "--set")
     match = _REPLACE.match(values["replace"])
-    if match is None or int(match[1]) < 1:
-        read.fault(
-            f"{values['replace']!r} is no number of GPUs of one type", "--replace", "as 8xh100-sxm (llmsize gpus)"
-        )
-    read.check()
-    assert match is not None
-    return Replacing(int(match[1]), match[2])
+    replacing = Replacing(int(match[1]), match[2]) if match is not None else Replacing(0, "")
+    with Reader(values, broken(("GPUs to replace",), WORKLOAD_OPTIONS, values)) as read:
+        if sets_demand(values):
+            read.fault("states a demand, and the GPUs of --replace say what it is", "--set")
+        if replacing.gpus < 1:
+            message = f"{values['replace']!r} is no number of GPUs of one type"
+            read.fault(message, "--replace", "as 8xh100-sxm (llmsize gpus)")
+    return replacing
 
 
 def _check_demand(found: Found[Workload] | None, values: Mapping[str, Any], replacing: Replacing | None) -> None:
@@ -184,10 +175,8 @@ def _replaced(found: Found[Workload] | None, values: Mapping[str, Any], replacin
     from sizing.report.compare import replaced
 
     of_these = {**values, "gpu": replacing.name, "gpus": replacing.gpus, "headroom": None}
-    try:
+    with placed(lambda fault: dataclasses.replace(fault, field="--replace")):  # everything else was checked before
         asked = question_of(found, options_of(QUESTION_OPTIONS, of_these), pooled=True)
-    except InputError as error:  # everything else was checked before
-        raise InputError([dataclasses.replace(fault, field="--replace") for fault in error.faults]) from None
     as_one = to_size(asked, values).with_(pools=None)  # the existing GPUs serve as one pool
     outcome = answer(as_one, load_data(), simulated=not values["no_verify"])
     served = replaced(outcome, replacing.gpus)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from sizing.cli.options import (
     COST_OPTIONS,
     EXPLAIN_OPTIONS,
@@ -25,7 +23,6 @@ from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from sizing.catalog.servers import OwnFile
     from sizing.planning.bill import Ways
     from sizing.planning.offers import ApiPrices
     from sizing.planning.usage import Split
@@ -38,7 +35,7 @@ NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
 @takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS))
-def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> int:
     """Compare the cost of own servers, rented GPUs and an API.
 
     For each it shows $ a year, per 1,000 requests and per million tokens, and the load from which it is cheaper.
@@ -54,18 +51,14 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     from sizing.question.values import Part
     from sizing.report.cost import document, figure, record
 
-    output, plot, ways = (
-        Part(lambda: chosen_format(values)),
-        Part(lambda: _picture(values)),
-        Part(lambda: ways_of(values)),
-    )
+    output, ways = Part(lambda: chosen_format(values)), Part(lambda: ways_of(values))
+    plot = Part(lambda: _picture(values))
     if measured is not None:
         from sizing.cli.measured import PAID, Added, print_from
         from sizing.question.values import check
 
         check(output, plot, ways)
-        print_from(measured, workload, values, Added(PAID, ways=ways.value))
-        return
+        return print_from(measured, workload, values, Added(PAID, ways=ways.value))
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
     check_rules(of_kind(asked, rows=False), WORKLOAD_OPTIONS, values)
     check_gpu(asked)
@@ -76,8 +69,7 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
         write_picture(plot.value, (figure(found),))
     elif plot.value is not None:
         complain("--plot: nothing is drawn, as nothing meets the demand")
-    if not found.feasible:
-        raise typer.Exit(1)
+    return 0 if found.feasible else 1
 
 
 def check_gpu(asked: Question) -> None:
@@ -90,34 +82,22 @@ def check_gpu(asked: Question) -> None:
 def _picture(values: Mapping[str, Any]) -> Path | None:
     from sizing.cli.reading import Reader
 
-    read = Reader(values, [])
-    found = read.picture()
-    read.check()
-    return found
+    with Reader(values) as read:
+        return read.picture()
 
 
 def ways_of(values: Mapping[str, Any]) -> Ways:
     """Read the options for ways to pay. Raises InputError with all faults."""
+    from sizing.catalog.servers import load_server
     from sizing.planning.bill import Ways
     from sizing.question.values import Part, check
 
-    own = Part(lambda: _own(values["own"]), _of_own)
+    own = Part(lambda: load_server(values["own"]) if values["own"] is not None else None, _of_own)
     clouds = Part(lambda: _clouds(values["cloud"]))
     api, split = Part(lambda: _api(values["api"])), Part(lambda: _split(values["split"]))
     check(own, clouds, api, split)
-    return Ways(
-        own.value,
-        clouds.value,
-        api.value,
-        split.value,
-        at_price=values["price"] is not None or values["provider"] is not None,
-    )
-
-
-def _own(text: str | None) -> OwnFile | None:
-    from sizing.catalog import servers
-
-    return None if text is None else servers.load_server(text)
+    at_price = values["price"] is not None or values["provider"] is not None
+    return Ways(own.value, clouds.value, api.value, split.value, at_price=at_price)
 
 
 def _of_own(fault: Fault) -> Fault:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-import typer
-
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.cli.output import chosen_format, complain, say_unread, write, write_picture
 from sizing.question.fields import (
@@ -36,7 +34,6 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.answers.lines import Arrivals, Grid, Layouts
     from sizing.answers.measured import Measured
     from sizing.catalog.shelf import Found
-    from sizing.formats.view import Figure
     from sizing.question.names import Names
     from sizing.question.question import Question, SeparatePools
     from sizing.specs.data import Data
@@ -82,7 +79,7 @@ NO_GPU = Fault(
 
 
 @takes((*OWN_OPTIONS, *CURVE_OPTIONS, *FORMAT_OPTIONS, *CLOSED_FORM))
-def command(workload: WorkloadName = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> int:
     """Draw throughput against latency and mark the best point.
 
     The best point keeps the limits. The Pareto set, knees and full caches are marked too.
@@ -95,17 +92,12 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     asked = _asking(workload, values)
     found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
     write(document(found), asked.format)
-    if asked.own.picture is not None:
-        _plot(figure(found), asked.own.picture)
-    if not found.feasible:
-        raise typer.Exit(1)
-
-
-def _plot(drawn: Figure, path: Path) -> None:
-    if drawn.series:
-        write_picture(path, (drawn,))
-    else:
+    picture = asked.own.picture
+    if picture is not None and (drawn := figure(found)).series:
+        write_picture(picture, (drawn,))
+    elif picture is not None:
         complain("--plot: no point has both latency and throughput, so there is nothing to draw")
+    return 0 if found.feasible else 1
 
 
 def _drawn(asked: _Asking) -> Curve:
@@ -179,14 +171,14 @@ def _own(values: Mapping[str, Any]) -> _Own:
     from sizing.question.values import whole_numbers
     from sizing.specs.workload import LATENCIES
 
-    read = Reader(values, [])
-
-    def listed(name: str, most: int) -> tuple[int, ...] | None:
-        return read.parsed(name, f"--{name}", lambda text: whole_numbers(text, most), LISTS)
-
-    metric = None if values["x"] is None else read.chosen(values["x"], LATENCIES, "--x", "latency")
     file = values["measured"]
     held = {"no simulation": values["no_verify"], "no measurements": file is None, "one replica of a curve": True}
+    read = Reader(values)
+
+    def listed(name: str, most: int) -> tuple[int, ...] | None:
+        return read.parsed(name, lambda text: whole_numbers(text, most), LISTS)
+
+    metric = None if values["x"] is None else read.chosen(values["x"], LATENCIES, "--x", "latency")
     read.faults.extend(broken([name for name, holds in held.items() if holds], CURVE_OPTIONS, values))
     found = _Own(
         tp=listed("tp", MOST_PARALLEL),

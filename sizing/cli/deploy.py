@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from sizing.cli.options import OUTPUT, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.fields import QUESTION_OPTIONS, TEXT, Field
 
@@ -27,7 +25,7 @@ DEPLOY_OPTIONS = (
 
 
 @takes((*QUESTION_OPTIONS, *DEPLOY_OPTIONS, *VERIFY_OPTIONS))
-def command(workload: WorkloadName = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> int:
     """Write the launch command or manifests of what `estimate` answers.
 
     The flags are those of the engine version. `llmsize check` reads the result back.
@@ -61,7 +59,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:
         complain(f"infeasible: {_why(found, outcome)}")
-        raise typer.Exit(1)
+        return 1
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
     text = json_line(written) if values["json"] else written.benchmark or written.text
@@ -69,6 +67,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
         print_text(text)
     else:
         write_file(file.value, "--output", f"{text}\n")
+    return 0
 
 
 def _idle(question: Question, values: Mapping[str, Any]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def command(
     ] = None,
     measured: MeasuredRows = None,
     **values: Any,
-) -> None:
+) -> int:
     """Find the fewest GPUs that serve a demand within latency limits.
 
     Exit codes: 0 feasible (with --disaggregate from separate pools), 1 infeasible, 2 bad input.
@@ -61,13 +61,11 @@ def command(
     from sizing.report.estimate import document, record, shortest
 
     if workload is not None and others:
-        _several((workload, *others), {**values, "from": measured})
-        return
+        return _several((workload, *others), {**values, "from": measured})
     if measured is not None:
         from sizing.cli.measured import print_from
 
-        print_from(measured, workload, values)
-        return
+        return print_from(measured, workload, values)
     output = Part(lambda: chosen_format(values, (*FORMATS, LINES)))
     minute = Part(lambda: _busiest(values))
     if minute.faults:
@@ -91,11 +89,10 @@ def command(
         print_text(shortest(found))
     else:
         complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
-    if not feasible:
-        raise typer.Exit(1)
+    return 0 if feasible else 1
 
 
-def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
+def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     """Write the estimate of each workload as a line of JSON. All workloads are read before the first answer."""
     from sizing.answers.estimate import estimate
     from sizing.cli.options import with_settings_of
@@ -123,8 +120,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> None:
         found = record(outcome, explained=values["explain"])
         feasible &= found.feasible if found.disaggregated is None else found.disaggregated.feasible
         print_text(json_line(found))
-    if not feasible:
-        raise typer.Exit(1)
+    return 0 if feasible else 1
 
 
 def _busiest(values: Mapping[str, Any]) -> BusiestMinute | None:

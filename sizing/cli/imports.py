@@ -57,7 +57,7 @@ def command(
         bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and still exit with 0.")
     ] = False,
     **values: Any,
-) -> None:
+) -> int:
     """Read result files of benchmark tools into measured rows.
 
     Prometheus scrapes of a running engine are read too. For a start-up log, the measured memory is shown beside the predicted
@@ -75,8 +75,8 @@ def command(
     output = Part(lambda: chosen_format(values))
     target = Part(lambda: written_apart(out, files))
     stated = Part(lambda: _stated(values))
-    read = Reader(values, [])
-    seconds = read.number("seconds", "--seconds")
+    read = Reader(values)
+    seconds = read.number("seconds")
     check(output, target, stated, Part(read.check))
     rows, faults, facts = import_files(files, stated.value, seconds)
     logs = [logged(each, stated.value) for each in facts]
@@ -86,8 +86,7 @@ def command(
         write(document(record(rows, files, logs)), output.value)
     for fault in faults:
         complain(str(fault))
-    if faults and not (skip_bad and (rows or logs)):
-        raise typer.Exit(2)
+    return 2 if faults and not (skip_bad and (rows or logs)) else 0
 
 
 def _stated(values: dict[str, Any]) -> RunSettings:

@@ -29,7 +29,7 @@ def command(
         str, typer.Option("--output", "-o", help="Workload file to write; - prints it and makes no estimate.")
     ] = "workload.yaml",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-) -> None:
+) -> int:
     """Ask what a sizing needs, write a workload and estimate it.
 
     Each question says why it is asked, and suggests an answer. An empty line takes the suggestion; ... takes it for all questions
@@ -52,14 +52,12 @@ def command(
     _check(text)
     if path is None:
         print_text(text.removesuffix("\n"))
-        return
+        return 0
     write_file(path, "--output", text)
     complain(f"wrote {output}")
     from sizing.cli.main import run
 
-    code = run(["estimate", str(path), *next_options(found)])
-    if code:
-        raise typer.Exit(code)
+    return run(["estimate", str(path), *next_options(found)])
 
 
 def _check(text: str) -> None:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
 from sizing.cli.options import COST_OPTIONS, GROWTH, PLAN_OPTIONS, RESERVES, WAYS_TO_PAY
 from sizing.question.fields import QUESTION_OPTIONS
 from sizing.specs.errors import Fault, InputError, raise_any
@@ -46,8 +44,8 @@ class Added(NamedTuple):
     sort: str | None = None
 
 
-def print_from(file: str, workload: str | None, values: Mapping[str, Any], added: Added | None = None) -> None:
-    """Size by the rows of `file`, and print the answer with its additions. Exits with 1 if no measured load keeps the limits."""
+def print_from(file: str, workload: str | None, values: Mapping[str, Any], added: Added | None = None) -> int:
+    """Size by the rows of `file`, and print the answer with its additions. The exit code is 1 if no load keeps the limits."""
     from sizing.cli.output import chosen_format, complain, print_text, write
     from sizing.question.values import Part
     from sizing.report.measured import document
@@ -61,8 +59,7 @@ def print_from(file: str, workload: str | None, values: Mapping[str, Any], added
         print_text(str(counted.gpus))
     else:
         complain(f"infeasible: {answer.limiting}")
-    if not answer.feasible:
-        raise typer.Exit(1)
+    return 0 if answer.feasible else 1
 
 
 def answer_from(

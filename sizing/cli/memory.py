@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from sizing.cli.options import EXPLAIN_OPTIONS, FORMAT_OPTIONS, MEMORY_OPTIONS, takes
 from sizing.question.fields import SERVING, TEXT, WHOLE, Field
 from sizing.question.values import check
@@ -27,7 +25,7 @@ OPTIONS = (
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *EXPLAIN_OPTIONS))
-def command(**values: Any) -> None:
+def command(**values: Any) -> int:
     """Show what the memory of one GPU holds, and what fits.
 
     It shows weights, activation, framework, CUDA graphs and KV cache, and the longest sequence that fits. Without
@@ -58,13 +56,10 @@ def command(**values: Any) -> None:
     check_rules(set.intersection(*(set(_idle(each)) for each in deployed)), OPTIONS, values)
     sequences, explained = most.value or 1, values["explain"]
     if len(deployed) == 1:
-        found = record(deployed[0], sequences, explained=explained)
-        write(document(found), output.value)
+        write(document(record(deployed[0], sequences, explained=explained)), output.value)
     else:
-        whole = on_one_card(deployed, sequences, explained=explained)
-        write(shared(whole), output.value)
-    if not fit(deployed, sequences):
-        raise typer.Exit(1)
+        write(shared(on_one_card(deployed, sequences, explained=explained)), output.value)
+    return 0 if fit(deployed, sequences) else 1
 
 
 def _idle(deployed: Resolved) -> Iterator[str]:

@@ -29,7 +29,7 @@ from sizing.question.fields import (
     without,
 )
 from sizing.question.values import whole_number
-from sizing.specs.errors import InputError
+from sizing.specs.errors import InputError, placed
 from sizing.specs.units import parse_number, parse_share
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ OUTPUT_OPTIONS = (
 FORMAT_OPTIONS, VERIFY_OPTIONS = named(OUTPUT_OPTIONS, "format", "json", "verbose"), named(OUTPUT_OPTIONS, "no_verify")
 EXPLAIN_OPTIONS, QUIET_OPTIONS = named(OUTPUT_OPTIONS, "explain"), named(OUTPUT_OPTIONS, "quiet")
 
+Command = Callable[..., int | None]
 SWEEPS = "; ranges are for the --vary of llmsize sweep, as --vary rps=5..20"
 
 
@@ -206,8 +207,8 @@ def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping
     return with_settings(options, without_settings(values), found, read, named=name is not None)
 
 
-def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add shared options after a command's own parameters; the command receives them as keywords.
+def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
+    """Add shared options after a command's own parameters; the command receives them as keywords and returns its exit code.
 
     An option that is not given gets its value from the settings; a fault then names the place of the setting. A command's own
     options (without a panel) never come from settings.
@@ -215,16 +216,14 @@ def takes(options: Iterable[Field]) -> Callable[[Callable[..., None]], Callable[
     options = tuple(options)
     settable = tuple(option for option in options if option.panel != OWN)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         @wraps(command)
-        def configured(**given: Any) -> None:
+        def configured(**given: Any) -> int | None:
             from sizing.question.configuration import located
 
             values = with_settings_of(given.get("workload"), settable, given)
-            try:
-                command(**values)
-            except InputError as error:
-                raise InputError(located(fault, settable, values) for fault in error.faults) from None
+            with placed(lambda fault: located(fault, settable, values)):
+                return command(**values)
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]

@@ -61,7 +61,7 @@ def command(
         typer.Argument(help="Workload or fleet file, or the name of a ready one (llmsize workloads lists both)."),
     ] = None,
     **values: Any,
-) -> None:
+) -> int:
     """Plan capacity: reserves, hours of the day, growth, a fleet.
 
     It gives GPUs and nodes for the peak, reserves included; with --uncertain, at P10, P50 and P90.
@@ -79,8 +79,7 @@ def command(
 
         rules = Part(lambda: rows_rules(values))
         check(output, files, rules)
-        print_from(values["start"], workload, {**values, "start": None}, Added(RESERVED, rules.value))
-        return
+        return print_from(values["start"], workload, {**values, "start": None}, Added(RESERVED, rules.value))
     asked = ask(workload, values, output, files)
     plot, seed = files.value
     found = planned(asked, seed, simulated=not values["no_verify"])
@@ -98,19 +97,17 @@ def command(
         from sizing.report.plan import figures
 
         write_picture(plot, figures(found))
-    if not found.feasible:
-        raise typer.Exit(1)
+    return 0 if found.feasible else 1
 
 
 def _files(values: Mapping[str, Any]) -> tuple[Path | None, int | None]:
     """The picture to draw and the seed of the draws, each None if not stated. Raises InputError for invalid ones."""
     from sizing.cli.reading import Reader
 
-    read = Reader(values, [])
-    plot, seed = read.picture(), read.seed(SEED)
-    if not values["uncertain"]:
-        read.faults.extend(broken(("no draws",), PLAN_OPTIONS, values))
-    read.check()
+    with Reader(values) as read:
+        plot, seed = read.picture(), read.seed(SEED)
+        if not values["uncertain"]:
+            read.faults.extend(broken(("no draws",), PLAN_OPTIONS, values))
     return plot, seed if values["uncertain"] else None
 
 
@@ -149,7 +146,7 @@ def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) ->
     rules = Part(lambda: _rules(own.value, found))
     wrong = Part(lambda: None if found is None else check_rules(("a fleet",), WORKLOAD_OPTIONS, values))
     twice = Part(lambda: _refuse_two_prices(values, rules.value))
-    members = Part(lambda: _complete(found))
+    members = Part(lambda: raise_any(found.faults if found is not None else ()))  # those that could not be looked up
     check(*besides, members, own, rules, wrong, twice)
     stated = rules.value
     if values["headroom"] is None and stated.headroom is not None:  # the fleet's headroom, written as an option
@@ -179,12 +176,6 @@ def rows_rules(values: Mapping[str, Any]) -> ProvisionRules:
 
     absent = {option.name: None for option in RULE_OPTIONS}
     return rules_of(_rules(_own_rules({**absent, **values, "start": None, "cloud": None}), None), only(Scaling))
-
-
-def _complete(fleet: FoundFleet | None) -> None:
-    """Raise InputError with the faults of those workloads of a fleet that could not be looked up."""
-    if fleet is not None and fleet.faults:
-        raise InputError(fleet.faults)
 
 
 def _own_rules(values: Mapping[str, Any]) -> PlanRules:

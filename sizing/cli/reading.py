@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from types import TracebackType
+from typing import Any, TypeVar
 
 from sizing.catalog.files import exists, expanded, is_folder, out_of_reach, resolved
 from sizing.specs.errors import Fault, nearest, raise_any
@@ -21,11 +22,19 @@ MOST_SPREAD = 10.0
 PICTURES = (".svg", ".png", ".pdf")
 
 
-class Reader(NamedTuple):
-    """Reads options by parameter name, and collects a fault for each value out of range."""
+class Reader:
+    """Reads options by parameter name and collects a fault for each value out of range. A `with` block raises them at its end."""
 
-    values: Mapping[str, Any]
-    faults: list[Fault]
+    def __init__(self, values: Mapping[str, Any], faults: Iterable[Fault] = ()) -> None:
+        """Read from `values`; `faults` are known already."""
+        self.values, self.faults = values, list(faults)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None:
+            self.check()
 
     def fault(self, message: str, field: str, allowed: str | None = None, near: str | None = None) -> None:
         """Record a fault."""
@@ -41,7 +50,7 @@ class Reader(NamedTuple):
             allowed = f"at most {MOST_SPREAD:g} times the mean, {MOST_SPREAD * mean:g}"
             self.fault(f"{std:g} is too wide for lengths of {mean:g} tokens on average", option, allowed)
 
-    def number(self, name: str, option: str, *, least: float | None = None, most: float | None = None) -> float | None:
+    def number(self, name: str, *, least: float | None = None, most: float | None = None) -> float | None:
         """A finite number within a range (above 0 without `least`); None if absent or invalid."""
         value = self.values[name]
         if value is None:
@@ -50,20 +59,22 @@ class Reader(NamedTuple):
         if math.isfinite(value) and low and (most is None or value <= most):
             return float(value)
         allowed = "above 0" if least is None else f"at least {least:g}"
-        self.fault(f"{value:g} is out of range", option, allowed if most is None else f"{allowed}, at most {most:g}")
+        self.fault(
+            f"{value:g} is out of range", _flag(name), allowed if most is None else f"{allowed}, at most {most:g}"
+        )
         return None
 
-    def whole(self, name: str, option: str, *, least: int = 1, most: int = MOST) -> int | None:
+    def whole(self, name: str, *, least: int = 1, most: int = MOST) -> int | None:
         """A whole number within a range; None if absent or invalid."""
         value = self.values[name]
         if value is None or least <= value <= most:
             return None if value is None else int(value)
-        self.fault(f"{value:,} is out of range", option, f"{least:,} to {most:,}")
+        self.fault(f"{value:,} is out of range", _flag(name), f"{least:,} to {most:,}")
         return None
 
     def seed(self, default: int) -> int:
         """The seed."""
-        found = self.whole("seed", "--seed", least=0, most=SEEDS - 1)
+        found = self.whole("seed", least=0, most=SEEDS - 1)
         return default if found is None else found
 
     def chosen(self, text: str, known: Sequence[Word], option: str, noun: str) -> Word | None:
@@ -81,20 +92,18 @@ class Reader(NamedTuple):
         found = (self.chosen(name, known, "--policy", "batching policy") for name in names)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
-    def parsed(self, name: str, option: str, parse: Callable[[str], T], allowed: str | None = None) -> T | None:
+    def parsed(self, name: str, parse: Callable[[str], T], allowed: str | None = None) -> T | None:
         """The result of `parse`; None if the text is absent or `parse` raises ValueError. The fault then states `allowed`."""
         text = self.values[name]
-        if text is None:
-            return None
         try:
-            return parse(text)
+            return None if text is None else parse(text)
         except ValueError as error:
-            self.fault(str(error), option, allowed)
+            self.fault(str(error), _flag(name), allowed)
             return None
 
-    def target(self, name: str, option: str, suffixes: Sequence[str] = ()) -> Path | None:
+    def target(self, name: str, suffixes: Sequence[str] = ()) -> Path | None:
         """The path of a file to write, in an existing folder and with one of the suffixes; None if invalid."""
-        text = self.values[name]
+        text, option = self.values[name], _flag(name)
         if text is None:
             return None
         path = expanded(text)
@@ -119,7 +128,7 @@ class Reader(NamedTuple):
         """
         from sizing.formats.pictures import NO_MATPLOTLIB
 
-        path = self.target("plot", "--plot", PICTURES)
+        path = self.target("plot", PICTURES)
         if path is not None and long and importlib.util.find_spec("matplotlib") is None:
             self.faults.append(NO_MATPLOTLIB)
         return path
@@ -128,22 +137,26 @@ class Reader(NamedTuple):
         """Record a fault for each file to write, by option, that is also another output or an input file."""
         seen = {name: path for name, path in (read or {}).items() if path is not None}
         for option, path in written.items():
-            if path is None:
-                continue
-            same = next((name for name, other in seen.items() if same_file(path, other)), None)
+            same = (
+                None if path is None else next((name for name, other in seen.items() if same_file(path, other)), None)
+            )
             if same is not None:
                 self.fault(f"{str(path)!r} is the file of {same} too", option, "a file of its own")
-            seen[option] = path
+            seen |= {} if path is None else {option: path}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def written_apart(
     out: str | None, files: Sequence[str], suffixes: Sequence[str] = (), option: str = "--out"
 ) -> Path | None:
     """The file of an option, or None. Raises InputError if it can't be written or is one of the input `files`."""
-    read = Reader({"out": out}, [])
-    found = read.target("out", option, suffixes)
-    read.distinct({option: found}, arguments(files))
-    read.check()
+    name = option.removeprefix("--")
+    with Reader({name: out}) as read:
+        found = read.target(name, suffixes)
+        read.distinct({option: found}, arguments(files))
     return found
 
 

@@ -36,7 +36,7 @@ def command(
         str | None, typer.Option("--output", "-o", help="HTML file to write; - for standard output.")
     ] = None,
     **values: Any,
-) -> None:
+) -> int:
     """Write the decision and what it rests on as one HTML page.
 
     The page shows the answer, what would change it, other GPU types, curves and assumptions. With options of reserves or growth
@@ -69,9 +69,7 @@ def command(
         added = Added((*RESERVED, *PAID), rules.value, ways.value, whole=True)
         answer = answer_from(values["start"], workload, {**values, "start": None}, added)
         _give(measured_html(answer), target.value, output)
-        if not answer.feasible:
-            raise typer.Exit(1)
-        return
+        return 0 if answer.feasible else 1
     asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), target, ways, planning)
     question = to_size(asked, values)
     cost = plan = None
@@ -88,8 +86,7 @@ def command(
     found = brief(question, load_data(), simulated=simulated, each=partial(ordered, jobs=cores()), watch=Bar)
     document = record(found, _command(workload, output or STDOUT, values), date.today(), plan=plan, cost=cost)
     _give(html(document), target.value, output)
-    if not document.estimate.feasible:
-        raise typer.Exit(1)
+    return 0 if document.estimate.feasible else 1
 
 
 def _ways(values: Mapping[str, Any]) -> Ways | None:

@@ -60,12 +60,12 @@ def _asked(given: dict[str, Any]) -> tuple[StepSizes, Path | None]:
     from sizing.question.values import ALLOWED, whole_numbers
     from sizing.report.roofline import StepSizes
 
-    read = Reader(given, [])
+    read = Reader(given)
     batches, prompts = (
-        read.parsed(name, f"--{name}", lambda text: whole_numbers(text, MOST), ALLOWED) for name in ("batch", "prefill")
+        read.parsed(name, lambda text: whole_numbers(text, MOST), ALLOWED) for name in ("batch", "prefill")
     )
-    isl, osl = read.whole("isl", "--isl"), read.whole("osl", "--osl")
-    context = read.whole("context", "--context", most=1_000_000_000)
+    isl, osl = read.whole("isl"), read.whole("osl")
+    context = read.whole("context", most=1_000_000_000)
     if given["context"] is not None and (given["isl"] is not None or given["osl"] is not None):
         read.fault("is stated by --isl and --osl already", "--context", "either of the two")
     elif (given["isl"] is None) != (given["osl"] is None):

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-import typer
-
 from sizing.cli.options import FORMAT_OPTIONS, ONE_LAYOUT_HELP, SIMULATION_OPTIONS, WorkloadName, takes
 from sizing.question.fields import (
     DEMAND_OPTIONS,
@@ -79,7 +77,7 @@ class SimulationFiles(NamedTuple):
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS))
-def command(workload: WorkloadName = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> int:
     """Simulate the engine under a load, request by request.
 
     It measures throughput, percentiles of latency, queue and cache. Several policies are compared side by side.
@@ -92,22 +90,15 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     from sizing.question.values import Part
 
     def targets() -> SimulationFiles:
-        read = Reader(values, [])
-        found = SimulationFiles(read.picture(long=True), read.target("requests_out", "--requests-out"))
-        inputs = {
-            "--trace": values["trace"],
-            "--model": values["model"],
-            "--gpu": values["gpu"],
-            "the workload": workload,
-        }
+        inputs = {f"--{name}": values[name] for name in ("trace", "model", "gpu")} | {"the workload": workload}
         sources = {name: expanded(text) for name, text in inputs.items() if text}
-        read.distinct({"--plot": found.plot, "--requests-out": found.rows}, sources)
-        read.check()
+        with Reader(values) as read:
+            found = SimulationFiles(read.picture(long=True), read.target("requests_out"))
+            read.distinct({"--plot": found.plot, "--requests-out": found.rows}, sources)
         return found
 
     output, files = Part(lambda: chosen_format(values)), Part(targets)
-    if not (_ticks if values["ticks"] else _real_time)(workload, values, output, files):
-        raise typer.Exit(1)
+    return 0 if (_ticks if values["ticks"] else _real_time)(workload, values, output, files) else 1
 
 
 def _real_time(
@@ -250,24 +241,24 @@ def _driving(values: Mapping[str, Any]) -> Driving:
     from sizing.specs.units import parse_duration_s
 
     read = Reader(values, _form_faults(values))
-    window = read.parsed("batch_window", "--batch-window", parse_duration_s)
+    window = read.parsed("batch_window", parse_duration_s)
     shape = read.chosen(values["length_shape"] or SHAPES[0], SHAPES, "--length-shape", "shape of lengths")
     routing = read.chosen(values["routing"] or ROUTINGS[0], ROUTINGS, "--routing", "routing")
     found = Driving(
         policies=read.policies((OWN, *POLICIES), OWN),
-        stated_replicas=read.whole("replicas", "--replicas", most=MOST_REPLICAS),
-        slots=read.whole("slots", "--slots"),
-        batch_size=read.whole("batch_size", "--batch-size"),
+        stated_replicas=read.whole("replicas", most=MOST_REPLICAS),
+        slots=read.whole("slots"),
+        batch_size=read.whole("batch_size"),
         batch_window_s=WINDOW_S if window is None else window,
         arriving=_arriving(read),
-        requests=read.whole("requests", "--requests"),
-        isl_std=read.number("isl_std", "--isl-std", most=MOST),
-        osl_std=read.number("osl_std", "--osl-std", most=MOST),
+        requests=read.whole("requests"),
+        isl_std=read.number("isl_std", most=MOST),
+        osl_std=read.number("osl_std", most=MOST),
         length_shape=shape or SHAPES[0],
-        length_ratio=read.number("length_ratio", "--length-ratio", most=1.0),
+        length_ratio=read.number("length_ratio", most=1.0),
         routing=routing or ROUTINGS[0],
         seed=read.seed(Driving().seed),
-        limit_s=read.parsed("limit", "--limit", _seconds),
+        limit_s=read.parsed("limit", _seconds),
     )
     read.check()
     return found
@@ -397,7 +388,7 @@ def _check_idle(values: Mapping[str, Any], names: Names, driving: Driving, pools
     """Raise InputError with a fault for each option without effect, and for lengths that are spread too far."""
     from sizing.cli.reading import Reader
 
-    read = Reader(values, [])
+    read = Reader(values)
     asked, found, traced = names.workload.value, names.found.value, values["trace"] is not None
     faults = read.faults
     faults += broken(_idle_situations(asked, driving, pools, traced=traced), OPTIONS, values)

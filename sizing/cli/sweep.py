@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
 from sizing.cli.estimate import to_size
 from sizing.cli.options import FORMAT_OPTIONS, JOBS, OWN, WorkloadName, takes
 from sizing.question.fields import (
@@ -52,7 +50,7 @@ FEW = 64  # so few combinations take less time than starting another process
 
 
 @takes((*OWN_OPTIONS, *QUESTION_OPTIONS, *ROW_FORMATS))
-def command(workload: WorkloadName = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> int:
     """Estimate every combination of the inputs that vary.
 
     Rows are in order; the last input changes fastest. A combination that cannot be served has a row with the reason.
@@ -61,8 +59,7 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
 
     Exit codes: 0 at least one combination is feasible, 1 none is, 2 bad input.
     """
-    if not _written(_ask(workload, values)):
-        raise typer.Exit(1)
+    return 0 if _written(_ask(workload, values)) else 1
 
 
 def _written(asked: Sweeping) -> int:

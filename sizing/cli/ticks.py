@@ -36,7 +36,7 @@ TAKEN = (
 
 def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str, Any]) -> TickInputs:
     """Read the options. Raises InputError for each option that is wrong or belongs to real time."""
-    read = Reader(values, [])
+    read = Reader(values)
     for option in options:
         if option.name not in TAKEN and is_given(values[option.name]):
             read.fault("has no meaning in ticks", option.flags[0], "without --ticks")
@@ -44,7 +44,7 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
         read.fault("a workload has no meaning in ticks", workload, "without --ticks")
     if values["osl_mean"] is not None:
         read.faults.extend(broken(("a mean output",), options, values))
-    slots = read.whole("slots", "--slots", most=MOST_SLOTS) or SLOTS
+    slots = read.whole("slots", most=MOST_SLOTS) or SLOTS
     policies = read.policies(POLICIES, POLICY)
     if "dynamic" not in policies:
         read.faults.extend(broken(("no dynamic batches",), options, values))
@@ -52,23 +52,21 @@ def asked(options: tuple[Field, ...], workload: str | None, values: Mapping[str,
         clock="ticks",
         policies=policies,
         slots=slots,
-        prefill=read.number("prefill", "--prefill", most=MOST_TICKS) or PREFILL,
-        prefill_chunks=read.whole("prefill_chunks", "--prefill-chunks", most=MOST_TICKS) or CHUNKS,
-        itl=read.parsed("itl", "--itl", _itl) or ITL,
-        osl_mean=read.number("osl_mean", "--osl-mean", least=1.0, most=MOST_TICKS)
-        or read.whole("osl", "--osl", most=MOST_TICKS)
-        or OSL,
-        osl_std=read.number("osl_std", "--osl-std", least=0.0) or 0.0,
-        requests=read.whole("requests", "--requests", most=MOST_REQUESTS),
-        concurrency=read.whole("concurrency", "--concurrency", most=MOST_REQUESTS),
-        rate=read.number("rate", "--rate", least=1 / MOST_TICKS, most=MOST_REQUESTS),
+        prefill=read.number("prefill", most=MOST_TICKS) or PREFILL,
+        prefill_chunks=read.whole("prefill_chunks", most=MOST_TICKS) or CHUNKS,
+        itl=read.parsed("itl", _itl) or ITL,
+        osl_mean=read.number("osl_mean", least=1.0, most=MOST_TICKS) or read.whole("osl", most=MOST_TICKS) or OSL,
+        osl_std=read.number("osl_std", least=0.0) or 0.0,
+        requests=read.whole("requests", most=MOST_REQUESTS),
+        concurrency=read.whole("concurrency", most=MOST_REQUESTS),
+        rate=read.number("rate", least=1 / MOST_TICKS, most=MOST_REQUESTS),
         seed=read.seed(SEED),
-        limit=read.parsed("limit", "--limit", _ticks("ticks, as 100")),
+        limit=read.parsed("limit", _ticks("ticks, as 100")),
         batch_size=None,
         batch_window=None,
     )
-    size = read.whole("batch_size", "--batch-size", most=slots) or slots
-    window = read.parsed("batch_window", "--batch-window", _ticks("ticks, as 10")) or WINDOW
+    size = read.whole("batch_size", most=slots) or slots
+    window = read.parsed("batch_window", _ticks("ticks, as 10")) or WINDOW
     if "dynamic" in policies:
         found = found._replace(batch_size=size, batch_window=window)
     _check_load(found, read)

@@ -85,9 +85,7 @@ def _targets(plot: str | None, per_row: str | None, files: Sequence[str]) -> Val
     """The files to write. Raises InputError before any work if one can't be written or is also an input."""
     from sizing.cli.reading import Reader, arguments
 
-    read = Reader({"plot": plot, "per_row": per_row}, [])
-    found = ValidationFiles(read.picture(long=True), read.target("per_row", "--per-row"))
-    written = {"--plot": found.plot, "--per-row": found.per_row}
-    read.distinct(written, arguments(files))
-    read.check()
+    with Reader({"plot": plot, "per_row": per_row}) as read:
+        found = ValidationFiles(read.picture(long=True), read.target("per_row"))
+        read.distinct({"--plot": found.plot, "--per-row": found.per_row}, arguments(files))
     return found

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from sizing.cli.options import FORMAT_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
 from sizing.question.fields import QUESTION_OPTIONS, without
 
@@ -18,7 +16,7 @@ OPTIONS = without(QUESTION_OPTIONS, *NOT_TAKEN)
 
 
 @takes((*OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
-def command(workload: WorkloadName = None, **values: Any) -> None:
+def command(workload: WorkloadName = None, **values: Any) -> int:
     """Try each optimisation that applies, alone and together.
 
     For each it shows GPUs, latency and cost before and after, what the optimisation needs and what it risks.
@@ -42,5 +40,4 @@ def command(workload: WorkloadName = None, **values: Any) -> None:
     trials = whatif(question, ask, load_data(), simulated=not values["no_verify"])
     found = record(question, trials, {option.name: option.flags[0] for option in OPTIONS})
     write(document(found), output.value)
-    if not found.feasible:
-        raise typer.Exit(1)
+    return 0 if found.feasible else 1
