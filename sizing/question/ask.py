@@ -50,7 +50,7 @@ from sizing.question.served import (
 from sizing.question.values import Part, check, positive
 from sizing.specs.bands import LEAST_CONFIDENCE, MOST_CONFIDENCE, USUAL, Confidence, PublishedRuns
 from sizing.specs.data import Data
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, collected, nearest, raise_any
 from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import PHASES, HandOver
 from sizing.specs.units import parse_share
@@ -69,27 +69,23 @@ def separate_pools(names: Names, checks: Sequence[Check]) -> SeparatePools | Non
     if wanted is None:
         return None
     considered = names.gpu_types
-    faults = [fault for check in checks if (fault := check(workload)) is not None]
-    faults += _of_turns(workload)
-    sides = {}
-    for phase, pool in (("prefill", wanted.prefill), ("decode", wanted.decode)):
-        try:
-            sides[phase] = PoolSpace(
-                considered if pool.gpu is None else (names.priced(profiles.load_gpu(pool.gpu)),), pool
-            )
-        except InputError as error:
-            faults += error.faults
+    faults = [fault for check in (*checks, _of_turns) if (fault := check(workload)) is not None]
+    sides = []
+    for pool in (wanted.prefill, wanted.decode):
+        with collected(faults):
+            own = None if pool.gpu is None else names.priced(profiles.load_gpu(pool.gpu))
+            sides.append(PoolSpace(considered if own is None else (own,), pool))
     raise_any(faults)
-    return SeparatePools(sides["prefill"], sides["decode"], shelf.only(HandOver))
+    return SeparatePools(sides[0], sides[1], shelf.only(HandOver))
 
 
-def _of_turns(workload: Workload) -> Sequence[Fault]:
-    """The fault of conversations over separate pools whose requests may not find their cache; empty without one."""
+def _of_turns(workload: Workload) -> Fault | None:
+    """The fault of conversations over separate pools whose requests may not find their cache."""
     prefix = workload.optimisations.prefix
     if prefix is None or (prefix.turns or 1) == 1 or (prefix.routing == "affinity" and prefix.think_time_s is None):
-        return ()
+        return None
     message = "turns over separate pools are sized where each finds its cache, without a think time"
-    return (Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit"),)
+    return Fault(message, field="optimisations.prefix.turns", allowed="--prefix-routing affinity; or --prefix-hit")
 
 
 def decodes(workload: Workload) -> Fault | None:
@@ -115,6 +111,7 @@ SEPARATE_PATH = ("optimisations", "disaggregate")
 # A workload needs lengths; a question about one layout states none.
 PLACEHOLDER_TOKENS = {"isl": 1, "osl": 1}
 NO_OPTION = "is no option here"
+NO_GROWTH = Fault("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
 NO_MODEL = Fault("is needed", field="--model", allowed="a name (llmsize models), a config.json or its folder")
 
 
@@ -135,9 +132,7 @@ def ask(workload: str | os.PathLike[str] | None = None, **options: Any) -> Quest
 def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by parameter name, with lists as comma-separated text. Raises InputError with every unknown option."""
     known = [field.name for field in fields]
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise InputError(Fault(NO_OPTION, field=name, allowed=None, nearest=nearest(name, known)) for name in unknown)
+    raise_any(Fault(NO_OPTION, field=name, nearest=nearest(name, known)) for name in options if name not in known)
     listed = {
         name: ",".join(map(str, value)) if isinstance(value, list | tuple) and name != "set" else value
         for name, value in options.items()
@@ -170,9 +165,10 @@ def question_of(
     """
     names, data = look_up(workload, options, catalog=catalog), data or load_data()
     budget = Part(lambda: positive(options.gpus, "--gpus"))
-    growth = Part(lambda: _check_headroom(names.workload.value, options))
+    grows = "planning.headroom" in options.fields
+    growth = Part(lambda: raise_any([NO_GROWTH] if grows and names.workload.value.demand is None else []))
     question = Part(lambda: resolved(names, names.workload.value, data, gpu_budget=budget.value), names.layers.by_field)
-    checks = (decodes, rated) if pooled else (_unpooled,)
+    checks = (decodes, rated) if pooled else (lambda workload: unpooled("this command", SEPARATE),)
     pools = Part(lambda: separate_pools(names, checks), names.layers.at(SEPARATE_PATH))
     idle = Part(lambda: check_rules(of_question(question.value), *options.stated(WORKLOAD_OPTIONS)))
     check(*parts, *names.parts, budget, growth, question, pools, idle)
@@ -194,9 +190,8 @@ def resolved(
     if not traced:
         check_served(whole, extras, model.spec)
     whole = with_cache_of(whole, model)
-    return resolve(
-        whole, service_of(whole, model.spec, names.engine.value, extras), data.defaults, gpu_budget=gpu_budget
-    )
+    service = service_of(whole, model.spec, names.engine.value, extras)
+    return resolve(whole, service, data.defaults, gpu_budget=gpu_budget)
 
 
 def with_origin(question: Question, names: Names, data: Data, pools: SeparatePools | None = None) -> Question:
@@ -250,11 +245,8 @@ def cautious(question: Question, confidence: str | None, conservative: bool | No
     if conservative and share != USUAL:
         raise InputError(f"{share:.0%} contradicts --conservative", field=field, allowed="one of them")
     if target.offline and target.amount is None:
-        raise InputError(
-            "offline work without a demand takes no number of GPUs; its rate is shown with its error band",
-            field=field,
-            allowed="with --rps, --concurrency or --dau, or another --mode",
-        )
+        what = "offline work without a demand takes no number of GPUs; its rate is shown with its error band"
+        raise InputError(what, field=field, allowed="with --rps, --concurrency or --dau, or another --mode")
     runs, service = shelf.only(PublishedRuns), question.service
     plain = service.extras == NOTHING and not service.model.pooled and question.space.pools is None
     if not plain or not any(
@@ -276,16 +268,6 @@ def _confidence(stated: str | None) -> float:
     if not LEAST_CONFIDENCE <= share <= MOST_CONFIDENCE:
         raise InputError(f"{stated} is no confidence", field="--confidence", allowed=allowed)
     return share
-
-
-def _check_headroom(workload: Workload, options: Options) -> None:
-    """Raise InputError for growth without a demand: GPUs alone, or offline work."""
-    if "planning.headroom" in options.fields and workload.demand is None:
-        raise InputError("there is no demand to grow", field="--headroom", allowed="with --rps, --concurrency or --dau")
-
-
-def _unpooled(workload: Workload) -> Fault:
-    return unpooled("this command", SEPARATE)
 
 
 class MeasuredQuestion(NamedTuple):
@@ -320,12 +302,8 @@ def measured_question(workload: Found[Workload] | None, options: Options, *parts
             stated.planning,
         )
 
-    def check_idle() -> None:
-        situations = of_workload(names.workload.value, question.value.target)
-        check_rules(situations, *options.stated(WORKLOAD_OPTIONS))
-
-    question = Part(asked, names.layers.by_field)
-    idle = Part(check_idle)
+    question, own = Part(asked, names.layers.by_field), options.stated(WORKLOAD_OPTIONS)
+    idle = Part(lambda: check_rules(of_workload(names.workload.value, question.value.target), *own))
     check(*parts, names.found, names.workload, names.price, gpu_types, question, idle)
     return question.value
 
@@ -352,15 +330,15 @@ def layout_question(options: Options, *parts: Part[Any]) -> Question:
     names = look_up(None, options, single=True, tokens=PLACEHOLDER_TOKENS, no_model=NO_MODEL)
     data = load_data()
     pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
-    layouts = [Part(partial(_layout, names, pools, phase), names.layers.by_field) for phase in PHASES]
+
+    def layout(phase: str) -> Layout:
+        serving = names.workload.value.serving
+        return layout_of(serving if pools.value is None else getattr(pools.value, phase).serving(serving))
+
+    layouts = [Part(partial(layout, phase), names.layers.by_field) for phase in PHASES]
     question = Part(lambda: _undemanded(names, data), names.layers.by_field)
     check(*parts, *names.parts, pools, *layouts, question)
     return with_origin(question.value, names, data, pools.value)
-
-
-def _layout(names: Names, pools: Part[SeparatePools | None], phase: str) -> Layout:
-    serving = names.workload.value.serving
-    return layout_of(serving if pools.value is None else getattr(pools.value, phase).serving(serving))
 
 
 def _undemanded(names: Names, data: Data) -> Question:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sizing.catalog.configuration import FILE_VARIABLE, FOLDER_VARIABLE, SettingsFile, settings_files
 from sizing.question.fields import CONFIGURED, LISTED, Field, is_stated, read_value, sets_demand, states_demand
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.errors import Fault, collected, nearest, raise_any
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
 
 PREFIX = "LLMSIZE_"
@@ -62,14 +62,10 @@ def configuration(known: Iterable[Field], folder: Path, environment: Mapping[str
     """
     fields = {field.name: field for field in known}
     faults: list[Fault] = []
-    files: Sequence[SettingsFile] = ()
-    try:
-        files = settings_files(folder)
-    except InputError as error:
-        faults += error.faults
     found: list[Setting] = []
-    for file in files:
-        found += _of_file(file, fields, faults)
+    with collected(faults):
+        for file in settings_files(folder):
+            found += _of_file(file, fields, faults)
     found += _of_environment(environment, fields, faults)
     raise_any(faults)
     return Configuration(tuple(found))

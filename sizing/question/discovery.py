@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.catalog import models, profiles, workloads
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.shelf import only
-from sizing.question.values import comma_separated
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.question.values import Part, check, comma_separated
+from sizing.specs.errors import nearest
 from sizing.specs.units import parse_limit, parse_number
 from sizing.specs.workload import LATENCIES, Limit, TextLengths, Workload
 
@@ -200,18 +201,8 @@ def _place(text: str, answers: Answers) -> str:
 
 def _gpus(text: str, answers: Answers) -> tuple[str, ...]:
     names = () if text.strip().lower() in (*NONE, ANY) else tuple(comma_separated(text))
-    faults: list[Fault] = []
-    for name in names:
-        try:
-            profiles.load_gpu(name)
-        except InputError as error:
-            faults += error.faults
-    raise_any(faults)
+    check(*(Part(partial(profiles.load_gpu, name)) for name in names))
     return names
-
-
-def _interactive(answers: Answers) -> bool:
-    return bool(answers["mode"] != OFFLINE)
 
 
 QUESTIONS = (
@@ -224,7 +215,7 @@ QUESTIONS = (
     DiscoveryQuestion("peak", "How does the load peak?", "The busiest hour over the mean of active hours (2), or a profile by hour: office, consumer ...", _suggested_peak, _peak, lambda a: a["demand"].fields is not None and any(kind in OF_A_DAY for kind in a["demand"].fields)),
     DiscoveryQuestion("ttft", "How long may the first word take?", "500ms is a mean, p95:1s holds for 95 of 100 requests.", _suggested_limit("ttft"), _limit, lambda a: a["mode"] == STREAMING),
     DiscoveryQuestion("itl", "How long may a word take from then on?", "50 ms a token is four times as fast as people read.", _suggested_limit("itl"), _limit, lambda a: a["mode"] == STREAMING),
-    DiscoveryQuestion("e2e", "How long may a whole answer take?", "5s, or p95:5s.", _suggested_limit("e2e"), _limit, _interactive),
+    DiscoveryQuestion("e2e", "How long may a whole answer take?", "5s, or p95:5s.", _suggested_limit("e2e"), _limit, lambda a: bool(a["mode"] != OFFLINE)),
     DiscoveryQuestion("place", "Where does it run?", "any, own, or a cloud provider (llmsize prices), whose prices then count.", lambda a: ANY, _place),
     DiscoveryQuestion("gpus", "Which GPUs are at hand?", "Names with commas (llmsize gpus), or any.", lambda a: ANY, _gpus),
 )  # fmt: skip

@@ -5,7 +5,7 @@ Each GPU type gets its price per hour: as stated, a provider's offer, or the typ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from sizing.model import settings
 from sizing.question.fields import THINK_TIME, TURNS, Options
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, placed, raise_any, unknown
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.units import parse_number
@@ -117,22 +117,12 @@ class Names(NamedTuple):
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         """All parts, to check them together."""
-        return (
-            self.found,
-            self.workload,
-            self.model,
-            self.gpus,
-            self.price,
-            self.engine,
-            self.precisions,
-            self.contradictions,
-        )
+        return self[1:]
 
     @property
     def name(self) -> str | None:
         """The workload's name; None without one."""
-        found = self.found.value
-        return found.id if found else None
+        return self.found.value.id if self.found.value else None
 
     @property
     def gpu_types(self) -> tuple[GpuType, ...]:
@@ -174,7 +164,8 @@ def look_up(
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"
     _give_users_think_time(given, flags, found)
-    layers = Layers(given, flags, _path_of(found))
+    file = None if found.faults else found.value
+    layers = Layers(given, flags, file.path if file is not None and file.path.name else None)  # options are of no file
     stated = partial(_stated, given, found)
 
     def model_name() -> str:
@@ -187,8 +178,8 @@ def look_up(
 
     named = Part(lambda: catalog.model(model_name()), layers.at(("model",)))
     own_task = None if named.faults else named.value.task
-    if own_task is not None and not _says_task(given, found):
-        given["task"] = own_task  # the checkpoint's task, unless an option or the workload states one
+    if own_task is not None and (file is None or "task" not in file.spec.model_fields_set):
+        given.setdefault("task", own_task)  # the checkpoint's task, unless an option or the workload states one
 
     def whole() -> Workload:
         if found.faults:  # report the faults of options too
@@ -207,7 +198,7 @@ def look_up(
         price=Part(lambda: price_rule(options, found_gpus, catalog.gpu)),
         engine=Part(lambda: _engine(catalog, given, found, found_gpus), layers.at(("serving", "engine"))),
         precisions=precisions,
-        contradictions=Part(lambda: raised(options.faults)),
+        contradictions=Part(lambda: raise_any(options.faults)),
     )
 
 
@@ -236,17 +227,11 @@ def _engine(
     return chosen
 
 
-def raised(faults: Sequence[Fault]) -> None:
-    """Raise InputError where there are faults."""
-    raise_any(faults)
-
-
 def _stated(given: Mapping[str, Any], found: Part[Found[Workload] | None], field: str, default: Any = None) -> Any:
     """The value of a field: the option's, else the workload's, else `default`."""
     if field in given:
         return given[field]
-    file = found.value
-    value: Any = file.spec if file is not None else None
+    value: Any = found.value.spec if found.value is not None else None
     for step in field.split("."):
         value = getattr(value, step, None)
     return default if value is None else value
@@ -254,23 +239,13 @@ def _stated(given: Mapping[str, Any], found: Part[Found[Workload] | None], field
 
 def _give_users_think_time(given: dict[str, Any], flags: dict[str, str], found: Part[Found[Workload] | None]) -> None:
     """Apply a stated think time to a workload's users, and only to them where no conversation has turns."""
-    thinks = given.get(THINK_TIME)
-    if thinks is None or "demand" in given or found.faults or not _has_users(found.value):
+    spec = None if found.faults or found.value is None else found.value.spec
+    if spec is None or spec.demand is None or spec.demand.concurrent_users is None or "demand" in given:
         return
-    given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
-    if found.value is not None and found.value.spec.optimisations.prefix is None and TURNS not in given:
-        del given[THINK_TIME]
-
-
-def _has_users(found: Found[Workload] | None) -> bool:
-    demand = None if found is None else found.spec.demand
-    return demand is not None and demand.concurrent_users is not None
-
-
-def _says_task(given: Mapping[str, Any], found: Part[Found[Workload] | None]) -> bool:
-    """Whether an option or the workload's file states a task."""
-    file = None if found.faults else found.value
-    return "task" in given or (file is not None and "task" in file.spec.model_fields_set)
+    if (thinks := given.get(THINK_TIME)) is not None:
+        given["demand.think_time"], flags["demand.think_time"] = thinks, flags[THINK_TIME]
+        if spec.optimisations.prefix is None and TURNS not in given:
+            del given[THINK_TIME]
 
 
 def served_as(found: FoundModel, task: str | None) -> FoundModel:
@@ -279,15 +254,9 @@ def served_as(found: FoundModel, task: str | None) -> FoundModel:
     Raises InputError for an encoder in a generating task.
     """
     if found.spec.encoder and task is not None and not is_pooled(task):
-        raise InputError(
-            Fault(f"{found.spec.name} is an encoder: it generates nothing", allowed="--task embed, classify or score")
-        )
+        what = f"{found.spec.name} is an encoder: it generates nothing"
+        raise InputError(what, allowed="--task embed, classify or score")
     return replace(found, spec=replace(found.spec, pooled=True)) if is_pooled(task) else found
-
-
-def _path_of(found: Part[Found[Workload] | None]) -> Path | None:
-    file = None if found.faults else found.value
-    return None if file is None or not file.path.name else file.path  # options alone are of no file
 
 
 BY_NAME = "name a checkpoint in this format with -m instead"
@@ -302,61 +271,45 @@ def precisions_of(text: str | None, *, single: bool = False) -> tuple[str | None
     """The weight precisions of a comma-separated list; (None,) leaves the choice to workload and checkpoint."""
     if text is None:
         return (None,)
-    known = get_args(Precision)
+    known, faults = get_args(Precision), list[Fault]()
     names = [name for part in comma_separated(text.lower()) for name in (known if part == ALL else (part,))]
-    wrong = [name for name in names if name not in known]
-    if wrong or not names:
-        raise InputError(
-            Fault(
-                f"{name!r} is no weight precision",
-                field="--precision",
-                allowed=", ".join(known),
-                nearest=nearest(name, known) or _of_checkpoints(name),
-                remedy=None if _of_checkpoints(name) is None else BY_NAME,
-            )
-            for name in wrong or ("",)
-        )
-    found = tuple(dict.fromkeys(names))
-    if single and len(found) > 1:
-        raise InputError(Fault("looks at one precision at a time", field="--precision", allowed="one name"))
-    return found
+    for name in names or ("",):
+        if name not in known:
+            wrong, like = unknown(name, "weight precision", known, field="--precision"), _of_checkpoints(name)
+            faults.append(wrong if like is None else replace(wrong, nearest=wrong.nearest or like, remedy=BY_NAME))
+    raise_any(faults)
+    if single and len(set(names)) > 1:
+        raise InputError("looks at one precision at a time", field="--precision", allowed="one name")
+    return tuple(dict.fromkeys(names))
 
 
 def _gpus(wanted: tuple[str, ...], layers: Layers, catalog: Catalog, *, single: bool) -> tuple[Found[Gpu], ...]:
     """The named profiles, each once; without names, the default ones. Raises InputError with every fault."""
     if not wanted and "gpu" in layers.given:
-        raise InputError(Fault("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}"))
+        raise InputError("names no GPU type", field="--gpu", allowed=f"a name (llmsize gpus), a path, or {ALL}")
     if single and not wanted:
-        raise InputError(Fault("is needed", field="--gpu", allowed=ONE_GPU))
+        raise InputError("is needed", field="--gpu", allowed=ONE_GPU)
     choice = f"-g with one of {', '.join(wanted)}" if len(wanted) > 1 else ONE_GPU
     several = Fault("looks at one GPU type at a time", allowed=choice)
     is_several = single and (len(wanted) > 1 or wanted[0].strip().lower() == ALL)
     faults = [layers.at(("gpu",))(several)] if is_several else []
-    parts = [part for index, name in enumerate(wanted) for part in _profiles(name, layers.at(("gpu", index)), catalog)]
-    faults += [fault for part in parts for fault in part.faults]
-    if faults:
-        raise InputError(dict.fromkeys(faults))
-    return _distinct(part.value for part in parts) if parts else tuple(map(catalog.gpu, only(Defaults).gpus_compared))
+    parts = [
+        Part(partial(catalog.gpu, each), layers.at(("gpu", index)))
+        for index, name in enumerate(wanted)
+        for each in (profiles.GPUS.ids if name.strip().lower() == ALL else (name,))
+    ]
+    raise_any((*faults, *(fault for part in parts for fault in part.faults)))
+    found = [part.value for part in parts]
+    return _distinct(found) if len(found) > 1 else tuple(found or map(catalog.gpu, only(Defaults).gpus_compared))
 
 
-def _profiles(name: str, placed: Callable[[Fault], Fault] | None, catalog: Catalog) -> tuple[Part[Found[Gpu]], ...]:
-    names = profiles.GPUS.ids if name.strip().lower() == ALL else (name,)
-    return tuple(Part(partial(catalog.gpu, each), placed) for each in names)
-
-
-def _distinct(found: Iterable[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
+def _distinct(found: Sequence[Found[Gpu]]) -> tuple[Found[Gpu], ...]:
     """Each profile once. A file with the same stem as an earlier one is identified by its path."""
-    every = tuple(found)
-    if len(every) == 1:
-        return every
-    by_path = {resolved(profile.path): profile for profile in every}
-    taken: set[str] = set()
-    distinct = []
-    for profile in by_path.values():
-        unique = profile if profile.id not in taken else replace(profile, id=str(profile.path))
-        taken.add(unique.id)
-        distinct.append(unique)
-    return tuple(distinct)
+    distinct: dict[str, Found[Gpu]] = {}
+    for profile in {resolved(profile.path): profile for profile in found}.values():
+        unique = profile if profile.id not in distinct else replace(profile, id=str(profile.path))
+        distinct[unique.id] = unique
+    return tuple(distinct.values())
 
 
 def gpu_of_decode(text: str | None) -> str | None:
@@ -387,12 +340,8 @@ class PriceRule(NamedTuple):
     def priced(self, found: Found[Gpu]) -> GpuType:
         """A GPU type with its planning price; the source of a price older than six months says so."""
         price, source, providers = self._of(found)
-        age = (
-            None
-            if source is None
-            else age_words(source.partition("(")[0].partition(";")[0].rpartition(",")[2], today())
-        )
-        aged = source if age is None else f"{source}; {age}"
+        day = (source or "").partition("(")[0].partition(";")[0].rpartition(",")[2]
+        aged = f"{source}; {age}" if (age := age_words(day, today())) is not None else source
         return GpuType(found.id, found.spec, price, aged, price_providers=providers)
 
     def _of(self, found: Found[Gpu]) -> tuple[float | None, str | None, int | None]:
@@ -412,21 +361,20 @@ def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Foun
     if not isinstance(options.price, str):
         return PriceRule(checked_price(options.price))
     waits = "price" in options.configured  # a setting may price GPU types that this question does not consider
-    parts = [
-        Part(partial(_price_of, item, considered, look_up, waits=waits)) for item in comma_separated(options.price)
-    ]
+    items = comma_separated(options.price)
+    parts = [Part(partial(_price_of, item, considered, look_up, waits=waits)) for item in items]
     check(*parts)
     by_id: dict[str, float] = {}
     for id_, price in (part.value for part in parts):
         if by_id.setdefault(id_, price) != price:
-            raise InputError(Fault(f"states two prices of {id_}", field="--price", allowed="one"))
+            raise InputError(f"states two prices of {id_}", field="--price", allowed="one")
     return PriceRule(by_id=by_id)
 
 
 def _of_provider(text: str, price: float | str | None, considered: Gpus) -> PriceRule:
     if price is not None:
         message = "contradicts --price, which says what a GPU-hour costs"
-        raise InputError(Fault(message, field="--provider", allowed="one of them"))
+        raise InputError(message, field="--provider", allowed="one of them")
     name, kind = prices.provider_and_kind(text)
     rule = PriceRule(provider=name, kind=kind)
     if not any(map(rule.offers, considered.value)):
@@ -441,16 +389,12 @@ def _price_of(item: str, considered: Gpus, look_up: Callable[[str], Found[Gpu]],
         price = parse_number(text)
     except ValueError as error:
         message = str(error) if equals else f"{item!r} is the price of no GPU type"
-        raise InputError(Fault(message, field="--price", allowed=ALLOWED)) from None
-    try:
+        raise InputError(message, field="--price", allowed=ALLOWED) from None
+    with placed(lambda fault: replace(fault, field="--price")):
         found = look_up(name)
-    except InputError as error:
-        raise InputError([replace(fault, field="--price") for fault in error.faults]) from None
     ids = [each.id for each in considered.value]
     if found.id not in ids and not waits:
-        raise InputError(
-            Fault(f"{found.id} is none of the GPU types asked for", field="--price", allowed=", ".join(ids))
-        )
+        raise InputError(f"{found.id} is none of the GPU types asked for", field="--price", allowed=", ".join(ids))
     checked_price(price)
     return found.id, price
 
@@ -459,5 +403,5 @@ def checked_price(price: float | None) -> float | None:
     """A price in $ per GPU-hour. Raises InputError where `price` is out of range."""
     if price is not None and not LEAST_USD_PER_HOUR <= price <= MOST_USD_PER_HOUR:
         allowed = f"$ per GPU-hour, from {LEAST_USD_PER_HOUR:g} to {MOST_USD_PER_HOUR:,}"
-        raise InputError(Fault(f"{price:g} is out of range", field="--price", allowed=allowed))
+        raise InputError(f"{price:g} is out of range", field="--price", allowed=allowed)
     return price

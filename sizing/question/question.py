@@ -35,6 +35,9 @@ from sizing.specs.workload import (
 )
 
 MOST_REQUESTS_PER_S = 1e9  # no service has more: a unit must be wrong
+DEMANDS = (
+    "one of --rps, --users, --dau, --concurrency (or demand: in the workload), or --gpus alone for what N GPUs serve"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,25 +200,15 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
 
         rows = traces.load_trace(expanded(stated.trace))
         arrivals = demand.of_trace(rows[:, 0], defaults.trace_window_s)
-    offline = workload.mode == "offline"
-    shape = shape_of(workload)
+    offline, shape, ranges = workload.mode == "offline", shape_of(workload), workload.uncertain
     found = demand.resolve(
-        stated,
-        workload.planning,
-        defaults,
-        offline=offline,
-        shape=shape,
-        arrivals=arrivals,
-        ranges=workload.uncertain,
+        stated, workload.planning, defaults, offline=offline, shape=shape, arrivals=arrivals, ranges=ranges
     )
-    rate_per_s = found.peak_per_s
-    if rate_per_s is not None and not LEAST_REQUESTS_PER_S <= rate_per_s <= MOST_REQUESTS_PER_S:
-        few = rate_per_s < LEAST_REQUESTS_PER_S
-        raise InputError(
-            f"{rate_per_s:.2g} requests/s at the peak are too {'few to be timed' if few else 'many for one service'}",
-            field="demand",
-            allowed=f"what makes at least {LEAST_REQUESTS_PER_S:g} and at most {MOST_REQUESTS_PER_S:g} requests/s",
-        )
+    rate_per_s, least, most = found.peak_per_s, LEAST_REQUESTS_PER_S, MOST_REQUESTS_PER_S
+    if rate_per_s is not None and not least <= rate_per_s <= most:
+        why = "few to be timed" if rate_per_s < least else "many for one service"
+        allowed = f"what makes at least {least:g} and at most {most:g} requests/s"
+        raise InputError(f"{rate_per_s:.2g} requests/s at the peak are too {why}", field="demand", allowed=allowed)
     return found
 
 
@@ -266,8 +259,7 @@ def _check_states(serving: Serving, engine: Engine) -> None:
         return
     given = [name for name in OF_STATES if getattr(serving, name) is not None]
     told = f"{engine.title} keeps recurrent states in no pool of their own"
-    if given:
-        raise InputError([Fault(told, field=f"serving.{name}", allowed="--engine sglang") for name in given])
+    raise_any(Fault(told, field=f"serving.{name}", allowed="--engine sglang") for name in given)
 
 
 def _check_budget(workload: Workload, engine: Engine) -> None:
@@ -291,10 +283,8 @@ def _seeing(model: Model, serving: Serving, positions: int) -> Model:
     limit = serving.limit_mm_per_prompt
     if serving.language_model_only or (limit is not None and not limit.tower):
         return images.without_encoder(model)
-    facts = shelf.only(OptimisationFacts)
-    return images.with_largest(
-        model, limit or ImageLimit(count=ANY_NUMBER), positions, facts.encoder, facts.image_rules
-    )
+    facts, most = shelf.only(OptimisationFacts), limit or ImageLimit(count=ANY_NUMBER)
+    return images.with_largest(model, most, positions, facts.encoder, facts.image_rules)
 
 
 def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_budget: int | None = None) -> Question:
@@ -304,27 +294,12 @@ def resolve(workload: Workload, service: Service, defaults: Defaults, *, gpu_bud
     """
     planning, demanded = workload.planning, demand_of(workload, defaults)
     if workload.demand is None and gpu_budget is None and workload.mode != "offline":
-        raise InputError(
-            "nothing says how much to serve",
-            field="demand",
-            allowed="one of --rps, --users, --dau, --concurrency (or demand: in the workload), or --gpus alone for what N GPUs serve",
-        )
-    return Question(
-        service,
-        target_of(workload, defaults, demanded),
-        Rules(
-            objective=planning.objective or "gpus",
-            gpu_budget=gpu_budget,
-            headroom=defaults.headroom if planning.headroom is None else planning.headroom,
-        ),
-        Space(),
-        Origin(
-            workload,
-            defaults,
-            demanded=demanded,
-            habits=demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload)),
-        ),
-    )
+        raise InputError("nothing says how much to serve", field="demand", allowed=DEMANDS)
+    headroom = defaults.headroom if planning.headroom is None else planning.headroom
+    rules = Rules(planning.objective or "gpus", gpu_budget, headroom)
+    habits = demanded.habits if demanded else demand.habits(None, planning, defaults, shape_of(workload))
+    origin = Origin(workload, defaults, demanded=demanded, habits=habits)
+    return Question(service, target_of(workload, defaults, demanded), rules, Space(), origin)
 
 
 def target_of(workload: Workload, defaults: Defaults, demanded: Demanded | None) -> Target:
@@ -356,31 +331,14 @@ def with_longest(question: Question, tokens: int) -> Question:
 
 
 def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
-    needed = workload.longest
-    faults = []
-    if needed > model.max_position:
-        faults.append(
-            Fault(
-                f"{needed:,} tokens (ISL + OSL at their longest) exceed the {model.max_position:,} positions "
-                f"of {model.name}",
-                field="tokens",
-                allowed=f"at most {model.max_position:,}",
-            )
-        )
-    if workload.serving.max_model_len and workload.serving.max_model_len > model.max_position:
-        faults.append(
-            Fault(
-                f"{workload.serving.max_model_len:,} exceeds the {model.max_position:,} positions of {model.name}",
-                field="serving.max_model_len",
-                allowed=f"at most {model.max_position:,}",
-            )
-        )
+    needed, stated, most = workload.longest, workload.serving.max_model_len, model.max_position
+    positions, at_most, faults = f"the {most:,} positions of {model.name}", f"at most {most:,}", []
+    if needed > most:
+        what = f"{needed:,} tokens (ISL + OSL at their longest) exceed {positions}"
+        faults.append(Fault(what, field="tokens", allowed=at_most))
+    if stated and stated > most:
+        faults.append(Fault(f"{stated:,} exceeds {positions}", field="serving.max_model_len", allowed=at_most))
     elif longest < needed:
-        faults.append(
-            Fault(
-                f"{longest:,} is shorter than the longest sequence served, {needed:,} tokens",
-                field="serving.max_model_len",
-                allowed=f"{needed:,} to {model.max_position:,}",
-            )
-        )
+        what = f"{longest:,} is shorter than the longest sequence served, {needed:,} tokens"
+        faults.append(Fault(what, field="serving.max_model_len", allowed=f"{needed:,} to {most:,}"))
     raise_any(faults)

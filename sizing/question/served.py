@@ -11,7 +11,7 @@ from sizing.model.extras import NOTHING, Extras, Speculation, adapters, drafts, 
 from sizing.model.extras.prefixes import Conversation
 from sizing.question.question import OF_STATES
 from sizing.question.rules import is_given
-from sizing.specs.errors import Fault, InputError, raise_any
+from sizing.specs.errors import Fault, InputError, placed, raise_any
 from sizing.specs.model import Model
 from sizing.specs.optimisations import NOTHING_ASKED, Speculative
 from sizing.specs.workload import RESULTS, Workload
@@ -56,9 +56,8 @@ def with_images(workload: Workload, extras: Extras) -> Workload:
         return workload
     more, tokens = extras.encoder.tokens, workload.tokens
     longest = None if tokens.isl_max is None else tokens.isl_max + more
-    return workload.model_copy(
-        update={"tokens": tokens.model_copy(update={"isl": tokens.isl + more, "isl_max": longest})}
-    )
+    whole = tokens.model_copy(update={"isl": tokens.isl + more, "isl_max": longest})
+    return workload.model_copy(update={"tokens": whole})
 
 
 def extras_of(workload: Workload, model: Model) -> Extras:
@@ -109,11 +108,8 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
             allowed=f"at most {first - 1:,}; or an ISL that counts them",
         )
     if tokens.isl_std is not None and asked.turns > 1:
-        raise InputError(
-            "turns spread the lengths of prompts, and so does isl_std",
-            field="optimisations.prefix.turns",
-            allowed="one of them",
-        )
+        twice = "turns spread the lengths of prompts, and so does isl_std"
+        raise InputError(twice, field="optimisations.prefix.turns", allowed="one of them")
     return Conversation(asked.turns, first, shared, tokens.osl)
 
 
@@ -149,17 +145,14 @@ def _check_task(workload: Workload) -> None:
     """Raise InputError for output tokens, or speculative decoding, in a task without output tokens."""
     if not workload.pooled:
         return
-    faults = []
-    tokens = workload.tokens
-    for name in ("osl_max", "osl_std"):
-        if getattr(tokens, name) not in (None, RESULTS):
-            faults.append(Fault(f"{workload.task} gives no tokens", field=f"tokens.{name}", allowed="none"))
+    tokens, what = workload.tokens, f"{workload.task} gives no tokens"
+    given = [name for name in ("osl_max", "osl_std") if getattr(tokens, name) not in (None, RESULTS)]
+    faults = [Fault(what, field=f"tokens.{name}", allowed="none") for name in given]
     if tokens.osl != RESULTS:
-        faults.append(Fault(f"{workload.task} gives no tokens", field="tokens.osl", allowed="1, its result (--osl 1)"))
+        faults.append(Fault(what, field="tokens.osl", allowed="1, its result (--osl 1)"))
     if workload.optimisations.speculative is not None:
-        faults.append(
-            Fault(f"{workload.task} decodes nothing to draft", field="optimisations.speculative", allowed="none")
-        )
+        drafts_nothing = f"{workload.task} decodes nothing to draft"
+        faults.append(Fault(drafts_nothing, field="optimisations.speculative", allowed="none"))
     raise_any(faults)
 
 
@@ -196,17 +189,11 @@ def speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> S
     method = facts.method(asked.method)
     drafting = None if asked.model is None else _draft_model(asked.model)
     if drafting is None and method.head is None and not method.free:
-        raise InputError(
-            "a draft model needs its name",
-            field="optimisations.speculative",
-            allowed="draft:MODEL[:TOKENS][@ACCEPTANCE]",
-        )
+        form = "draft:MODEL[:TOKENS][@ACCEPTANCE]"
+        raise InputError("a draft model needs its name", field="optimisations.speculative", allowed=form)
     return drafts.speculation(asked, method, model, drafting, models.with_modules)
 
 
 def _draft_model(name: str) -> Model:
-    try:
+    with placed(lambda fault: replace(fault, field=fault.field or "optimisations.speculative")):
         return models.load_model(name).spec
-    except InputError as error:
-        faults = [replace(fault, field=fault.field or "optimisations.speculative") for fault in error.faults]
-        raise InputError(faults) from None

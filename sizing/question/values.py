@@ -49,8 +49,7 @@ class MissingPartError(InputError):
 
 def check(*parts: Part[Any]) -> None:
     """Raise InputError with the distinct faults of all parts, if there are any."""
-    faults = dict.fromkeys(fault for part in parts for fault in part.faults)
-    raise_any(faults)
+    raise_any(fault for part in parts for fault in part.faults)
 
 
 def positive(value: int | None, field: str) -> int | None:
