@@ -12,12 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from sizing.specs.errors import Fault, nearest
+from sizing.specs.errors import REQUIRED, Fault, FieldPath, Place, nearest
 from sizing.specs.values import RangeError
-
-Path = tuple[str | int, ...]
-# The place of a field: file, line, display name, and value as written. Unknown parts are None.
-Place = tuple[str | None, int | None, str, str | None]
 
 _MAPPING = "a mapping of keys to values"
 _LIST = "a list"
@@ -25,18 +21,18 @@ _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number", str:
 # Longer values are cut, because a message is one line.
 _MAX_QUOTED = 60
 
-REQUIRED = "is required"  # the message for a field that is missing
+BOUNDS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "at most"}  # constraints in words
 
 
 def faults_of(
-    error: ValidationError, spec_type: type[BaseModel], data: Any, place: Callable[[Path], Place]
+    error: ValidationError, spec_type: type[BaseModel], data: Any, place: Callable[[FieldPath], Place]
 ) -> list[Fault]:
     """Translate pydantic's errors on `data` into faults, in the order of their lines."""
     faults = [_fault(finding, spec_type, data, place) for finding in error.errors(include_url=False)]
     return sorted(faults, key=lambda fault: fault.line or 0)
 
 
-def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[[Path], Place]) -> Fault:
+def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[[FieldPath], Place]) -> Fault:
     path, annotation = _follow(spec_type, finding["loc"], data)
     kind, context = finding["type"], finding.get("ctx", {})
     if kind.startswith("union_tag"):
@@ -53,15 +49,8 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
         return Fault(str(context["error"]), file=file, line=line, field=name)
     quoted = _quoted(finding["input"], written)
     if kind == "literal_error":
-        choices = list(_choices(annotation))
-        return Fault(
-            f"is not known: {quoted}",
-            file,
-            line,
-            name,
-            ", ".join(choices),
-            nearest(str(finding["input"]), choices),
-        )
+        choices, given = list(_choices(annotation)), str(finding["input"])
+        return Fault(f"is not known: {quoted}", file, line, name, ", ".join(choices), nearest(given, choices))
     if kind in ("too_short", "too_long"):
         return Fault(f"must be {_expected(annotation)}, not of {len(finding['input']):,}", file, line, name)
     if kind == "finite_number":
@@ -72,7 +61,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
     return Fault(f"must be {_expected(annotation)}, not {quoted}{hint}", file, line, name)
 
 
-def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
+def _range_fault(error: RangeError, place: Callable[[FieldPath], Place]) -> Fault:
     """The fault of a range at its own place. If an end was refused, it states the values allowed for the field."""
     file, line, name, _ = place(error.path)
     if error.refusal is None:
@@ -81,25 +70,19 @@ def _range_fault(error: RangeError, place: Callable[[Path], Place]) -> Fault:
     return Fault(f"{error}: it {'; '.join(fault.message for fault in of_end)}", file, line, name)
 
 
-def _tag_fault(path: Path, annotation: Any, value: Any, context: Any, place: Callable[[Path], Place]) -> Fault:
+def _tag_fault(
+    path: FieldPath, annotation: Any, value: Any, context: Any, place: Callable[[FieldPath], Place]
+) -> Fault:
     """The fault of a row whose type field (its `operation`) is missing or unknown."""
     key = context["discriminator"].strip("'")
     choices = [choice for member, _ in _members(annotation) for choice in _choices(_field_type(member, key))]
     given = value.get(key) if isinstance(value, dict) else None
     file, line, name, _ = place((*path, key))
-    if given is None:
-        return Fault(REQUIRED, file, line, name, allowed=", ".join(choices))
-    return Fault(
-        f"is not known: {_quoted(given, None)}",
-        file,
-        line,
-        name,
-        ", ".join(choices),
-        nearest(str(given), choices),
-    )
+    message = REQUIRED if given is None else f"is not known: {_quoted(given, None)}"
+    return Fault(message, file, line, name, ", ".join(choices), given and nearest(str(given), choices))
 
 
-def _follow(spec_type: type[BaseModel], loc: Sequence[str | int], data: Any) -> tuple[Path, Any]:
+def _follow(spec_type: type[BaseModel], loc: Sequence[str | int], data: Any) -> tuple[FieldPath, Any]:
     """Turn pydantic's location into a path of the data and the type declared there (the holder's type for an unknown key).
 
     A step that names a member of a tagged union is not part of the data's path.
@@ -210,23 +193,13 @@ def _phrase(member: Any, metadata: tuple[Any, ...]) -> str:
     if get_origin(member) in (tuple, list, frozenset):
         return _LIST
     words = _SIMPLE.get(member, "a plain value")
+    stated = [(text, getattr(item, name, None)) for name, text in BOUNDS.items() for item in metadata]
     bounds = [
-        text.format(_bound(getattr(item, name)))
-        for name, text in (
-            ("gt", "above {}"),
-            ("ge", "of at least {}"),
-            ("lt", "below {}"),
-            ("le", "at most {}"),
-        )
-        for item in metadata
-        if getattr(item, name, None) is not None
+        f"{text} {end:,.0f}" if float(end).is_integer() else f"{text} {end:g}"
+        for text, end in stated
+        if end is not None
     ]
     return " ".join((words, " and ".join(bounds))).strip()
-
-
-def _bound(value: float) -> str:
-    """Format a bound. Whole numbers get thousands separators."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def _quoted(value: Any, written: str | None) -> str:

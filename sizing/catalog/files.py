@@ -18,7 +18,7 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, FieldPath, InputError, Place, nearest
 
 if TYPE_CHECKING:
     from sizing.catalog.yaml import Spot
@@ -190,7 +190,6 @@ MAX_DIGITS = 40
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -330,8 +329,9 @@ def json_value(text: str, file: str, first_line: int = 1) -> Any:
     except RecursionError:
         fault = Fault("is nested too deep", file=file)
     except _LongNumberError as error:
-        line = text.count("\n", 0, text.index(error.digits)) + first_line
-        message = f"holds a number of {len(error.digits):,} digits"
+        digits = str(error)
+        line = text.count("\n", 0, text.index(digits)) + first_line
+        message = f"holds a number of {len(digits):,} digits"
         fault = Fault(message, file=file, line=line, allowed=f"at most {MAX_DIGITS} digits")
     raise InputError(fault)
 
@@ -367,12 +367,21 @@ def validate(spec_type: type[SpecT], document: DataFile, at: FieldPath = ()) -> 
     data: Any = document.data
     for step in at:
         data = data[step]
+    return _validated(spec_type, data, lambda path: document.place((*at, *path)))
+
+
+def checked(spec_type: type[SpecT], data: Any, named: Callable[[FieldPath], str]) -> SpecT:
+    """A spec of data that is in no file; `named` gives the name of a field in faults. Raises InputError with every fault."""
+    return _validated(spec_type, data, lambda path: (None, None, named(path), None))
+
+
+def _validated(spec_type: type[SpecT], data: Any, place: Callable[[FieldPath], Place]) -> SpecT:
     try:
         return spec_type.model_validate(data)
     except ValidationError as error:
         from sizing.catalog.faults import faults_of
 
-        raise InputError(faults_of(error, spec_type, data, lambda path: document.place((*at, *path)))) from None
+        raise InputError(faults_of(error, spec_type, data, place)) from None
 
 
 def _decoded(content: bytes, file: str) -> str:
@@ -389,10 +398,7 @@ def _decoded(content: bytes, file: str) -> str:
 
 
 class _LongNumberError(Exception):
-    """A whole number is too long to be a count."""
-
-    def __init__(self, digits: str) -> None:
-        self.digits = digits
+    """A whole number, the argument, is too long to be a count."""
 
 
 def _whole(digits: str) -> int:
@@ -408,13 +414,6 @@ class _KeyTwiceError(Exception):
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        raise _KeyTwiceError(next(_repeated(pairs)))
+        names = [key for key, _ in pairs]
+        raise _KeyTwiceError(next(name for place, name in enumerate(names) if name in names[:place]))
     return mapping
-
-
-def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[str]:
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            yield key
-        seen.add(key)

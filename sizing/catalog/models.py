@@ -8,8 +8,8 @@ stage, release date and quantisation, with the vocabulary in workloads/models/_s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -54,7 +54,7 @@ from sizing.catalog.shelf import (
     only,
     unknown,
 )
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, placed
 from sizing.specs.model import Checkpoint, CheckpointRules, Model, ModelFile
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -184,11 +184,8 @@ def load_model(text: str) -> FoundModel:
     refused = refused_by_name(text)
     if refused is not None:
         message = f"{text!r} is by its name a {refused.name} model, which is not modelled: {refused.refused}"
-        fault = Fault(
-            message,
-            field=fault.field,
-            remedy=f"{REFUSED}; if its config.json states another model_type, pass -m ./{CONFIG_FILE}",
-        )
+        remedy = f"{REFUSED}; if its config.json states another model_type, pass -m ./{CONFIG_FILE}"
+        fault = Fault(message, field=fault.field, remedy=remedy)
     if _HUB_ID.match(text):
         return _from_hub(text, fault)
     raise InputError(fault)
@@ -284,19 +281,15 @@ def _read_config(config: DataFile, folder: Path, name: str) -> Model:
     return replace(model, checkpoint_bytes=size, checkpoint_index=str(index), checkpoint_ratio=ratio)
 
 
-@contextmanager
-def _lines_of(document: DataFile) -> Iterator[None]:
+def _lines_of(document: DataFile) -> AbstractContextManager[None]:
     """Add line numbers to faults that have only this document and a field."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(_with_line(fault, document) for fault in error.faults) from None
 
+    def with_line(fault: Fault) -> Fault:
+        if fault.file != document.file or fault.field is None or fault.line is not None:
+            return fault
+        return replace(fault, line=document.line_of_key(fault.field.rpartition(".")[2]))
 
-def _with_line(fault: Fault, document: DataFile) -> Fault:
-    if fault.file != document.file or fault.field is None or fault.line is not None:
-        return fault
-    return replace(fault, line=document.line_of_key(fault.field.rpartition(".")[2]))
+    return placed(with_line)
 
 
 def _checkpoint_bytes(index: Path) -> int:
@@ -345,14 +338,10 @@ def _as_sibling(text: str, found: FoundModel) -> FoundModel:
         taken = "positions" if quantisation else "positions and weight format"
         notes.append(f"{text} is not known by itself: layers, {taken} are those of {sibling}")
         found = replace(found, spec=replace(found.spec, name=f"{text} as {sibling}"))
+    found = replace(found, name_notes=(*found.name_notes, *notes))
     if quantisation is None:
-        return replace(found, name_notes=(*found.name_notes, *notes))
-    return replace(
-        found,
-        precision=quantisation.precision,
-        kv_precision=quantisation.kv_precision,
-        name_notes=(*found.name_notes, *notes),
-    )
+        return found
+    return replace(found, precision=quantisation.precision, kv_precision=quantisation.kv_precision)
 
 
 def _from_model_file(path: Path, name: str, asked: str | None, checkpoint: Checkpoint | None = None) -> FoundModel:

@@ -16,10 +16,10 @@ from typing import TypeVar, get_args
 from pydantic import ValidationError
 
 from sizing.catalog.faults import faults_of
-from sizing.catalog.files import DataFile, FieldPath, data_folder, expanded, read_text, read_yaml, validate
+from sizing.catalog.files import DataFile, data_folder, expanded, read_text, read_yaml, validate
 from sizing.catalog.shelf import Found, Shelf, is_path, load, named, of_document, only
 from sizing.specs.engine import Engine, EngineSettings
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.errors import Fault, FieldPath, InputError, nearest, placed, raise_any
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
 from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
 from sizing.specs.launch import EngineFlags
@@ -40,14 +40,14 @@ def check_profile(gpu: Gpu, document: DataFile) -> None:
 
 def _check_precisions(gpu: Gpu, document: DataFile) -> None:
     """Raise InputError for a row with an unknown precision. It would never be read."""
-    faults = []
-    for index, row in enumerate(gpu.efficiency):
-        for key in ("precision", "cache_precision"):
-            given = getattr(row, key, None)
-            if given is not None and given not in PRECISIONS:
-                path, near = ("efficiency", index, key), nearest(given, PRECISIONS)
-                faults.append(document.fault(path, f"is not known: {given!r}", ", ".join(PRECISIONS), near))
-    raise_any(faults)
+    keys = ("precision", "cache_precision")
+    stated = [(index, key, getattr(row, key, None)) for index, row in enumerate(gpu.efficiency) for key in keys]
+    allowed = ", ".join(PRECISIONS)
+    raise_any(
+        document.fault(("efficiency", index, key), f"is not known: {name!r}", allowed, nearest(name, PRECISIONS))
+        for index, key, name in stated
+        if name is not None and name not in PRECISIONS
+    )
 
 
 def _check_family(gpu: Gpu, document: DataFile) -> None:
@@ -107,17 +107,12 @@ def _profile(name_or_path: str) -> Found[Gpu]:
     if "extends" not in document.data:
         return of_document(GPUS, document, path)
     stated = validate(GpuExtension, document)
-    try:
+    file, line, field, _ = document.place(("extends",))
+    with placed(lambda fault: fault if fault.file else replace(fault, file=file, line=line, field=field)):
         base = load_gpu(stated.extends)
         if base.spec.own_runs is not None:
-            raise InputError(
-                Fault(f"{stated.extends!r} has own runs itself", allowed=base.spec.extends or "a profile without")
-            )
-    except InputError as error:
-        at = document.place(("extends",))[:3]
-        raise InputError(
-            [fault if fault.file else replace(fault, file=at[0], line=at[1], field=at[2]) for fault in error.faults]
-        ) from None
+            without = base.spec.extends or "a profile without"
+            raise InputError(f"{stated.extends!r} has own runs itself", allowed=without)
     more = {"aliases": (), "extends": stated.extends, "own_runs": stated.own_runs}
     return Found(base.spec.model_copy(update=more), path.stem, path)
 
@@ -145,13 +140,10 @@ def slice_of(gpu: Gpu, parts: int, gigabytes: int) -> Gpu:
     sheet, memory = gpu.datasheet, gpu.datasheet.memory
     eighths = round(EIGHTHS * gigabytes / memory.marketed_gb)
     if known is None or str(parts) not in known.of or not parts <= eighths <= EIGHTHS:
-        cards = ", ".join(dict.fromkeys(each.architecture for each in cuts))
-        allowed = (
-            f"cards of {cards}"
-            if known is None
-            else f"{', '.join(known.of)} parts, and at least as many eighths of memory"
-        )
-        raise InputError(Fault(f"{gpu.name} has no slice {parts}g.{gigabytes}gb", field="--gpu", allowed=allowed))
+        allowed = f"cards of {', '.join(dict.fromkeys(each.architecture for each in cuts))}"
+        if known is not None:
+            allowed = f"{', '.join(known.of)} parts, and at least as many eighths of memory"
+        raise InputError(f"{gpu.name} has no slice {parts}g.{gigabytes}gb", field="--gpu", allowed=allowed)
     compute, held = known.of[str(parts)] / known.multiprocessors, eighths / EIGHTHS
     sizes = {
         "marketed_gb": memory.marketed_gb * held,
@@ -174,9 +166,10 @@ def slice_of(gpu: Gpu, parts: int, gigabytes: int) -> Gpu:
 
 def check_settings(engine: Engine, document: DataFile) -> None:
     """Raise InputError with every fault of a profile's rows: a missing, unknown or wrong setting, an invalid version."""
-    faults = dict.fromkeys((*_version_faults(engine, document), *_value_faults(engine, document)))
-    if faults:
-        raise InputError(sorted(faults, key=lambda fault: fault.line or 0))
+    # Settings are validated with the first row of each, then with the second, and so on.
+    most = max(map(len, engine.settings.values()), default=1)
+    values = (fault for number in range(most) for fault in _faults_of_rows(number, engine, document))
+    raise_any(sorted((*_version_faults(engine, document), *values), key=lambda fault: fault.line or 0))
 
 
 def _version_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
@@ -193,15 +186,9 @@ def _version_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
             yield document.fault(path, str(error))
 
 
-def _value_faults(engine: Engine, document: DataFile) -> Iterator[Fault]:
-    """Yield the faults of all rows. Settings are validated with the first row of each, then with the second, and so on."""
-    for number in range(max(map(len, engine.settings.values()), default=1)):
-        yield from _faults_of_rows(
-            {name: min(number, len(rows) - 1) for name, rows in engine.settings.items() if rows}, engine, document
-        )
-
-
-def _faults_of_rows(chosen: dict[str, int], engine: Engine, document: DataFile) -> list[Fault]:
+def _faults_of_rows(number: int, engine: Engine, document: DataFile) -> list[Fault]:
+    """The faults of the values in row `number` of each setting, or in its last row."""
+    chosen = {name: min(number, len(rows) - 1) for name, rows in engine.settings.items() if rows}
     values = {name: engine.settings[name][index].value for name, index in chosen.items()}
 
     def place(path: FieldPath) -> tuple[str | None, int | None, str, str | None]:
@@ -229,27 +216,19 @@ def load_engine(text: str) -> tuple[Found[Engine], str | None]:
 
     Raises InputError for an unknown or ambiguous name, an empty version, and for every fault of the file.
     """
-    name, version = _split(text)
-    return load(ENGINES, name), version
-
-
-def _split(text: str) -> tuple[str, str | None]:
-    parts = _VERSIONED.match(text.strip())
+    parts, form = _VERSIONED.match(text.strip()), "as vllm or vllm:0.19.0"
     if parts is None:
-        raise InputError(Fault("the engine has no name", allowed="as vllm or vllm:0.19.0"))
+        raise InputError("the engine has no name", allowed=form)
     version = parts["version"]
     if version is not None and not version.strip():
-        raise InputError(Fault(f"{text!r} has no version after the colon", allowed="as vllm or vllm:0.19.0"))
-    return parts["name"].strip(), version.strip() if version else None
+        raise InputError(f"{text!r} has no version after the colon", allowed=form)
+    return load(ENGINES, parts["name"].strip()), version.strip() if version else None
 
 
 K = TypeVar("K", bound=MeasuredKernel)
 _PER_THOUSAND = 1e-3
-_OF_EXPERTS = tuple(
-    each.name
-    for each in fields(ExpertKernel)
-    if each.type is float and each.name not in MeasuredKernel.__dataclass_fields__
-)
+_OWN = ExpertKernel.__dataclass_fields__.keys() - MeasuredKernel.__dataclass_fields__.keys()
+_OF_EXPERTS = tuple(each.name for each in fields(ExpertKernel) if each.type is float and each.name in _OWN)
 
 
 def _lines(file: str) -> Iterator[dict[str, str]]:

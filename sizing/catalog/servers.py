@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sizing.catalog.files import expanded, read_yaml, validate
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import Shelf, is_path, named
-from sizing.specs.errors import InputError
+from sizing.specs.errors import InputError, placed
 from sizing.specs.gpu import Gpu
 from sizing.specs.server import NUMBERS, OF_THE_SIZE, Basis, Server
 
@@ -66,12 +66,8 @@ def load_server(name_or_path: str) -> OwnFile:
         lines = {field: document.place((field,))[1] for field in spec.model_fields_set}
         if spec.gpu is None:
             return OwnFile(spec, path.stem, path, lines)
-        try:
+        with placed(lambda fault: document.fault(("gpu",), fault.message, fault.allowed, fault.nearest)):
             gpu_id = load_gpu(spec.gpu).id
-        except InputError as error:
-            raise InputError(
-                document.fault(("gpu",), fault.message, fault.allowed, fault.nearest) for fault in error.faults
-            ) from None
         return OwnFile(spec.model_copy(update={"gpu": gpu_id}), path.stem, path, lines)
     found = named(SHELF, name_or_path)
     return OwnFile(found.spec, found.id, found.path, {})
@@ -101,9 +97,8 @@ def resolve(own: OwnFile, gpu_id: str, gpu: Gpu) -> CompleteServer:
     numbers = _numbers(own, ready_for(gpu_id))
     if "gpus" not in numbers:
         sheet = gpu.datasheet
-        numbers["gpus"] = Stated(
-            float(sheet.node.gpus), Basis(kind="datasheet", source="; ".join(sheet.sources), date=sheet.date)
-        )
+        basis = Basis(kind="datasheet", source="; ".join(sheet.sources), date=sheet.date)
+        numbers["gpus"] = Stated(float(sheet.node.gpus), basis)
     if "price_usd" not in numbers:
         known = ", ".join(SHELF.ids)
         message = f"no price of a server with {numbers['gpus'].value:.0f} x {gpu.name} is known"
@@ -140,7 +135,5 @@ def _check_price(own: OwnFile, numbers: dict[str, Stated]) -> None:
         message = f"${price.value:,.0f} is no price of a server of {gpus:.0f} GPUs: it is in $, for the whole server"
         raise InputError(message, file=file, line=price.line, field="price_usd", allowed=f"{least:,.0f} to {most:,.0f}")
     if residual.value > price.value:
-        allowed = f"at most the price, {price.value:,.0f}"
-        raise InputError(
-            "is more than the server costs", file=file, line=residual.line, field="residual_usd", allowed=allowed
-        )
+        message, allowed = "is more than the server costs", f"at most the price, {price.value:,.0f}"
+        raise InputError(message, file=file, line=residual.line, field="residual_usd", allowed=allowed)

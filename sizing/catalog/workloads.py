@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from sizing.catalog.files import STDIN, DataFile, FieldPath, data_folder, exists, expanded, is_file, read_yaml, validate
+from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, expanded, is_file, read_yaml, validate
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
 from sizing.specs.demand import Profile
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import REQUIRED, Fault, FieldPath, InputError, collected, nearest, placed, raise_any
 from sizing.specs.fleet import Fleet, Member
 from sizing.specs.optimisations import Optimisations
 from sizing.specs.workload import REPLACED_BY_PROFILE, Workload
@@ -58,23 +56,20 @@ def _read(path: Path) -> Workload:
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
     workload = validate(Workload, document)
-    limited = list(workload.limits.stated)
-    if workload.mode == "offline" and limited:
-        raise InputError([document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited])
+    limited = workload.limits.stated if workload.mode == "offline" else ()
+    raise_any(document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited)
     return workload
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
     """A workload whose trace and profile paths are resolved in the folder of its file, if the files exist there."""
     demand, planning = workload.demand, workload.planning
+    found: dict[str, Any] = {}
     if demand is not None and demand.trace is not None:
-        workload = workload.model_copy(
-            update={"demand": demand.model_copy(update={"trace": _from_folder(demand.trace, folder)})}
-        )
+        found["demand"] = demand.model_copy(update={"trace": _from_folder(demand.trace, folder)})
     if isinstance(planning.profile, str) and is_path(planning.profile):
-        profile = _from_folder(planning.profile, folder)
-        workload = workload.model_copy(update={"planning": planning.model_copy(update={"profile": profile})})
-    return workload
+        found["planning"] = planning.model_copy(update={"profile": _from_folder(planning.profile, folder)})
+    return workload.model_copy(update=found)
 
 
 def _from_folder(name: str, folder: Path) -> str:
@@ -92,19 +87,12 @@ def load_profile(path_or_name: str) -> Found[Profile]:
 
     Raises InputError for an unknown name and for every fault of the file.
     """
-    if is_path(path_or_name):
-        path = expanded(path_or_name)
-        return Found(validate(Profile, read_yaml(path)), path.stem, path)
     known, name = profile_names(), hyphenated(path_or_name)
-    if name not in known:
-        raise InputError(
-            f"unknown load profile {path_or_name!r}",
-            field="planning.profile",
-            allowed=f"{', '.join(known)}, or the path of a file",
-            nearest=nearest(name, known),
-        )
-    path = _PROFILES / f"{name}.yaml"
-    return Found(validate(Profile, read_yaml(path)), name, path)
+    path = expanded(path_or_name) if is_path(path_or_name) else _PROFILES / f"{name}.yaml"
+    if not is_path(path_or_name) and name not in known:
+        message, allowed = f"unknown load profile {path_or_name!r}", f"{', '.join(known)}, or the path of a file"
+        raise InputError(message, field="planning.profile", allowed=allowed, nearest=nearest(name, known))
+    return Found(validate(Profile, read_yaml(path)), path.stem, path)
 
 
 def override(workload: Workload | None, overrides: Mapping[str, Any], options: Mapping[str, str]) -> Workload:
@@ -121,32 +109,18 @@ def override(workload: Workload | None, overrides: Mapping[str, Any], options: M
             _drop(data, other)
         _set(data, field.split("."), copy.deepcopy(value))
     try:
-        return Workload.model_validate(data)
-    except ValidationError as error:
-        from sizing.catalog.faults import REQUIRED, faults_of
-
-        def place(path: FieldPath) -> tuple[None, None, str, None]:
-            return None, None, _option(path, given, options), None
-
-        found = faults_of(error, Workload, data, place)
-        if workload is None:
-            missing = [fault for fault in found if fault.message == REQUIRED]
-            found = [replace(each, remedy=READY) if each in missing[-1:] else each for each in found]
-        raise InputError(found) from None
+        return checked(Workload, data, lambda path: _option(path, given, options))
+    except InputError as error:
+        missing = [fault for fault in error.faults if fault.message == REQUIRED and workload is None]
+        raise InputError(
+            replace(each, remedy=READY) if each in missing[-1:] else each for each in error.faults
+        ) from None
 
 
 def optimisations(fields: Mapping[str, str], stated: Mapping[str, str | float | None]) -> Optimisations:
     """Optimisations as stated; `fields` says for a fault where each of them was stated. Raises InputError with all faults."""
     given = {name: value for name, value in stated.items() if value is not None}
-    try:
-        return Optimisations.model_validate(given)
-    except ValidationError as error:
-        from sizing.catalog.faults import faults_of
-
-        def place(path: FieldPath) -> tuple[None, None, str, None]:
-            return None, None, fields[str(path[0])], None
-
-        raise InputError(faults_of(error, Optimisations, given, place)) from None
+    return checked(Optimisations, given, lambda path: fields[str(path[0])])
 
 
 def _drop(data: dict[str, Any], field: str) -> None:
@@ -241,7 +215,7 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
         raise InputError(sorted(told, key=lambda fault: fault.line or 0)) from None
     members, faults = _looked_up(tuple(enumerate(spec.fleet)), document, path)
     if not faults:
-        members = _named_apart(members, document)
+        _check_names(members, document)
     return FoundFleet(spec, path.stem, document, tuple(members), tuple(faults))
 
 
@@ -263,10 +237,8 @@ def _looked_up(
     """
     members, faults, stated = [], list[Fault](), tuple(stated)
     for index, member in stated:
-        try:
+        with collected(faults):
             members.append(_member(index, member, document, path))
-        except InputError as error:
-            faults += error.faults
     if faults:
         faults += [fault for index, member in stated for fault in _unknown(index, member, document)]
     return members, faults
@@ -292,18 +264,18 @@ def _member(index: int, member: Member, document: DataFile, path: Path) -> Found
         name = member.name or spec.name or f"workload-{index + 1}"
         return FoundMember(name, member, Found(spec, name, path), file, line, True)
     name = _from_folder(stated, path.parent) if is_path(stated) else stated
+    field = f"fleet[{index}].workload"
+
+    def in_fleet(fault: Fault) -> Fault:
+        where = f"{fault.file}: " if fault.file is not None else ""
+        here = Fault(f"{where}{fault.message}", file, line, field, fault.allowed, fault.nearest)
+        return fault if fault.file is not None and fault.line is not None else here
+
     if _is_fleet(name):
-        field = f"fleet[{index}].workload"
-        raise InputError(
-            f"{stated!r} is a fleet itself", file=file, line=line, field=field, allowed="a workload: fleets do not nest"
-        )
-    try:
+        itself = f"{stated!r} is a fleet itself"
+        raise InputError(itself, file=file, line=line, field=field, allowed="a workload: fleets do not nest")
+    with placed(in_fleet):
         found = load_workload(name)
-    except InputError as error:
-        raise InputError(
-            fault if fault.file is not None and fault.line is not None else _in_fleet(fault, file, line, index)
-            for fault in error.faults
-        ) from None
     return FoundMember(member.name or found.id, member, found, file, line, False)
 
 
@@ -327,37 +299,20 @@ def _unknown(index: int, member: Member, document: DataFile) -> list[Fault]:
         ("workload.gpu", own.get("gpu"), load_gpu),
     )
     for key, stated, load in looked_up:
-        if not isinstance(stated, str) or stated.strip().lower() in NOT_ONE:
-            continue
-        try:
-            for name in stated.split(",") if key.endswith("gpu") else (stated,):
-                load(name.strip())
-        except InputError as error:
-            at: FieldPath = ("fleet", index, *key.split("."))
-            faults += [
-                document.fault(at, fault.message, fault.allowed, fault.nearest)
-                for fault in error.faults
-                if fault.file is None
-            ]
+        at: FieldPath = ("fleet", index, *key.split("."))
+        wrong: list[Fault] = []
+        if isinstance(stated, str) and stated.strip().lower() not in NOT_ONE:
+            with collected(wrong):
+                for name in stated.split(",") if key.endswith("gpu") else (stated,):
+                    load(name.strip())
+        faults += [document.fault(at, it.message, it.allowed, it.nearest) for it in wrong if it.file is None]
     return faults
 
 
-def _in_fleet(fault: Fault, file: str, line: int | None, index: int) -> Fault:
-    where = f"{fault.file}: " if fault.file is not None else ""
-    return Fault(f"{where}{fault.message}", file, line, f"fleet[{index}].workload", fault.allowed, fault.nearest)
-
-
-def _named_apart(members: list[FoundMember], document: DataFile) -> list[FoundMember]:
-    """Return the members. Raises InputError if two have the same name."""
-    seen: dict[str, int] = {}
+def _check_names(members: Sequence[FoundMember], document: DataFile) -> None:
+    """Raise InputError if two members have the same name."""
+    names = [member.name for member in members]
     for index, member in enumerate(members):
-        if member.name in seen:
-            raise InputError(
-                f"{member.name!r} is the name of two workloads",
-                file=document.file,
-                line=member.line,
-                field=f"fleet[{index}].name",
-                allowed="a name of its own",
-            )
-        seen[member.name] = index
-    return members
+        if member.name in names[:index]:
+            message, field = f"{member.name!r} is the name of two workloads", f"fleet[{index}].name"
+            raise InputError(message, file=document.file, line=member.line, field=field, allowed="a name of its own")

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from sizing.specs.errors import Fault, InputError, raise_any
-
-Path = tuple[str | int, ...]
+from sizing.specs.errors import Fault, FieldPath, InputError, raise_any
 
 # A field of a spec is at most six levels deep. Far deeper nesting is a mistake or an attack.
 MAX_DEPTH = 32
@@ -25,16 +23,11 @@ _TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
 _MAX_DIGITS = 40
 
 _NULL = {"", "~", "null", "Null", "NULL"}
+_WORDS = {True: ("yes", "on", "true"), False: ("no", "off", "false")}
 _BOOL = {
     spelling: value
-    for word, value in {
-        "yes": True,
-        "on": True,
-        "true": True,
-        "no": False,
-        "off": False,
-        "false": False,
-    }.items()
+    for value, words in _WORDS.items()
+    for word in words
     for spelling in (word, word.capitalize(), word.upper())
 }
 _OWN_BREAKS = re.compile("[\x85\u2028\u2029]")
@@ -58,7 +51,7 @@ class _Open:
     """A mapping or list that is being read. `key` is a mapping's key whose value comes next."""
 
     value: Any
-    path: Path
+    path: FieldPath
     key: str | None = None
     key_mark: Any = None
 
@@ -68,7 +61,7 @@ class _Reading:
     """The state of one pass over a text."""
 
     file: str
-    spots: dict[Path, Spot] | None
+    spots: dict[FieldPath, Spot] | None
     breaks: list[int] = field(default_factory=list)  # characters that end a line in YAML but in no editor
     foreign: bool = False
     root: Any = None
@@ -86,7 +79,7 @@ class _Reading:
         self.faults.append(Fault(message, file=self.file, line=self.line(mark), field=where))
 
 
-def dotted(path: Path) -> str:
+def dotted(path: FieldPath) -> str:
     """Format a path as users write it: `efficiency[3].t0_us`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
@@ -97,9 +90,9 @@ def parse(text: str, file: str) -> Any:
     return _read(text, file, None).root
 
 
-def spots(text: str, file: str) -> dict[Path, Spot]:
+def spots(text: str, file: str) -> dict[FieldPath, Spot]:
     """The line and the text of every field of a document that `parse` accepts, or of JSON."""
-    found: dict[Path, Spot] = {}
+    found: dict[FieldPath, Spot] = {}
     _read(_PAIR.sub(_character, text), file, found)
     return found
 
@@ -113,7 +106,7 @@ class YamlDocument(NamedTuple):
     """One of the documents of a file: its plain data, and the place of each field."""
 
     data: Any
-    spots: dict[Path, Spot]
+    spots: dict[FieldPath, Spot]
 
 
 def documents(text: str, file: str) -> list[YamlDocument]:
@@ -140,7 +133,7 @@ def scalar(text: str) -> Any:
     return text
 
 
-def _read(text: str, file: str, found: dict[Path, Spot] | None, *, foreign: bool = False) -> _Reading:
+def _read(text: str, file: str, found: dict[FieldPath, Spot] | None, *, foreign: bool = False) -> _Reading:
     reading = _Reading(file, found, [match.start() for match in _OWN_BREAKS.finditer(text)], foreign)
     try:
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
@@ -231,7 +224,7 @@ def _open(reading: _Reading, value: Any, mark: yaml.Mark) -> None:
     reading.stack.append(_Open(value, _place(reading, value, mark, None)))
 
 
-def _place(reading: _Reading, value: Any, mark: yaml.Mark, text: str | None) -> Path:
+def _place(reading: _Reading, value: Any, mark: yaml.Mark, text: str | None) -> FieldPath:
     """Put a value into its parent, and record its path."""
     if not reading.stack:
         reading.root = value

@@ -138,21 +138,14 @@ def _show(checked: Part[tuple[Checked, ...]], output: str, baseline: Part[Mappin
 
 def _policy(values: Mapping[str, Any]) -> Policy:
     """The policy of the options. Raises InputError with each invalid option."""
-    from pydantic import ValidationError
-
-    from sizing.catalog.faults import faults_of
+    from sizing.catalog.files import checked
     from sizing.catalog.yaml import scalar
-    from sizing.specs.errors import InputError
     from sizing.specs.launch import Policy
 
     flags = {option.name: option.flags[0] for option in POLICY_OPTIONS}
     given = {name: values[name] for name in flags if values[name] is not None}
     stated = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
-    try:
-        return Policy.model_validate(stated)
-    except ValidationError as error:
-        faults = faults_of(error, Policy, stated, lambda path: (None, None, flags[str(path[0])], None))
-        raise InputError(faults) from None
+    return checked(Policy, stated, lambda path: flags[str(path[0])])
 
 
 def _filled(values: Mapping[str, Any]) -> Filled:

@@ -6,11 +6,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from sizing.answers.answer import Answer, Pool
-from sizing.catalog.faults import faults_of
-from sizing.catalog.files import expanded
+from sizing.catalog.files import checked, expanded
 from sizing.catalog.models import CONFIG_FILE, FoundModel, load_model
 from sizing.catalog.shelf import only
 from sizing.launch.flags import Args, Dialect, dialect_of, write
@@ -156,12 +153,7 @@ OPTION_OF = {"model": "--checkpoint", "draft_checkpoint": "--draft-model"}
 
 def _launched(data: dict[str, object]) -> Launched:
     """The validated deployment. Raises InputError for more replicas than allowed, and for a checkpoint without a name."""
-    try:
-        return Launched.model_validate(data)
-    except ValidationError as error:
-        names = {path: OPTION_OF.get(path, path) for path in data}
-        faults = faults_of(error, Launched, data, lambda path: (None, None, names[str(path[0])], None))
-        raise InputError(faults) from None
+    return checked(Launched, data, lambda path: OPTION_OF.get(str(path[0]), str(path[0])))
 
 
 def _nodes(replica: Replica) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sizing.catalog.yaml import Path, YamlDocument, documents
+from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch.flags import Word
 from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
 from sizing.launch.shell import words as shell_words
-from sizing.specs.errors import Fault, InputError, unknown
+from sizing.specs.errors import Fault, FieldPath, InputError, unknown
 from sizing.specs.launch import LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
@@ -102,8 +102,8 @@ class Container:
     slice_: str | None = None
     doubt: str | None = None
     pods: int = 1
-    at: Path = ()
-    gpus_beside: dict[Path, int] = field(default_factory=dict)
+    at: FieldPath = ()
+    gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
     gpus_of_others: int | None = None
     drafts: Word | None = None
     cards: tuple[Card, ...] = ()
@@ -161,7 +161,7 @@ def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
     """Yield the serving container of each pool of an LLMInferenceService, which may not state it."""
     spec = as_mapping(value_at(document.data, "spec"))
     around: tuple[object, ...] = (document.data, {"model": value_at(spec, "model")})
-    pools: list[tuple[tuple[object, ...], Path, dict[str, object]]] = [
+    pools: list[tuple[tuple[object, ...], FieldPath, dict[str, object]]] = [
         ((document.data,), ("spec",), spec),
         (around, ("spec", "prefill"), as_mapping(value_at(spec, "prefill"))),
     ]
@@ -419,7 +419,7 @@ def _devices(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
         found.doubt = "its service asks for none"
 
 
-def _requested(found: Container, device: object, steps: Path, node: ManifestNode) -> None:
+def _requested(found: Container, device: object, steps: FieldPath, node: ManifestNode) -> None:
     """Record the GPUs of one request of a Compose service."""
     found.requested = True
     ids, count = as_list(value_at(device, "device_ids")), value_at(device, "count")

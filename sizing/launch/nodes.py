@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sizing.catalog.yaml import Path, Spot, YamlDocument
-from sizing.specs.errors import InputError
+from sizing.catalog.yaml import Spot, YamlDocument
+from sizing.specs.errors import FieldPath, InputError
 
 MERGE = "<<"  # in YAML
 MOST_NODES = 200_000  # nodes in a file, with aliases followed
@@ -16,7 +16,7 @@ class ManifestNode(NamedTuple):
     """A mapping in a manifest, with the values around it: the outermost first, the mapping itself last."""
 
     above: tuple[object, ...]
-    path: Path
+    path: FieldPath
     document: YamlDocument
     file: str
 
@@ -49,7 +49,7 @@ def manifests_of(document: YamlDocument) -> Iterator[YamlDocument]:
     if value_at(document.data, "kind") != "List" or not isinstance(items, list):
         yield document
         return
-    spots: list[dict[Path, Spot]] = [{} for _ in items]
+    spots: list[dict[FieldPath, Spot]] = [{} for _ in items]
     for path, spot in document.spots.items():
         if len(path) > 1 and path[0] == "items" and isinstance(path[1], int):
             spots[path[1]][path[2:]] = spot
@@ -84,7 +84,7 @@ def _merged(value: object, done: dict[int, object]) -> object:
 
 def nodes(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
     """Yield each mapping in a document. Raises InputError for far too many."""
-    left: list[tuple[tuple[object, ...], Path]] = [((document.data,), ())]
+    left: list[tuple[tuple[object, ...], FieldPath]] = [((document.data,), ())]
     seen = 0
     while left:
         above, path = left.pop()
@@ -119,7 +119,7 @@ def value_at(node: object, *steps: str) -> object:
     return node
 
 
-def line_of(document: YamlDocument, path: Path) -> int | None:
+def line_of(document: YamlDocument, path: FieldPath) -> int | None:
     """The line of the value at a path, or of the nearest value around it; None without one."""
     around = (document.spots.get(path[:end]) for end in range(len(path), -1, -1))
     return next((spot.line for spot in around if spot is not None), None)

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from pydantic import ValidationError
-
 from sizing.catalog import shelf
-from sizing.catalog.faults import faults_of
-from sizing.catalog.files import FieldPath
+from sizing.catalog.files import checked
 from sizing.planning import growth
 from sizing.specs.demand import Scaling
 from sizing.specs.errors import Fault, InputError
@@ -64,13 +61,7 @@ def stated_rules(given: Mapping[str, Any], flags: Mapping[str, str]) -> PlanRule
     data = {key_of(name): value for name, value in given.items()}
     names = {key_of(name): flags.get(name, name) for name in given}
 
-    def place(path: FieldPath) -> tuple[None, None, str, None]:
-        return None, None, names[str(path[0])] if path else ", ".join(names.values()), None
-
-    try:
-        return PlanRules.model_validate(data)
-    except ValidationError as error:
-        raise InputError(faults_of(error, PlanRules, data, place)) from None
+    return checked(PlanRules, data, lambda path: names[str(path[0])] if path else ", ".join(names.values()))
 
 
 def key_of(name: str) -> str:

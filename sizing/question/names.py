@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, prices, profiles, workloads
 from sizing.catalog.checkpoints import NameRules
-from sizing.catalog.files import FieldPath, read_yaml, resolved
+from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel
 from sizing.catalog.prices import ON_DEMAND, age_words, today
 from sizing.catalog.shelf import Found, only
@@ -22,7 +22,7 @@ from sizing.model import settings
 from sizing.question.fields import THINK_TIME, TURNS, Options
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
-from sizing.specs.errors import Fault, InputError, placed, raise_any, unknown
+from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown
 from sizing.specs.gpu import Gpu, GpuType
 from sizing.specs.optimisations import Disaggregate, read_pools
 from sizing.specs.units import parse_number

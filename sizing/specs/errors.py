@@ -21,6 +21,12 @@ ADVICE = (
 )
 
 
+FieldPath = tuple[str | int, ...]  # the keys and indices that lead to a field
+# The place of a field: file, line, display name, and value as written. Unknown parts are None.
+Place = tuple[str | None, int | None, str, str | None]
+REQUIRED = "is required"  # the message for a field that is missing
+
+
 @dataclass(frozen=True)
 class Fault:
     """One mistake in the input: its place, the field, the message, the allowed values, the likely intention, and the `remedy`.
