@@ -74,9 +74,8 @@ def respelled(name: str) -> Iterator[str]:
 
 
 def _checkpoint(row: Mapping[str, str]) -> Checkpoint:
-    return Checkpoint.model_validate(
-        {key: value.split() if key == "kept" else value for key, value in row.items() if value}
-    )
+    stated = {key: value.split() if key == "kept" else value for key, value in row.items() if value}
+    return Checkpoint.model_validate(stated)
 
 
 def unquantised(begins: Callable[[str], bool]) -> list[Checkpoint]:
@@ -133,8 +132,6 @@ def _stated(config: dict[str, Any], keys: tuple[str, ...], value: int | bool) ->
 
 
 def _without_sections(config: Any) -> Any:
-    return (
-        {key: value for key, value in config.items() if key not in OF_STORAGE}
-        if isinstance(config, Mapping)
-        else config
-    )
+    if not isinstance(config, Mapping):
+        return config
+    return {key: value for key, value in config.items() if key not in OF_STORAGE}

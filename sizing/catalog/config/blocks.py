@@ -94,15 +94,16 @@ def _grouped(fields: Fields, index: int, *, windowed: bool, reuses_cache: bool) 
         fields.fault("num_key_value_heads", f"{kv_heads} does not divide the {q_heads} attention heads")
     value_dim = fields.optional_integer("v_head_dim", least=1)
     if (fields.optional_integer("qk_head_dim") or head_dim) != head_dim:
-        fields.fault(
-            "qk_head_dim", f"contradicts heads of {head_dim} values", "head_dim for keys, v_head_dim for values"
-        )
-    over_heads = fields.text("qk_norm_type") == "per_layer"
+        allowed = "head_dim for keys, v_head_dim for values"
+        fields.fault("qk_head_dim", f"contradicts heads of {head_dim} values", allowed)
+    over_heads, bias = fields.text("qk_norm_type") == "per_layer", fields.flag("BIAS")
+    if bias is None:
+        bias = fields.flag("no_bias") is False or bool(fields.flag("bias"))
     return GqaAttention(
         q_heads=q_heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        bias=_bias(fields),
+        bias=bias,
         output_gate=_output_gate(fields),
         shared_kv=bool(fields.flag("attention_k_eq_v")) and not windowed,
         reuses_cache=reuses_cache,
@@ -158,13 +159,6 @@ def _kv_heads(fields: Fields, index: int, q_heads: int) -> int:
     return q_heads
 
 
-def _bias(fields: Fields) -> bool:
-    stated = fields.flag("BIAS")
-    if stated is not None:
-        return stated
-    return fields.flag("no_bias") is False or bool(fields.flag("bias"))
-
-
 def _output_gate(fields: Fields) -> bool:
     """Whether a gate as wide as the queries follows attention. In models with linear layers it does unless denied."""
     stated = fields.flag("OUTPUT_GATE")
@@ -195,21 +189,14 @@ def _compressed(fields: Fields, index: int, layers: int) -> CompressedAttention:
     indexed_ratio, dense_ratio = fields.integer("indexed_ratio"), fields.integer("dense_ratio")
     all_of_them = [_ratio(fields, layer) for layer in range(layers)]
     if isinstance(listed, bool) or listed not in (0, indexed_ratio, dense_ratio):
-        fields.fault(
-            fields.stated("compress_ratios", "compress_rates") or "compress_ratios",
-            f"{shown(listed)} is no ratio",
-            f"0, {indexed_ratio}, {dense_ratio}",
-        )
+        key = fields.stated("compress_ratios", "compress_rates") or "compress_ratios"
+        fields.fault(key, f"{shown(listed)} is no ratio", f"0, {indexed_ratio}, {dense_ratio}")
         listed = 0
     indexed = listed == indexed_ratio
     return CompressedAttention(
-        q_heads=fields.integer("Q_HEADS"),
-        head_dim=fields.integer("HEAD_DIM"),
+        **fields.integers("q_heads", "head_dim"),
         rope_dim=fields.integer("qk_rope_head_dim"),
-        q_lora_rank=fields.integer("q_lora_rank"),
-        o_groups=fields.integer("o_groups"),
-        o_lora_rank=fields.integer("o_lora_rank"),
-        window=fields.integer("WINDOW"),
+        **fields.integers("q_lora_rank", "o_groups", "o_lora_rank", "window"),
         ratio=listed,
         index_heads=fields.integer("index_n_heads") if indexed else 0,
         index_head_dim=fields.integer("index_head_dim"),
@@ -242,10 +229,7 @@ def _latent(fields: Fields, index: int, layers: int) -> MlaAttention:
     return MlaAttention(
         q_heads=fields.integer("Q_HEADS"),
         q_lora_rank=fields.optional_integer("q_lora_rank", least=1),
-        kv_lora_rank=fields.integer("kv_lora_rank"),
-        qk_nope_head_dim=fields.integer("qk_nope_head_dim"),
-        qk_rope_head_dim=fields.integer("qk_rope_head_dim"),
-        v_head_dim=fields.integer("v_head_dim"),
+        **fields.integers("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
         index_heads=fields.integer("index_n_heads") if indexes else 0,
         index_head_dim=fields.integer("index_head_dim") if indexes else 0,
         index_topk=topk,
@@ -263,14 +247,8 @@ def _linear(fields: Fields) -> LinearAttention | SsmAttention:
     section = fields.section("linear_attn_config")
     if section is not None:
         heads, head_dim = section.integer("num_heads"), section.integer("head_dim")
-        return LinearAttention(
-            key_heads=heads,
-            value_heads=heads,
-            key_head_dim=head_dim,
-            value_head_dim=head_dim,
-            conv_kernel=section.integer("short_conv_kernel_size"),
-            gate_rank=0 if section.flag("use_full_rank_gate") else head_dim,
-        )
+        kernel, rank = section.integer("short_conv_kernel_size"), 0 if section.flag("use_full_rank_gate") else head_dim
+        return LinearAttention(heads, heads, head_dim, head_dim, kernel, gate_rank=rank)
     if fields.stated("linear_num_heads"):
         heads, head_dim = fields.integer("linear_num_heads"), fields.integer("linear_head_dim")
         kernel = fields.integer("linear_conv_kernel_dim")
@@ -279,14 +257,9 @@ def _linear(fields: Fields) -> LinearAttention | SsmAttention:
         heads = fields.integer("Q_HEADS")
         head_dim = head_dim_of(fields, heads)
         return LinearAttention(heads, heads, head_dim, head_dim, conv_kernel=1, state_bytes=_state_bytes(fields))
-    return LinearAttention(
-        key_heads=fields.integer("linear_num_key_heads"),
-        value_heads=fields.integer("linear_num_value_heads"),
-        key_head_dim=fields.integer("linear_key_head_dim"),
-        value_head_dim=fields.integer("linear_value_head_dim"),
-        conv_kernel=fields.integer("linear_conv_kernel_dim"),
-        state_bytes=_state_bytes(fields),
-    )
+    keys = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+    key_heads, value_heads, key_dim, value_dim, kernel = (fields.integer(f"linear_{key}") for key in keys)
+    return LinearAttention(key_heads, value_heads, key_dim, value_dim, kernel, state_bytes=_state_bytes(fields))
 
 
 def _ssm(fields: Fields) -> SsmAttention:
@@ -294,14 +267,8 @@ def _ssm(fields: Fields) -> SsmAttention:
     inner = fields.optional_integer("mamba_d_ssm", least=1)
     if inner is not None and inner != heads * head_dim:
         fields.fault("mamba_d_ssm", f"{inner} is not the {heads} heads of {head_dim}")
-    return SsmAttention(
-        heads=heads,
-        head_dim=head_dim,
-        groups=fields.integer("SSM_GROUPS"),
-        state_size=fields.integer("SSM_STATE"),
-        conv_kernel=fields.integer("SSM_CONV"),
-        state_bytes=_state_bytes(fields),
-    )
+    groups, state_size, kernel = (fields.integer(key) for key in ("SSM_GROUPS", "SSM_STATE", "SSM_CONV"))
+    return SsmAttention(heads, head_dim, groups, state_size, kernel, _state_bytes(fields))
 
 
 def _state_bytes(fields: Fields) -> int:
@@ -330,11 +297,7 @@ def read_mlp(fields: Fields, name: MlpName, *, reuses_cache: bool = False) -> Ml
         return _moe(fields)
     width = _dense_width(fields)
     doubled = reuses_cache and bool(fields.flag("use_double_wide_mlp"))
-    return DenseMlp(
-        intermediate=width * (DOUBLE_WIDTH if doubled else 1),
-        gated=is_gated(fields),
-        bias=bool(fields.flag("MLP_BIAS")),
-    )
+    return DenseMlp(width * (DOUBLE_WIDTH if doubled else 1), is_gated(fields), bool(fields.flag("MLP_BIAS")))
 
 
 def is_gated(fields: Fields) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from sizing.catalog.config.fields import SECTIONS, WRAPPERS, ConfigKeys, Fields, spelled
+from sizing.catalog.config.fields import OF_HEADS, SECTIONS, WRAPPERS, ConfigKeys, Fields, spelled
 from sizing.catalog.files import data_folder, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import scalar
@@ -75,41 +75,28 @@ def refused_by_name(name: str) -> Family | None:
 
 def completed(config: Mapping[str, Any], where: str | None) -> dict[str, Any]:
     """A config completed with the facts and defaults of its model types. Raises InputError for a refused type."""
-    return _completed(config, where, frozenset(), inside=False)
+    return _completed(config, where, None)
 
 
-def _completed(
-    config: Mapping[str, Any], where: str | None, outside: frozenset[str], *, inside: bool
-) -> dict[str, Any]:
-    """Complete a config or a section inside a wrapper. `outside` holds the keys stated around it."""
+def _completed(config: Mapping[str, Any], where: str | None, outside: frozenset[str] | None) -> dict[str, Any]:
+    """Complete a config or a section inside a wrapper. `outside` holds the keys stated around it; None without a wrapper."""
     known = _family_of(config)
     if known is not None and known.refused:
         message = f"{known.name} is not modelled: {known.refused}"
         raise InputError(Fault(message, file=where, field=MODEL_TYPE, remedy=REFUSED))
-    stated = outside | {key for key, value in config.items() if value is not None}
-    inner = {
-        key: _completed(config[key], where, stated, inside=True)
-        for key in WRAPPERS
-        if isinstance(config.get(key), Mapping)
-    }
+    stated = (outside or frozenset()) | _stated(config)
+    inner = {key: _completed(config[key], where, stated) for key in WRAPPERS if isinstance(config.get(key), Mapping)}
     towers = {key: _tower(config[key]) for key in TOWERS if isinstance(config.get(key), Mapping)}
-    return _filled({**config, **inner, **towers}, known, stated, inside=inside)
+    return _filled({**config, **inner, **towers}, known, stated, inside=outside is not None)
+
+
+def _stated(config: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(key for key, value in config.items() if value is not None)
 
 
 # Groups of keys for the same size. A default is not used if another key of the group is written.
-SYNONYMS = (
-    "LAYERS",
-    "HIDDEN",
-    "VOCABULARY",
-    "MAX_POSITION",
-    "Q_HEADS",
-    "KV_HEADS",
-    "HEAD_DIM",
-    "EXPERTS",
-    "EXPERTS_PER_TOKEN",
-    "WINDOW",
-    "WINDOW_PERIOD",
-)
+OF_EXPERTS = ("EXPERTS", "EXPERTS_PER_TOKEN")
+SYNONYMS = ("LAYERS", "HIDDEN", "VOCABULARY", "MAX_POSITION", *OF_HEADS, *OF_EXPERTS, "WINDOW", "WINDOW_PERIOD")
 
 
 def _is_written(key: str, config: Mapping[str, Any], outside: frozenset[str]) -> bool:
@@ -127,7 +114,7 @@ def left_to_defaults(config: Mapping[str, Any]) -> frozenset[str]:
     inner = [config[key] for key in WRAPPERS if isinstance(config.get(key), Mapping) and _family_of(config[key])]
     known = [found for one in inner if (found := _family_of(one)) is not None]
     below = frozenset[str]().union(*map(left_to_defaults, inner))
-    outside = frozenset(key for key, value in config.items() if value is not None)
+    outside = _stated(config)
     return below | {
         key
         for one, found in zip(inner, known, strict=False)
@@ -144,8 +131,7 @@ def _family_of(config: Mapping[str, Any]) -> Family | None:
 def _tower(config: Mapping[str, Any]) -> dict[str, Any]:
     """Complete the section of a tower, if its type names a tower. Some configs name the whole model there."""
     known = _family_of(config)
-    stated = frozenset(key for key, value in config.items() if value is not None)
-    return _filled(config, known if known is not None and known.refused else None, stated, inside=True)
+    return _filled(config, known if known is not None and known.refused else None, _stated(config), inside=True)
 
 
 def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[str], *, inside: bool) -> dict[str, Any]:
@@ -153,14 +139,13 @@ def _filled(config: Mapping[str, Any], known: Family | None, stated: frozenset[s
     if known is None:
         return dict(config)
     defaults = {key: value for key, value in known.defaults.items() if inside and not _is_written(key, config, stated)}
-    sections = (config[key] for key in SECTIONS if isinstance(config.get(key), Mapping))
-    written = stated.union(*({key for key, value in one.items() if value is not None} for one in sections))
+    written = stated.union(*(_stated(config[key]) for key in SECTIONS if isinstance(config.get(key), Mapping)))
     facts = {key: value for key, value in known.facts.items() if written.isdisjoint(_synonyms(key))}
     return {**config, **defaults, **facts}
 
 
 # Groups of keys of which a config may write several, if they agree.
-ALIKE = ("LAYERS", "HIDDEN", "Q_HEADS", "KV_HEADS", "HEAD_DIM", "EXPERTS", "EXPERTS_PER_TOKEN", "SHARED_EXPERTS")
+ALIKE = ("LAYERS", "HIDDEN", *OF_HEADS, *OF_EXPERTS, "SHARED_EXPERTS")
 
 
 def report_contradictory(fields: Fields) -> None:

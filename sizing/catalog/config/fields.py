@@ -10,7 +10,7 @@ the key of a size that is missing or left to its default: the model would silent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from difflib import SequenceMatcher, get_close_matches
@@ -31,16 +31,8 @@ SMALLEST_STAND_IN = 1
 
 
 # Sizes that some configs state as a list with one value per layer.
-BY_LAYER = (
-    "Q_HEADS",
-    "KV_HEADS",
-    "HEAD_DIM",
-    "DENSE_WIDTH",
-    "EXPERT_WIDTH",
-    "EXPERTS_PER_TOKEN",
-    "SHARED_EXPERTS",
-    "EXPERTS",
-)
+OF_HEADS, OF_WIDTHS = ("Q_HEADS", "KV_HEADS", "HEAD_DIM"), ("DENSE_WIDTH", "EXPERT_WIDTH")
+BY_LAYER = (*OF_HEADS, *OF_WIDTHS, "EXPERTS_PER_TOKEN", "SHARED_EXPERTS", "EXPERTS")
 OF_ONE_LAYER = "per_layer_config"  # values that differ in single layers, by layer number (Transformers 5)
 
 
@@ -93,10 +85,7 @@ def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
         inner = config.get(wrapper)
         if isinstance(inner, Mapping):
             own = flattened(inner)
-            merged = {
-                **merged,
-                **{key: value for key, value in own.items() if value is not None or key not in merged},
-            }
+            merged |= {key: value for key, value in own.items() if value is not None or key not in merged}
     for section in SECTIONS:
         inner = merged.get(section)
         if isinstance(inner, Mapping):
@@ -143,16 +132,16 @@ class Fields:
 
     def of_layer(self, index: int, layers: int) -> Fields:
         """The fields of one layer. A list with a size for each layer is replaced by the layer's size."""
-        listed = {
-            key: value
-            for key in spelled(*BY_LAYER)
-            if isinstance(value := self._values.get(key), list | tuple) and value
-        }
-        for key, value in listed.items():
-            if len(value) != layers:
-                self.fault(key, f"{len(value)} sizes do not agree with {layers} layers")
-        own = {key: value[index] for key, value in listed.items() if len(value) == layers}
-        for number, stated in self._items(OF_ONE_LAYER):
+        own: dict[str, Any] = {}
+        for key in spelled(*BY_LAYER):
+            value = self._values.get(key)
+            if isinstance(value, list | tuple) and value:
+                if len(value) != layers:
+                    self.fault(key, f"{len(value)} sizes do not agree with {layers} layers")
+                else:
+                    own[key] = value[index]
+        by_layer = self.value(OF_ONE_LAYER)
+        for number, stated in by_layer.items() if isinstance(by_layer, Mapping) else ():
             if str(number).isdecimal() and int(number) == index and isinstance(stated, Mapping):
                 own |= stated
         if not own:
@@ -160,10 +149,6 @@ class Fields:
         view = copy(self)
         view._values = {**self._values, **own}
         return view
-
-    def _items(self, key: str) -> Iterable[tuple[Any, Any]]:
-        value = self.value(key)
-        return value.items() if isinstance(value, Mapping) else ()
 
     def has(self, key: str) -> bool:
         """Whether the key is written, even as null."""
@@ -196,19 +181,11 @@ class Fields:
         key = self.stated(*keys)
         return None if key is None else self._values[key]
 
-    def _typed(
-        self,
-        keys: tuple[str, ...],
-        fits: Callable[[Any], bool],
-        kind: str,
-        allowed: str | None = None,
-        *,
-        same: bool = False,
-    ) -> Any:
-        """A value of the wanted type. With `same`, a list of equal items also gives its item."""
+    def _typed(self, keys: tuple[str, ...], fits: Callable[[Any], bool], kind: str, allowed: str | None = None) -> Any:
+        """A value of the wanted type. A list of equal sizes is their size."""
         key = self.stated(*keys)
         value = None if key is None else self._values[key]
-        if same and isinstance(value, list | tuple) and value and all(item == value[0] for item in value):
+        if kind == "size" and isinstance(value, list | tuple) and value and all(item == value[0] for item in value):
             value = value[0]
         if key is None or fits(value):
             return value
@@ -221,7 +198,7 @@ class Fields:
         def fits(value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
 
-        found: int | None = self._typed(keys, fits, "size", f"a whole number from {least} to 2^40", same=True)
+        found: int | None = self._typed(keys, fits, "size", f"a whole number from {least} to 2^40")
         return found
 
     def integer(self, *keys: str) -> int:
@@ -232,6 +209,11 @@ class Fields:
             self.missing[keys] = self.fault(keys[0], "missing", f"a whole number above zero{others}")
             return SMALLEST_STAND_IN
         return self.optional_integer(*keys, least=1) or SMALLEST_STAND_IN
+
+    def integers(self, *names: str) -> dict[str, Any]:
+        """Whole numbers above zero by name. A name is itself the key, or in lower case that of the table of keys."""
+        table = only(ConfigKeys).words
+        return {name: self.integer(name.upper() if name.upper() in table else name) for name in names}
 
     def flag(self, *keys: str) -> bool | None:
         """True or false; None if no key has a value. Anything else is a fault."""

@@ -26,13 +26,7 @@ PATTERN, BLOCKS = "hybrid_override_pattern", "layers_block_type"
 BLOCK_MLPS: dict[str, MlpName] = {"mlp": "dense", "moe": "moe"}
 
 ROUTED = ("sparse", "moe", "hash_moe")  # values of mlp_layer_types for layers with routed experts
-LISTED_MIXERS = (
-    BLOCKS,
-    "layer_types",
-    "attn_type_list",
-    "no_rope_layers",
-    "hybrid_layer_pattern",
-)
+LISTED_MIXERS = (BLOCKS, "layer_types", "attn_type_list", "no_rope_layers", "hybrid_layer_pattern")
 
 # Llama4TextConfig (Transformers 4.51): by default every fourth layer sees the whole context.
 CHUNKED_INTERVAL = 4
@@ -40,9 +34,8 @@ CHUNKED_INTERVAL = 4
 HYBRID_CACHE_PERIOD = 2
 
 
-NAMED_BY_DEEPSEEK = (
-    "n_routed_experts"  # the families that write it state dense layers, shared experts and a width of experts
-)
+# The families that write it state dense layers, shared experts and a width of experts.
+NAMED_BY_DEEPSEEK = "n_routed_experts"
 
 # Sizes of experts, which change nothing where there are none, and are no misspelt number of them.
 OF_EXPERTS = ("EXPERTS", "EXPERT_WIDTH", "EXPERT_LATENT", "EXPERTS_PER_TOKEN", "SHARED_WIDTH", "SHARED_EXPERTS")
@@ -138,52 +131,33 @@ def _named(fields: Fields, key: str, names: tuple[Any, ...]) -> tuple[Mixer, ...
 
 def _mixers(fields: Fields, count: int) -> tuple[Mixer, ...]:
     if fields.stated(ENCODER):
-        return tuple(_or(False, "bidirectional") for _ in range(count))
-    ratios = fields.sequence("compress_ratios")
-    if ratios is not None:
-        return tuple(_or(False, "compressed") for _ in range(count))
-    crossed = fields.sequence("cross_attention_layers")
-    if crossed is not None:
+        return _alike("bidirectional", count)
+    if fields.sequence("compress_ratios") is not None:
+        return _alike("compressed", count)
+    if (crossed := fields.sequence("cross_attention_layers")) is not None:
         return tuple(_or(index not in crossed, "cross") for index in range(count))
-    types = fields.sequence("layer_types")
-    if types is not None:
+    if (types := fields.sequence("layer_types")) is not None:
         return _named(fields, "layer_types", types)
-    for read in (
-        _by_convolutions,
-        _by_delta_lists,
-        _by_attention_types,
-        _by_ssm_indices,
-        _by_linear_interval,
-        _by_chunks,
-    ):
-        found = read(fields, count)
-        if found is not None:
+    if (listed := fields.sequence("full_attn_idxs")) is not None:  # LFM2's list of layers with attention
+        return tuple(_or(index in listed, "conv") for index in range(count))
+    section = fields.section("linear_attn_config")
+    if section and (listed := section.sequence("full_attn_layers")) is not None:  # Kimi Linear numbers them from one
+        return tuple(_or(index + 1 in listed, "linear") for index in range(count))
+    if (kinds := fields.sequence("attn_type_list")) is not None:  # MiniMax: 1 is full attention, 0 linear
+        return tuple(_or(kind == 1, "linear") for kind in kinds)
+    for read in (_by_ssm_indices, _by_linear_interval, _by_chunks):
+        if (found := read(fields, count)) is not None:
             return found
     return _by_window(fields, count)
+
+
+def _alike(mixer: Mixer, count: int) -> tuple[Mixer, ...]:
+    return (mixer,) * count
 
 
 def _or(full: bool, other: Mixer) -> Mixer:
     """Full attention, or the `other` mixer of a layout with two mixers."""
     return "full" if full else other
-
-
-def _by_convolutions(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
-    """Read LFM2's list of layers with attention."""
-    listed = fields.sequence("full_attn_idxs")
-    return None if listed is None else tuple(_or(index in listed, "conv") for index in range(count))
-
-
-def _by_delta_lists(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
-    """Read Kimi Linear's lists of layers, numbered from one."""
-    section = fields.section("linear_attn_config")
-    listed = section.sequence("full_attn_layers") if section else None
-    return None if listed is None else tuple(_or(index + 1 in listed, "linear") for index in range(count))
-
-
-def _by_attention_types(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
-    """Read MiniMax's list: 1 is full attention, 0 linear."""
-    listed = fields.sequence("attn_type_list")
-    return None if listed is None else tuple(_or(kind == 1, "linear") for kind in listed)
 
 
 def _by_ssm_indices(fields: Fields, count: int) -> tuple[Mixer, ...] | None:
@@ -224,7 +198,7 @@ def _by_window(fields: Fields, count: int) -> tuple[Mixer, ...]:
     """
     switch = fields.flag("use_sliding_window")
     if fields.stated("WINDOW") is None or switch is False:
-        return tuple(_or(True, "window") for _ in range(count))
+        return _alike("full", count)
     listed = fields.sequence("hybrid_layer_pattern")
     if listed is not None:
         return tuple(_or(kind != 1, "window") for kind in listed)
@@ -307,16 +281,11 @@ def rotary_values(fields: Fields, kinds: tuple[LayerKind, ...]) -> int:
     Models with learned positions or ALiBi have no tables. State-space models have none if they state no rotary base.
     Source: vLLM, model_executor/layers/rotary_embedding.
     """
-    if (
-        fields.flag("mla_use_nope")
-        or fields.flag("alibi")
-        or fields.flag("learned_pos_emb")
-        or fields.stated("word_embed_proj_dim", "n_positions")
-    ):
+    others = any(fields.flag(key) for key in ("mla_use_nope", "alibi", "learned_pos_emb"))
+    if others or fields.stated("word_embed_proj_dim", "n_positions"):
         return 0
-    if any(kind.mixer is not None and kind.mixer.kind == "ssm" for kind in kinds) and not fields.stated(
-        "rope_theta", *SCALING
-    ):
+    states = any(kind.mixer is not None and kind.mixer.kind == "ssm" for kind in kinds)
+    if states and not fields.stated("rope_theta", *SCALING):
         return 0
     width = max((_width(kind) for kind in kinds), default=0)
     share = fields.value("partial_rotary_factor")

@@ -133,18 +133,13 @@ def _learned_positions(fields: Fields) -> int:
     learned = fields.flag("learned_pos_emb") and not fields.flag("alibi")
     types = fields.optional_integer("type_vocab_size") or 0
     if types and not fields.stated(ENCODER):
-        fields.fault(
-            "type_vocab_size",
-            "is an encoder's, and this model_type is not known as one",
-            "model_type: bert, or its like",
-        )
-    if _is_absolute(fields):
-        learned = True
+        what = "is an encoder's, and this model_type is not known as one"
+        fields.fault("type_vocab_size", what, "model_type: bert, or its like")
+    learned = learned or _is_absolute(fields)
     width = fields.optional_integer("word_embed_proj_dim", least=1)
     if width is not None and width != fields.integer("HIDDEN"):
-        fields.fault(
-            "word_embed_proj_dim", f"{width} is not the hidden size: projections between them are not modelled"
-        )
+        what = f"{width} is not the hidden size: projections between them are not modelled"
+        fields.fault("word_embed_proj_dim", what)
     rows = fields.integer("MAX_POSITION") if learned or fields.stated("word_embed_proj_dim") else 0
     return (rows + types) * fields.integer("HIDDEN")
 
@@ -166,9 +161,8 @@ def _block_indexers(fields: Fields) -> int:
     listed = sum(1 for kind in types if kind == "indexed_attention")
     if listed and not fields.stated("kv_lora_rank"):
         fields.note(BLOCK_SPARSE)
-        return (
-            listed * fields.integer("index_head_dim") * (fields.integer("index_n_heads") + 1) * fields.integer("HIDDEN")
-        )
+        width = fields.integer("index_head_dim") * (fields.integer("index_n_heads") + 1)
+        return listed * width * fields.integer("HIDDEN")
     sparse = fields.section("sparse_attention_config")
     if sparse is None or not sparse.flag("use_sparse_attention"):
         return 0
@@ -206,11 +200,8 @@ def _sound_tower(fields: Fields) -> int:
     hidden = sound.optional_integer("d_model", "hidden_size", least=1)
     layers = sound.optional_integer("encoder_layers", "conf_num_hidden_layers", "num_hidden_layers", least=1)
     width = sound.optional_integer("encoder_ffn_dim", least=1)
-    if (
-        hidden is None
-        or layers is None
-        or not (width or sound.stated("conf_num_hidden_layers", "conf_conv_kernel_size", "conv_kernel_size"))
-    ):
+    conformer = sound.stated("conf_num_hidden_layers", "conf_conv_kernel_size", "conv_kernel_size")
+    if hidden is None or layers is None or not (width or conformer):
         fields.fault(SOUND, "a sound tower of this kind is not counted", "a config without it, for text alone")
         return 0
     fields.note("sound tower's parameters estimated from audio_config; it has no work in a step of text alone")
@@ -343,7 +334,7 @@ def read_model(
         fields.fault("num_hidden_layers", "no layers")
     activation = _activation_precision(fields)
     kinds = tuple(dict.fromkeys(layers))
-    tower = read_vision(fields)
+    tower, read_last = read_vision(fields), lambda slot: _layer(fields, slot, len(layers) - 1, len(layers))
     model = Model(
         name=name,
         kinds=kinds,
@@ -361,12 +352,7 @@ def read_model(
         vision_parameters=tower.parameters,
         streams=fields.optional_integer("hc_mult", least=1) or 1,
         vision=tower.vision,
-        mtp=read_mtp(
-            fields,
-            layers,
-            lambda slot: _layer(fields, slot, len(layers) - 1, len(layers)),
-            excluded_modules(fields, hf_quant_config),
-        ),
+        mtp=read_mtp(fields, layers, read_last, excluded_modules(fields, hf_quant_config)),
         pooled=bool(fields.flag(ENCODER)),
         encoder=bool(fields.flag(ENCODER)),
         checkpoint_bytes=checkpoint_bytes,
@@ -430,17 +416,14 @@ def _tied(fields: Fields, given: Mapping[str, Any]) -> bool:
     inner = [given[key] for key in WRAPPERS if isinstance(given.get(key), Mapping)]
     said = {value for one in (given, *inner) if isinstance(value := one.get("tie_word_embeddings"), bool)}
     if len(said) > 1:
-        fields.fault(
-            "tie_word_embeddings", "true and false, in the wrapper and in its language model", "the same in both"
-        )
+        what = "true and false, in the wrapper and in its language model"
+        fields.fault("tie_word_embeddings", what, "the same in both")
     others = [fields.flag(key) for key in spelled("TIED")]
     stated = fields.flag("tie_word_embeddings")
     if stated is not None or any(others):
         return bool(stated) or any(others)
-    evidence = fields.stated("TIED_FAMILIES") or next(
-        (key for key in spelled("TIED_FAMILIES")[:2] if fields.has(key)), None
-    )
-    if evidence:
+    written = (key for key in spelled("TIED_FAMILIES")[:2] if fields.has(key))
+    if evidence := fields.stated("TIED_FAMILIES") or next(written, None):
         fields.note(f"tie_word_embeddings absent: tied, as in families that write {evidence}")
         return True
     if not is_known(fields):

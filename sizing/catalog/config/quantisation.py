@@ -105,12 +105,8 @@ def _method(section: Fields) -> str | None:
         return "compressed-tensors"
     known = list(only(ConfigKeys).methods)
     if method not in known:
-        section.fault(
-            "quant_method",
-            "missing" if method is None else f"unknown method {shown(method)}",
-            ", ".join(known),
-            nearest(method or "", known),
-        )
+        what = "missing" if method is None else f"unknown method {shown(method)}"
+        section.fault("quant_method", what, ", ".join(known), nearest(method or "", known))
         return None
     return method
 
