@@ -286,6 +286,13 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
             row.in_flight,
             allowed.clients_over_in_flight,
         ),
+        (
+            "num_requests",
+            row.num_requests,
+            "requests in flight by Little's law, req_per_s x E2E",
+            row.in_flight,
+            (allowed.e2e_over_parts[0], math.inf),
+        ),
     ]
     for name, listed in row.percentiles_ms().items():
         known = sorted((float(percentile[1:]), value) for percentile, value in listed.items())

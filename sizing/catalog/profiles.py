@@ -109,10 +109,12 @@ def _profile(name_or_path: str) -> Found[Gpu]:
     stated = validate(GpuExtension, document)
     file, line, field, _ = document.place(("extends",))
     with placed(lambda fault: fault if fault.file else replace(fault, file=file, line=line, field=field)):
-        base = load_gpu(stated.extends)
-        if base.spec.own_runs is not None:
-            without = base.spec.extends or "a profile without"
+        extended = read_yaml(expanded(stated.extends)).data if is_path(stated.extends) else {}
+        if "extends" in extended:
+            own = str(extended["extends"])
+            without = "a profile without" if is_path(own) else own
             raise InputError(f"{stated.extends!r} has own runs itself", allowed=without)
+        base = load_gpu(stated.extends)
     more = {"aliases": (), "extends": stated.extends, "own_runs": stated.own_runs}
     return Found(base.spec.model_copy(update=more), path.stem, path)
 

@@ -120,7 +120,7 @@ ALWAYS = ("tool", "model", "gpu", "with_")  # in the title of a table; the other
 def _ran(row: Mapping[str, Cell]) -> Ran:
     tool, model, gpu, weights, engine, version, notes = (str(row[name] or "") for name in SETTING)
     tp, pp, dp, ep, gpus = (int(row[name] or 1) for name in ("tp", "pp", "attention_dp", "ep", "n_gpus"))
-    layout = Layout(tp, pp, dp, ep)
+    layout = Layout(tp, pp, ep, dp)
     laid_out = str(layout) if gpus == layout.gpus else f"{layout} on {plural(gpus, 'GPU')}"
     ran_with = facts_of(notes, only(Conventions).notes).ran_with or ""
     return Ran(tool, model, gpu, laid_out, weights, f"{engine} {version}".strip(), ran_with)

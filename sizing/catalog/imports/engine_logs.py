@@ -127,15 +127,15 @@ def _read(engine: str, name: str, value: str) -> str | float | int:
     if name in SWITCHES:
         return ON
     if name in TEXTS:
-        return _in_our_words(engine, name, value)
+        return in_our_words(engine, name, value)
     figure = parsed(name, value.replace(",", "").rstrip("."))
     return figure if name in SIZES else int(figure)
 
 
-def _in_our_words(engine: str, name: str, value: str) -> str:
+def in_our_words(engine: str, name: str, value: str) -> str:
     """Our word for a format or a method. A format of weights that the engine's word leaves open is empty: it is asked for."""
-    if name not in TERMS:
-        return value
+    if name not in TERMS or value in NOTHING:
+        return "" if value in NOTHING else value
     word = value.lower()
     rows = [row for row in load(LAUNCHES, engine).spec.flags if row.term == TERMS[name]]
     ours = {theirs.lower(): own for row in rows for theirs, own in row.ours.items()}

@@ -21,6 +21,7 @@ from sizing.catalog.measured import (
     COLUMNS,
     PERCENTILE_COLUMNS,
     RATE_PER_S,
+    MeasuredRow,
     checked_cells,
     contradictions,
     read_number,
@@ -30,6 +31,7 @@ from sizing.catalog.shelf import by_stem, only
 from sizing.catalog.workloads import optimisations
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.measurements import Conventions
+from sizing.specs.model import MoeMlp
 from sizing.specs.workload import KvPrecision, Precision
 
 # Options by the setting that they state. The settings of the first group must be known for every run.
@@ -116,7 +118,7 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
     logs = tuple(facts for _, reading in readings for facts in reading.facts)
     found: list[Cells] = []
     faults: list[Fault] = []
-    if seconds is not None and not engines:
+    if seconds is not None and not engines and not any(reading.faults for _, reading in readings):
         why = "has no meaning where files record their own durations"
         faults.append(Fault(why, field="--seconds", allowed="with scrapes of an engine's metrics"))
     for file, reading in readings:
@@ -162,6 +164,7 @@ def rows(
         of_engine = log if log is not None and run.engine in ("", log.engine) else None
         wrong = [replace(fault, file=file, line=run.line) for fault in _against_record(run, stated, of_engine)]
         cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
+        wrong += [replace(fault, file=file, line=run.line) for fault in _against_ranks(run, cells)]
         needed = [*NEEDED, *(["n_gpus"] if run.one_replica else [])]
         if absent := [name for name in needed if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
@@ -172,7 +175,10 @@ def rows(
         wrong += [replace(fault, file=file, line=run.line) for fault in _not_usable(run, stated)]
         if not wrong:
             made = row_of(cells)
-            told = [*contradictions(made, run.rate_per_s or stated.rate_per_s)]
+            told = [
+                *contradictions(made, run.rate_per_s or stated.rate_per_s),
+                *(() if run.one_replica else _no_layout(made)),
+            ]
             if made.mode == "closed_loop" and (made.in_flight or math.inf) < only(Conventions).agreement.least_busy * (
                 made.concurrency or 0
             ):
@@ -206,6 +212,35 @@ def _not_usable(run: BenchmarkRun, stated: RunSettings) -> Iterator[Fault]:
         yield Fault(
             f"{_failed(run)}: the others do not show the load that was asked for", allowed=f"at most {most:.0%}"
         )
+
+
+def _against_ranks(run: BenchmarkRun, cells: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield a fault where several ranks served the run, and the GPUs of all are not known or another number."""
+    gpus, tp = (int(cells[name]) if cells[name].isdigit() else 0 for name in ("n_gpus", "tp"))
+    if run.ranks > 1 and tp and gpus % (tp * run.ranks):
+        seen = f"{run.ranks} engines or ranks of data parallelism served the load, and {gpus} GPUs of TP{tp} are stated"
+        yield Fault(seen, remedy=f"state --dp {run.ranks}, or the GPUs of all as --gpus")
+
+
+def _no_layout(row: MeasuredRow) -> Iterator[Fault]:
+    """Yield a fault for GPUs that TP, PP and EP cannot share."""
+    tp, pp, gpus = row.tp or 1, row.pp or 1, row.n_gpus or 1
+    if gpus % (tp * pp):
+        yield Fault(
+            f"{gpus} GPUs are no whole number of replicas of TP{tp} PP{pp}",
+            field="--gpus",
+            allowed=f"a multiple of {tp * pp}",
+        )
+    elif (gpus // pp) % (row.ep or 1):
+        yield Fault(f"EP{row.ep} does not divide the {gpus // pp} GPUs of a stage", field="--ep")
+
+
+def _is_dense(model: object) -> bool:
+    """Whether a model of the catalogue has no experts: its ranks of data parallelism are replicas."""
+    name = models.known_id(str(model or ""))
+    return name is not None and not any(
+        isinstance(mlp, MoeMlp) for kind in models.load_model(name).spec.kinds for mlp in kind.mlps
+    )
 
 
 def _failed(run: BenchmarkRun) -> str:
@@ -283,9 +318,14 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
         name: next((known for of in (stated, run, log) if (known := getattr(of, name, None))), None)
         for name in (*(one.name for one in fields(RunSettings)), *LOGGED)
     }
+    ranks = int(str(values["attention_dp"] or 1))
+    within = run.attention_dp is not None or values["ep"] or (log and log.dp_in_tp)
+    if ranks > 1 and not within and _is_dense(values["model"]):
+        tp, pp = (int(str(values[name] or 1)) for name in ("tp", "pp"))
+        values |= {"attention_dp": None, "n_gpus": values["n_gpus"] or tp * pp * ranks}
+        ranks = 1
     if log is not None and log.kv_cache_tokens:  # each rank of attention prints its own
-        ranks = values["attention_dp"]
-        values["kv_cache_tokens"] = log.kv_cache_tokens * (ranks if isinstance(ranks, int) else 1)
+        values["kv_cache_tokens"] = log.kv_cache_tokens * ranks
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)

@@ -74,7 +74,8 @@ class BenchmarkRun(RunSettings):
     is the engine in the client's settings; another engine may have served the run. With speculative decoding, `drafted` is the
     number of drafted tokens, and `tokens_per_step` the mean number of tokens that a step gave. With `client_counts` the client's
     own tokenizer counted the tokens, which may be that of another model. `requests` were completed, and `failed` are not among
-    them. With `one_replica` all GPUs of the run are one replica, whatever its TP is. `burstiness` is the shape of a gamma distribution of the gaps between arrivals: 1 is random, infinite is even.
+    them. With `one_replica` all GPUs of the run are one replica, whatever its TP is. `ranks` of data parallelism, or engines, served
+    the run together. `burstiness` is the shape of a gamma distribution of the gaps between arrivals: 1 is random, infinite is even.
     """
 
     tool: str
@@ -85,6 +86,7 @@ class BenchmarkRun(RunSettings):
     failed: int = 0
     burstiness: float = 1.0
     one_replica: bool = False
+    ranks: int = 1
     client_counts: bool = False
     drafted: int | None = None
     tokens_per_step: float | None = None
@@ -106,7 +108,7 @@ class BenchmarkRun(RunSettings):
         run, osl = run._with_parts(), run.osl
         if run.req_per_s is not None and osl is not None and run.output_tok_per_s is not None:
             by_requests = run.req_per_s * osl
-            if by_requests > 0 and not _same_tokens(run.output_tok_per_s, by_requests):
+            if by_requests > 0 and not same_tokens(run.output_tok_per_s, by_requests):
                 note = (
                     f"{run.output_tok_per_s:,.1f} output tokens/s in the file, {by_requests:,.1f} by requests/s x OSL"
                 )
@@ -117,6 +119,8 @@ class BenchmarkRun(RunSettings):
     def _with_parts(self) -> BenchmarkRun:
         """This run with the one latency that follows from both others and the output length."""
         osl, ttft, itl, e2e = self.osl, self.ttft.mean, self.itl.mean, self.e2e.mean
+        if osl is not None and osl <= 1:  # tools write a gap of 0, where there is none
+            return replace(self, itl=LatencyFigures(), e2e=self.ttft if e2e is None else self.e2e)
         if osl is None or ttft is None:
             return self
         if e2e is None and itl is not None:
@@ -141,7 +145,7 @@ class BenchmarkRun(RunSettings):
     def _with_length(self, forced: float) -> BenchmarkRun:
         """This run with outputs of the `forced` length, if the tool counted tokens with another tokenizer."""
         counted = self.osl
-        if counted is None or _same_tokens(counted, forced):
+        if counted is None or same_tokens(counted, forced):
             return self
         note = (
             f"token counts of another tokenizer: {counted:,.2f} output tokens a request counted where {forced:,g} were "
@@ -153,7 +157,8 @@ class BenchmarkRun(RunSettings):
         return replace(self, osl=forced, itl=itl, output_tok_per_s=tokens, notes=(*self.notes, note))
 
 
-def _same_tokens(counted: float, other: float) -> bool:
+def same_tokens(counted: float, other: float) -> bool:
+    """Whether two counts of one text are of the same tokenizer."""
     return abs(counted / other - 1) <= only(Conventions).agreement.tokenizer
 
 

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sizing.catalog.imports.run import PERCENTS, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
+from sizing.catalog.imports.run import PERCENTS, SHOWN, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
 from sizing.specs.units import MILLI
 
 SAMPLE = re.compile(r"((?:vllm|sglang):\w+)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 ENGINES = ("vllm", "sglang")
+PREFIXES = tuple(f"{name}:" for name in ENGINES)
+RANKS = ("engine", "dp_rank", "instance")  # labels of engines or ranks that count by themselves
 # Spellings of each metric, the best first. The gap between tokens is the mean per request if a version counts it, otherwise per
 # token.
 TTFT, E2E = ("time_to_first_token_seconds",), ("e2e_request_latency_seconds",)
@@ -50,7 +52,7 @@ class MetricSample(NamedTuple):
 class Scrape(NamedTuple):
     """The samples of a scrape over the ranks of an engine: counters and gauges by name, histograms by name and bound.
 
-    Counts are summed, and ratios are averaged.
+    Counts are summed, and ratios are averaged. `ranks` is the number of engines or ranks that count by themselves.
     """
 
     file: str
@@ -59,6 +61,7 @@ class Scrape(NamedTuple):
     values: Mapping[str, float]
     buckets: Mapping[str, Mapping[float, float]]
     at_s: float | None
+    ranks: int = 1
 
     def first(self, names: Sequence[str]) -> float | None:
         """The value of the first of `names` that the scrape has; None without one."""
@@ -68,19 +71,25 @@ class Scrape(NamedTuple):
 def recognised(content: str) -> bool:
     """Whether a text holds metrics of an engine: comments and samples, at least one from vLLM or SGLang."""
     lines = [line for line in content.splitlines() if line.strip()]
-    shaped = all(line.startswith("#") or re.match(r"[A-Za-z_:][\w:]*(\{.*\})?\s+\S+", line) for line in lines[:200])
-    return shaped and any(line.startswith(tuple(f"{name}:" for name in ENGINES)) for line in lines)
+    shaped = all(
+        line.startswith("#") or re.match(r"[A-Za-z_:][\w:]*(\{.*\})?\s+\S+", line) for line in lines[:200][:-1]
+    )
+    return shaped and any(line.startswith(PREFIXES) for line in lines)
 
 
 def scrapes(content: str, file: str) -> tuple[Scrape, ...]:
     """The scrapes of a text. A series that comes again begins the next one.
 
-    Raises MalformedRunError for metrics of several services, a value that is not a number, and too many scrapes.
+    Raises MalformedRunError for metrics of several services, a torn line, a value that is not a number, and too many scrapes.
     """
     samples: list[list[MetricSample]] = [[]]
     known: set[tuple[str, str | None]] = set()
-    for line in content.splitlines():
+    for number, line in enumerate(content.splitlines(), start=1):
         matched = SAMPLE.fullmatch(line.strip())
+        if matched is None and line.startswith(PREFIXES):
+            raise MalformedRunError(
+                f"is torn at line {number}: {line[:SHOWN]!r} is no sample", "the whole page of metrics"
+            )
         if matched is None:
             continue
         sample = MetricSample(*matched.groups())
@@ -99,13 +108,14 @@ def _scrape(samples: Iterable[MetricSample], file: str) -> Scrape:
     values: dict[str, float] = {}
     buckets: dict[str, dict[float, float]] = {}
     ranks: dict[str, int] = {}
-    models, engines, at_s = set(), set(), None
+    models, engines, apart, at_s = set(), set(), set(), None
     for sample in samples:
         labels = dict(LABEL.findall(sample.labels or ""))
         engine, _, name = sample.name.partition(":")
         value = _number(sample.value, name)
         engines.add(engine)
         models.add(labels.get("model_name", ""))
+        apart.add(tuple(labels[label] for label in RANKS if label in labels))
         at_s = int(sample.at_ms) * MILLI if sample.at_ms else at_s
         if name.endswith("_bucket"):
             bound = _number(labels.get("le", "+Inf"), "le")
@@ -118,7 +128,9 @@ def _scrape(samples: Iterable[MetricSample], file: str) -> Scrape:
     models.discard("")
     if len(models) > 1 or len(engines) > 1:
         raise MalformedRunError(f"holds metrics of several services: {', '.join(sorted(models or engines))}")
-    return Scrape(file, engines.pop() if engines else "", models.pop() if models else "", values, buckets, at_s)
+    apart.discard(())  # of all ranks together
+    engine, model = (of.pop() if of else "" for of in (engines, models))
+    return Scrape(file, engine, model, values, buckets, at_s, max(1, len(apart)))
 
 
 def _number(text: str, name: str) -> float:
@@ -187,6 +199,7 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
         f"{found.engine} metrics",
         model=found.model,
         engine=found.engine,
+        ranks=found.ranks,
         isl=isl,
         osl=osl,
         rate_per_s=per_s,

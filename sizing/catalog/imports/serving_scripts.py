@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict
 
+from sizing.catalog.imports.engine_logs import in_our_words
 from sizing.catalog.imports.run import (
     PREFIXES_KEPT,
     BenchmarkRun,
@@ -20,6 +21,7 @@ from sizing.catalog.imports.run import (
     number,
     part,
     rate,
+    same_tokens,
     spread_of,
     text,
 )
@@ -30,6 +32,11 @@ ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-n
 
 
 CONTEXT_PARALLEL = ("pcp_size", "dcp_size")  # GPUs among which the prompt, or the cache, of a sequence is split
+SERVED_BY, POOLS, SEPARATE = (
+    "sglang",
+    ("prefill", "decode"),
+    "disaggregated",
+)  # what `server_info` is of; its pools; a note
 MODULES = {"nextn": "mtp"}  # SGLang's name of drafts by the model's own modules
 
 
@@ -90,19 +97,27 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
     requests_per_s = number(entry, "request_throughput")
     if requests_per_s is None and completed and duration_s:
         requests_per_s = completed / duration_s
+    if strategy := text(entry, "ramp_up_strategy"):
+        raise MalformedRunError(
+            f"its rate rose during the run (ramp_up_strategy {strategy})", "runs at one rate, or of a number of clients"
+        )
     server = part(entry, "server_info")
     ttft, itl, e2e = (_spread(entry, metric, keys) for metric in (keys.ttft, keys.itl, keys.e2e))
     if (detailed := _detailed(entry)) is not None:
         ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
     notes = [PREFIXES_KEPT] if server.get("disable_radix_cache") is False else []
+    is_pool = text(server, "disaggregation_mode") in POOLS
     return BenchmarkRun(
         keys.tool,
         model=text(entry, "model_id") or text(server, "model_path"),
         named_engine=ENGINES.get(text(entry, "backend").lower(), ""),
-        tp=count(entry, "tensor_parallel_size") or _tp_of_rank(server),
-        pp=count(server, "pp_size"),
+        engine=SERVED_BY if server else "",
+        engine_version=text(server, "version"),
+        weight_precision=in_our_words(SERVED_BY, "weight_precision", text(server, "quantization")),
+        kv_precision=in_our_words(SERVED_BY, "kv_precision", text(server, "kv_cache_dtype")),
+        one_replica=is_pool,
+        **_ranks(entry, server),
         ep=count(server, "ep_size"),
-        attention_dp=count(server, "dp_size"),
         isl=_mean(entry, "total_input_tokens", completed),
         osl=_mean(entry, "total_output_tokens", completed),
         concurrency=_cap(entry),
@@ -116,7 +131,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         e2e=e2e,
         req_per_s=requests_per_s,
         output_tok_per_s=number(entry, "output_throughput"),
-        notes=tuple(notes),
+        notes=(*notes, *([SEPARATE] if is_pool else [])),
     )
 
 
@@ -139,10 +154,22 @@ def _failed(entry: Mapping[str, Any], completed: int | None) -> int:
     return 0 if sent is None or completed is None else max(0, sent - completed)
 
 
-def _tp_of_rank(server: Mapping[str, Any]) -> int | None:
-    """Tensor parallelism of SGLang; with attention data parallelism its `tp_size` counts the ranks too."""
-    tp, ranks = count(server, "tp_size"), count(server, "dp_size")
-    return max(1, tp // ranks) if tp and ranks and server.get("enable_dp_attention") is True else tp
+class Ranks(TypedDict):
+    """How the GPUs of a server share the work; None where the file does not say it."""
+
+    tp: int | None
+    pp: int | None
+    attention_dp: int | None
+    n_gpus: int | None
+
+
+def _ranks(entry: Mapping[str, Any], server: Mapping[str, Any]) -> Ranks:
+    """The layout of SGLang. With attention data parallelism `tp_size` counts the ranks too; without it, they are replicas."""
+    tp, pp, ranks = (count(server, name) for name in ("tp_size", "pp_size", "dp_size"))
+    tp = count(entry, "tensor_parallel_size") or tp
+    if server.get("enable_dp_attention") is True:
+        return Ranks(tp=max(1, tp // (ranks or 1)) if tp else None, pp=pp, attention_dp=ranks, n_gpus=None)
+    return Ranks(tp=tp, pp=pp, attention_dp=None, n_gpus=tp * (pp or 1) * ranks if tp and ranks else None)
 
 
 def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures, LatencyFigures] | None:
@@ -204,7 +231,9 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
     separate = entry.get("disagg") in (True, "true")
     pools = [count(entry, name) for name in ("num_prefill_gpu", "num_decode_gpu")] if separate else []
     pooled = sum(each for each in pools if each) if pools and all(pools) else None
-    notes = ["disaggregated" if pooled is None else f"disaggregated: {pools[0]} prefill + {pools[1]} decode GPUs"]
+    notes = (
+        [SEPARATE if pooled is None else f"{SEPARATE}: {pools[0]} prefill + {pools[1]} decode GPUs"] if separate else []
+    )
     for name in CONTEXT_PARALLEL:
         if (count(entry, name) or 1) > 1:
             raise MalformedRunError(f"ran with context parallelism ({name} {entry[name]}), which rows cannot state")
@@ -212,9 +241,11 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
     tp, pp, ep = (count(entry, name) for name in ("tp", "pp", "ep"))
     attention_parallel = text(entry, "dp_attention").lower() == "true" or entry.get("dp_attention") is True
     gpus = None if separate or tp is None else tp * (pp or 1)
-    osl = number(entry, "osl")
-    per_gpu = number(entry, "output_tput_per_gpu")
-    tokens = None if gpus is None or per_gpu is None else per_gpu * gpus
+    lengths = _lengths(entry, separate=separate)
+    notes += lengths.notes
+    # Of separate pools, the file counts output tokens for each decode GPU.
+    per_gpu, decoding = number(entry, "output_tput_per_gpu"), pools[1] if pooled else gpus
+    tokens = None if decoding is None or per_gpu is None else per_gpu * decoding
     return BenchmarkRun(
         "InferenceMAX",
         model=text(entry, "model"),
@@ -228,17 +259,40 @@ def _aggregate(entry: Mapping[str, Any]) -> BenchmarkRun:
         pp=pp,
         ep=ep,
         attention_dp=tp if attention_parallel else None,
-        isl=number(entry, "isl"),
-        osl=osl,
+        isl=lengths.isl,
+        osl=lengths.osl,
         concurrency=count(entry, "conc"),
         speculative="" if drafts == "none" else drafts,
         ttft=_spread(entry, "ttft", IN_SECONDS),
         itl=_spread(entry, "tpot", IN_SECONDS),
         e2e=_spread(entry, "e2el", IN_SECONDS),
-        req_per_s=tokens / osl if tokens is not None and osl else None,
+        req_per_s=tokens / lengths.osl if tokens is not None and lengths.osl else None,
         output_tok_per_s=tokens,
-        notes=tuple(notes) if separate else (),
+        notes=tuple(notes),
     )
+
+
+class MeanLengths(NamedTuple):
+    """Mean tokens of a prompt and an output, and how they were found."""
+
+    isl: float | None
+    osl: float | None
+    notes: tuple[str, ...] = ()
+
+
+def _lengths(entry: Mapping[str, Any], *, separate: bool) -> MeanLengths:
+    """The mean lengths of a run whose file states the longest only: outputs from its times, prompts from its rates of tokens."""
+    isl, osl = number(entry, "isl"), number(entry, "osl")
+    ttft, itl, e2e = (number(entry, f"mean_{name}") for name in ("ttft", "tpot", "e2el"))
+    if not (isl and osl and itl) or ttft is None or e2e is None or e2e <= ttft:
+        return MeanLengths(isl, osl)
+    drawn = 1 + (e2e - ttft) / itl
+    if same_tokens(drawn, osl):
+        return MeanLengths(isl, osl)
+    taken, given = (number(entry, f"{name}_tput_per_gpu") for name in ("input", "output"))
+    prompt = drawn * taken / given if taken and given and not separate else isl * drawn / osl
+    note = f"lengths were drawn, {isl:,g} and {osl:,g} at most: means by (E2E - TTFT) / ITL + 1"
+    return MeanLengths(prompt, drawn, (note,))
 
 
 def _llmperf(entry: Mapping[str, Any]) -> BenchmarkRun:

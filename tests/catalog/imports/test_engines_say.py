@@ -75,7 +75,7 @@ def imported(tmp_path: Path, *texts: str, seconds: float | None = None, said: Ru
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_a_scrape_since_the_start_is_the_average_load(tmp_path: Path, engine: str, ranks: int) -> None:
-    found = imported(tmp_path, metrics(engine=engine, ranks=ranks), seconds=SECONDS)
+    found = imported(tmp_path, metrics(engine=engine, ranks=ranks), seconds=SECONDS, said=replace(STATED, n_gpus=ranks))
     assert found.faults == []
     (row,) = found.rows
     assert (row["engine"], row["model"], row["mode"]) == (engine, MODEL, "open_loop")  # whatever arrives
@@ -86,6 +86,14 @@ def test_a_scrape_since_the_start_is_the_average_load(tmp_path: Path, engine: st
         assert row[f"{name}_ms"] == pytest.approx(seconds * 1e3)
         assert row[f"{name}_p50_ms"] == pytest.approx(seconds * 1e3)  # half lie below the mean, which is a bound
         assert row[f"{name}_p99_ms"] == pytest.approx(seconds * 1e3 * (1 + 0.49 / 0.5))
+
+
+def test_ranks_that_count_by_themselves_have_gpus_of_their_own(tmp_path: Path) -> None:
+    """Two ranks on one GPU would be half the GPUs that served the load."""
+    for said, gpus in ((STATED, None), (replace(STATED, attention_dp=2), 2), (replace(STATED, n_gpus=3), None)):
+        found = imported(tmp_path, metrics(ranks=2), seconds=SECONDS, said=said)
+        assert [row["n_gpus"] for row in found.rows] == ([gpus] if gpus else [])
+        assert gpus or "state --dp 2" in str(found.faults[0])
 
 
 def test_two_scrapes_are_what_lies_between_them(tmp_path: Path) -> None:
@@ -116,6 +124,7 @@ def test_without_a_time_the_rate_follows_from_requests_in_flight(tmp_path: Path)
     [
         ((metrics(0.0),), "no request was served"),
         ((metrics(4.0), metrics(3.0)), "its counters are lower"),
+        ((metrics()[:-9],), "is torn at line"),
         ((metrics() + 'vllm:num_requests_running{model_name="other"} 1\n',), "several services"),
         ((metrics() + f'vllm:num_requests_running{{model_name="{MODEL}"}} many\n',), "is no number: 'many'"),
         ((metrics() + f'vllm:prompt_tokens_total{{model_name="{MODEL}"}} -5\n',), "below zero"),

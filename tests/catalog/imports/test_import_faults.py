@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from result_forms import AGGREGATE, FORMS, GENAI_PERF, SGLANG, STATED, VLLM, metric, written
+from result_forms import AGGREGATE, FORMS, GENAI_PERF, ISL, OSL, SGLANG, STATED, VLLM, metric, written
 
 from sizing.catalog.imports.results import read_results
 from sizing.catalog.imports.rows import csv_text, import_files, stated
@@ -52,6 +52,10 @@ def test_what_a_file_does_not_record_is_asked_for_in_one_line(
         (GENAI_PERF, {"rate_per_s": 10.0}, "the file records 4 requests in flight, --rps says 10"),
         (VLLM, {"rate_per_s": 10.0}, "the file records 4 requests in flight, --rps says 10"),
         ({**VLLM, "request_rate": 10.0, "max_concurrency": None}, {"concurrency": 4}, "10 requests/s, --concurrency says 4"),
+        (GENAI_PERF, {"tp": 2, "n_gpus": 3}, "--gpus: 3 GPUs are no whole number of replicas of TP2"),
+        (GENAI_PERF, {"tp": 2, "ep": 3}, "--ep: EP3 does not divide the 2 GPUs"),
+        ({**VLLM, "ramp_up_strategy": "linear"}, {}, "its rate rose during the run"),
+        ({**VLLM, "completed": 3, "total_input_tokens": 3 * ISL, "total_output_tokens": 3 * OSL}, {}, "num_requests: 3 contradicts"),
         ({**AGGREGATE, "spec_decoding": "mtp"}, {"speculative": "eagle3:3"}, "records mtp, --speculative says eagle3"),
     ],
 )  # fmt: skip

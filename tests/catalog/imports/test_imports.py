@@ -18,6 +18,7 @@ from result_forms import (
     GENAI_PERF,
     IN_FLIGHT,
     ISL,
+    ITL_MS,
     REQUESTS,
     SECONDS,
     SGLANG,
@@ -203,13 +204,48 @@ def test_clients_that_are_stated_keep_to_littles_law(tmp_path: Path, said: int, 
     assert taken or words in str(faults[0])
 
 
-@pytest.mark.parametrize(("within", "tp", "gpus"), [(True, 2, 8), (False, 8, 32)])
-def test_ranks_of_attention_are_within_tp_or_beside_it(tmp_path: Path, within: bool, tp: int, gpus: int) -> None:
-    """SGLang's tp_size counts the ranks with --enable-dp-attention; otherwise each of dp_size copies has tp_size GPUs."""
+@pytest.mark.parametrize(("within", "tp", "dp", "gpus"), [(True, 2, 4, 8), (False, 8, None, 32)])
+def test_ranks_of_sglang_are_within_tp_or_replicas(tmp_path: Path, within: bool, tp: int, dp: int, gpus: int) -> None:
+    """SGLang's tp_size counts the ranks with --enable-dp-attention; otherwise each of dp_size replicas has tp_size GPUs."""
     server = {"tp_size": 8, "dp_size": 4, "enable_dp_attention": within}
-    said = replace(STATED, tp=None, gpu="h100-sxm")
+    said = replace(STATED, tp=None, gpu="h100-sxm", engine="sglang")
     (row,), _, _ = import_files([written(tmp_path, {**SGLANG, "server_info": server})], said)
-    assert (row["tp"], row["attention_dp"], row["n_gpus"]) == (tp, 4, gpus)
+    assert (row["tp"], row["attention_dp"], row["n_gpus"]) == (tp, dp, gpus)
+
+
+def test_what_sglang_says_of_its_server_is_recorded(tmp_path: Path) -> None:
+    server = {"tp_size": 1, "version": "0.5.9", "quantization": "fp8", "kv_cache_dtype": "fp8_e4m3"}
+    entry, said = {**SGLANG, "server_info": server}, replace(STATED, engine="", weight_precision="")
+    (row,), _, _ = import_files([written(tmp_path, entry)], said)
+    names = ("engine", "engine_version", "weight_precision", "kv_precision")
+    assert [row[name] for name in names] == ["sglang", "0.5.9", "fp8", "fp8"]
+    _, (fault,), _ = import_files([written(tmp_path, entry)], replace(said, weight_precision="bf16"))
+    assert "the file records fp8, --precision says bf16" in str(fault)
+    pool = {**SGLANG, "server_info": {**server, "disaggregation_mode": "decode"}}
+    _, (fault,), _ = import_files([written(tmp_path, pool)], said)
+    assert "--gpus" in str(fault)  # one pool of several, whose GPUs the file does not count
+
+
+def test_lengths_that_were_drawn_are_means_by_times_and_rates_of_tokens(tmp_path: Path) -> None:
+    """Of InferenceMAX: 32 tokens at most, 24.5 in the mean, by E2E = TTFT + ITL x (OSL - 1); so more requests/s, not fewer."""
+    drawn = {"mean_e2el": (TTFT_MS + 23.5 * ITL_MS) / 1e3, "output_tput_per_gpu": 245.0, "input_tput_per_gpu": 980.0}
+    (row,), _, _ = import_files([written(tmp_path, {**AGGREGATE, **drawn})], STATED)
+    assert [row[name] for name in ("isl", "osl", "req_per_s")] == pytest.approx([98, 24.5, 10])
+    assert "lengths were drawn, 128 and 32 at most" in str(row["notes"])
+
+
+def test_a_prompt_with_one_token_of_output_has_no_gap(tmp_path: Path) -> None:
+    of_one = {"total_output_tokens": VLLM["completed"], "output_throughput": VLLM["request_throughput"]}
+    gaps = {name: 0.0 for name in VLLM if "tpot" in name or "itl" in name}
+    (row,), faults, _ = import_files([written(tmp_path, {**VLLM, **of_one, **gaps, "max_concurrency": 1})], STATED)
+    assert (row["itl_ms"], row["ttft_ms"]) == (None, row["e2e_ms"]) and faults == []
+
+
+def test_ranks_of_a_dense_model_are_replicas(tmp_path: Path) -> None:
+    said = replace(STATED, attention_dp=2, tp=2)
+    for model, of in (("llama-3.1-8b", (4, None)), ("gpt-oss-120b", (4, 2))):
+        (row,), _, _ = import_files([written(tmp_path, VLLM)], replace(said, model=model))
+        assert (row["n_gpus"], row["attention_dp"]) == of
 
 
 EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculative_eagle_topk": 1}
@@ -230,7 +266,7 @@ EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "speculat
 def test_a_run_with_drafts_is_never_taken_for_a_plain_one(
     tmp_path: Path, server: dict[str, Any], accepted: float | None, told: str | None, predicted: bool
 ) -> None:
-    said = replace(STATED, model="llama-3.1-8b")
+    said = replace(STATED, model="llama-3.1-8b", engine="sglang")
     entry = {**SGLANG, "server_info": server, "accept_length": accepted}
     found, _, _ = import_files([written(tmp_path, entry)], said)
     (row,) = load_measured(written(tmp_path, csv_text(found), "rows.csv"))

@@ -97,9 +97,10 @@ def test_arrivals_that_were_not_random_are_told_on_the_row_and_its_line(
 
 
 def test_separate_pools_are_one_replica_of_all_their_gpus(tmp_path: Path) -> None:
-    run = {**AGGREGATE, "disagg": True, "num_prefill_gpu": 4, "num_decode_gpu": 8}
+    run = {**AGGREGATE, "disagg": True, "num_prefill_gpu": 4, "num_decode_gpu": 8, "output_tput_per_gpu": 40.0}
     rows, faults, _ = imported(tmp_path, run)
     assert faults == [] and rows[0]["n_gpus"] == 12
+    assert rows[0]["output_tok_per_s"] == 320  # counted for each decode GPU
     (line,) = measured(written(tmp_path, csv_text(rows), "rows.csv"), Filter(), "--from", EVERY_LOAD).lines
     assert (line.gpus, line.pooled, line.points[0].concurrency) == (12, "4 prefill + 8 decode GPUs", 4)
 
@@ -147,7 +148,7 @@ def test_ratios_of_ranks_are_averaged_and_counts_summed(tmp_path: Path) -> None:
     lines += [f"sglang:{name} {value}" for name, value in counted.items()]
     (scrape,) = read_results(written(tmp_path, "\n".join(lines), "metrics.txt")).scrapes
     assert {name: scrape.values[name] for name in gauges} == {**gauges, "num_running_reqs": 10}
-    said = replace(STATED, engine="sglang", isl=1000, osl=200)
+    said = replace(STATED, engine="sglang", isl=1000, osl=200, n_gpus=2)
     (row,) = imported(tmp_path, "\n".join(lines), said, "metrics.txt").rows
     assert "speculative decoding: method not stated, 2.4 tokens a step" in str(row["notes"])
 
