@@ -57,6 +57,11 @@ class Measured(NamedTuple):
     lines: tuple[CurveLine, ...]
 
     @property
+    def random(self) -> bool:
+        """Whether all rows with a known load ran at a rate, with random arrivals."""
+        return all(line.arrivals == "poisson" for line in self.lines)
+
+    @property
     def sources(self) -> dict[str, int]:
         """The number of rows of each source."""
         found: dict[str, int] = {}
@@ -66,13 +71,19 @@ class Measured(NamedTuple):
         return found
 
 
-def measured(file: str, wanted: Filter, option: str = "--measured", modes: Mapping[str, Arrivals] = CLOSED) -> Measured:
+def measured(
+    file: str, wanted: Filter, option: str = "--measured", modes: Mapping[str, Arrivals] | None = None
+) -> Measured:
     """The rows of `modes` in a file that pass a filter, and their lines; `option` is the option that named the file.
+
+    Without `modes` they are closed loops, or where the file has none, loads at a rate: a curve has one kind of arrivals.
 
     Raises InputError for a file that can't be read, where no rows or rows of several models or shapes are left, and for rows
     whose load is not known or whose GPUs form no layout.
     """
-    taken = [row for row in load_measured(file) if row.mode in modes]
+    rows = load_measured(file)
+    modes = modes or (CLOSED if any(row.mode in CLOSED for row in rows) else EVERY_LOAD)
+    taken = [row for row in rows if row.mode in modes]
     if without := [row.id for row in taken if row.mode in CLOSED and row.concurrency is None][:MOST_LISTED]:
         raise InputError(
             [Fault(f"row {id_}: a closed loop has a concurrency", file, field="concurrency") for id_ in without]

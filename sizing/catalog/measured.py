@@ -52,6 +52,9 @@ IN_FLIGHT = Bounds(1, 50_000, whole=True)  # published runs have up to 7,168; mo
 REQUESTS = Bounds(1, 500_000, whole=True)  # ten rounds of the most in flight
 STEPS = Bounds(1, 1_000_000, whole=True)  # a wait of hours
 SHARE, PERCENT = Bounds(0, 1), Bounds(0, 100)
+BURSTINESS = Bounds(
+    1e-3, 1e6
+)  # shape of the gaps between arrivals: a burst in a thousand gaps; even to a part in a thousand
 TOKENS_PER_STEP = Bounds(1, MOST_DRAFTED + 1)
 
 BOUNDS: dict[str, Bounds] = {

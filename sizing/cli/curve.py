@@ -46,9 +46,9 @@ OWN_OPTIONS = (
     Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line for each: 1,2,4,8 (default); or doublings: 1..8x2.", OWN),
     Field("pp", TEXT, ("--pp",), "Pipeline parallelism, a line for each: 1 by default.", OWN),
     Field("concurrency", TEXT, ("--concurrency",), "Mean requests in flight on one replica, which arrive at random times: 1,8,64; doublings 1..512x2 (default); steps 10..100:10. With separate pools: on both together, by default up to the most that they hold.", OWN),
-    Field("closed_loop", bool, ("--closed-loop",), "Always exactly this number in flight, as the clients of a benchmark hold it. With --measured this is always so.", OWN),
+    Field("closed_loop", bool, ("--closed-loop",), "Always exactly this number in flight, as the clients of a benchmark hold it. With --measured, predictions have the arrivals of the rows.", OWN),
     Field("x", TEXT, ("--x",), "Latency of the x axis: ttft, itl or e2e. Default: TTFT for streaming (ITL or E2E if only that is limited), else E2E.", OWN),
-    Field("measured", TEXT, ("--measured",), "Draw the measured rows of this CSV file (mode closed_loop). With a workload or -m predictions are drawn too.", OWN),
+    Field("measured", TEXT, ("--measured",), "Draw the measured rows of this CSV file: those of a closed loop, or where it has none, those at a rate. With a workload or -m predictions are drawn too.", OWN),
     Field("measured_only", bool, ("--measured-only",), "Predict nothing: use -m and the workload only to select rows.", OWN),
     Field("plot", TEXT, ("--plot",), "Draw the curve into this file: .svg, .png or .pdf (needs llmsize[plot]).", OWN),
     Field("seed", WHOLE, ("--seed",), "Seed of the random draws. The same seed gives the same output.", OWN),
@@ -264,7 +264,7 @@ def _predicted(
     asked = Part(lambda: _question(names, read), names.layers.by_field)
     gpu = Part(lambda: _check_gpu(filled, spec))
     pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
-    arrivals = Part(lambda: _arrivals(own.value, pooled=pools.value is not None, measured=known is not None))
+    arrivals = Part(lambda: _arrivals(own.value, known, pooled=pools.value is not None))
     still = Part(lambda: _check_seed(values, names.workload.value, arrivals.value))
     check(*parts, gpu, *names.parts, asked, pools, arrivals, still)
     question = with_origin(asked.value, names, read, pools.value)
@@ -318,11 +318,11 @@ def _check_seed(values: Mapping[str, Any], workload: Workload, arrivals: Arrival
         check_rules(("no chance",), CURVE_OPTIONS, values)
 
 
-def _arrivals(own: _Own, *, pooled: bool, measured: bool) -> Arrivals:
-    """The arrivals of loads: steady by default; a closed loop if asked for, or with measured rows, which use a closed loop."""
+def _arrivals(own: _Own, known: Measured | None, *, pooled: bool) -> Arrivals:
+    """The arrivals of loads: steady by default; a closed loop if asked for, or with measured rows of one."""
     if pooled and own.closed_loop:
         raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
-    return "closed" if own.closed_loop or (measured and not pooled) else "poisson"
+    return "closed" if own.closed_loop or (known is not None and not known.random and not pooled) else "poisson"
 
 
 def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:

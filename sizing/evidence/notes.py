@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from sizing.catalog.measured import (
     BOUNDS,
+    BURSTINESS,
     PERCENT,
     RATE_PER_S,
     SHARE,
@@ -40,7 +41,8 @@ class NoteFacts(NamedTuple):
     `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
     `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
     with it. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at a
-    rate that were not random, and the separate `pools` of prefill and decode, are in words too.
+    rate that were not random, and the separate `pools` of prefill and decode, are in words too. `burstiness` is the shape of such
+    arrivals; without it they were even.
     """
 
     rate_per_s: float | None = None
@@ -58,6 +60,7 @@ class NoteFacts(NamedTuple):
     refused: str | None = None
     ran_with: str | None = None
     arrivals: str | None = None
+    burstiness: float | None = None
     pools: str | None = None
 
 
@@ -65,6 +68,7 @@ NUMBERS = {
     "rate_per_s": RATE_PER_S,
     **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
     "memory_fraction": SHARE,
+    "burstiness": BURSTINESS,
     "tokens_per_step": TOKENS_PER_STEP,
     "prefix_hit": PERCENT,
 }

@@ -16,7 +16,7 @@ from sizing.catalog.profiles import stands_for
 from sizing.catalog.shelf import Found
 from sizing.engine import rules as scheduling
 from sizing.engine.deployment import Deployment
-from sizing.engine.requests import Lengths
+from sizing.engine.requests import Arrivals, Lengths
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.simulation import Traffic
 from sizing.evidence.notes import (
@@ -413,10 +413,13 @@ def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> 
     if facts.lengths:
         most = round(facts.lengths[1] * (row.isl + row.osl))
     rate = facts.rate_per_s if row.mode == "open_loop" else None
+    sent: Arrivals = "poisson" if facts.arrivals is None else "even" if facts.burstiness is None else "gamma"
     return Traffic(
         *lengths,
         count,
         rate_per_s=rate if rate is not None and rate < float("inf") else None,
+        arrivals=sent,
+        burstiness=facts.burstiness or 1.0,
         in_flight=row.concurrency if row.mode == "closed_loop" else None,
         longest=most,
     )

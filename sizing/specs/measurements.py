@@ -54,6 +54,7 @@ class NoteRule(Spec):
         "lengths",
         "policy",
         "speculative",
+        "burstiness",
         "tokens_per_step",
         "prefix_hit",
         "ran_with",

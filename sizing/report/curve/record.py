@@ -219,7 +219,8 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         shape_ = {"model": measured.model, "isl": measured.isl, "osl": measured.osl}
         of_file = {"file": measured.file, "rows": len(measured.rows), **shape_, "sources": list(measured.sources)}
         if question is None:
-            return {**shape_, "measured": of_file}
+            sent = {"arrivals": "poisson"} if measured.random else {}
+            return {**shape_, **sent, "measured": of_file}
     assert question is not None and grid is not None
     service, origin, tokens = question.service, question.origin, question.origin.workload.tokens
     singles = [line for line in found.lines if line.origin == "predicted" and line.pools is None]
@@ -283,7 +284,8 @@ def _rests_on(
     """Yield the assumptions and sources of the chosen line (else the first that fits) and of the loads."""
     if measured is not None:
         for source, rows in measured.sources.items():
-            yield Assumption("points of a closed loop", rows, "rows", "measured", source)
+            kind = "points at random arrivals" if measured.random else "points of a closed loop"
+            yield Assumption(kind, rows, "rows", "measured", source)
     if question is None or grid is None:
         return
     yield from assumptions.of_model(question, question.origin.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from sizing.answers.measured import EVERY_LOAD, Filter, measured
 from sizing.catalog.imports.results import read_results
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings
+from sizing.catalog.measured import load_measured
+from sizing.evidence.rows import resolve
 
 AT_A_RATE = {**VLLM, "request_rate": 10.0, "max_concurrency": None}
 GUIDELLM_RUN = GUIDELLM_0_8["benchmarks"][0]
@@ -94,6 +97,17 @@ def test_arrivals_that_were_not_random_are_told_on_the_row_and_its_line(
     file = written(tmp_path, csv_text(rows), "rows.csv")
     (line,) = measured(file, Filter(), "--from", EVERY_LOAD).lines
     assert line.sent == sent
+
+
+@pytest.mark.parametrize(
+    ("burstiness", "sent"), [(1.0, ("poisson", 1.0)), (0.5, ("gamma", 0.5)), (math.inf, ("even", 1.0))]
+)
+def test_arrivals_are_predicted_as_they_were_sent(tmp_path: Path, burstiness: float, sent: tuple[str, float]) -> None:
+    run = {**AT_A_RATE, "burstiness": burstiness} if burstiness < math.inf else guidellm_at("constant")
+    rows, _, _ = imported(tmp_path, run)
+    (row,) = load_measured(written(tmp_path, csv_text(rows), "rows.csv"))
+    traffic = resolve(replace(row, model="llama-3.1-8b")).traffic
+    assert (traffic.arrivals, traffic.burstiness) == sent
 
 
 def test_separate_pools_are_one_replica_of_all_their_gpus(tmp_path: Path) -> None:
