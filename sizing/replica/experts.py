@@ -79,6 +79,8 @@ def seconds(
     width = -(-routed.width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE if padded else routed.width
     up, inputs = width * (2 if routed.gated else 1), routed.inputs
     rows = _rows(rule, kernel.tile_rows, routed, of, tokens)
+    # The rest of a tile is zeros, which draw hardly any power.
+    filled = np.minimum(routed.pairs / np.maximum(_rows(rule, 0.0, routed, of, tokens), LEAST), 1.0)
     busy_us: Numeric = 0.0
     known = only(MeasuredKernels)
     sustained = min(1.0, known.experts.sustained * max(1.0, power) ** known.power.exponent)
@@ -87,7 +89,7 @@ def seconds(
         compute_us = FLOPS_PER_MAC * rows * wide * (depth + kernel.tile_depth) / peak
         memory_us = of.hit * columns * depth * routed.weight_bytes / bandwidth
         # A product that waits for its weights draws less power than one that is bound by its arithmetic.
-        busy = compute_us / (compute_us + memory_us)
+        busy = filled * compute_us / (compute_us + memory_us)
         compute_us = compute_us + busy * (sustained_us(compute_us, sustained) - compute_us)
         most, least = np.maximum(compute_us, memory_us), np.minimum(compute_us, memory_us)
         busy_us = busy_us + most * np.power(1 + np.power(least / most, p), 1 / p)
