@@ -83,7 +83,7 @@ def sizes_of(
     benchmark tool would choose. An offline call with equal prompts takes the offline budget.
     """
     sequences = row.max_num_seqs or facts.max_num_seqs
-    tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens
+    tokens = row.max_num_batched_tokens or facts.max_num_batched_tokens or _generated(row, setup, conventions)
     note = None
     if row.mode == "server_slo" or (row.mode == "max_throughput" and row.ttft_ms is None):
         found, note = _of_saturated(setup, shard, gpu, conventions)
@@ -93,6 +93,12 @@ def sizes_of(
         fitting = (entry for entry in conventions.offline_budgets if setup.is_of(entry) and entry.server == server)
         tokens = next((entry.offline for entry in fitting), None)
     return BatchLimits(sequences, tokens), note
+
+
+def _generated(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int | None:
+    on_rank = -(-(row.concurrency or row.batch or 1) // setup.layout.dp)
+    fitting = (entry for entry in conventions.generated_budgets if setup.is_of(entry) and entry.in_notes in row.notes)
+    return next((round(on_rank + row.isl + entry.spare_tokens) for entry in fitting), None)
 
 
 def _of_saturated(setup: Setup, shard: Shard, gpu: Gpu, conventions: Conventions) -> tuple[BatchLimits, str | None]:
@@ -194,10 +200,10 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     weights, kv, kv_note = formats_of(row, engine, found, shelf.only(Formats).formats, conventions)
     longest = longest_of(row)
     asked = optimisations_of(facts)
-    extras = extras_of(asked, model)
+    setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
+    extras = with_repeated(extras_of(asked, model), row, setup, conventions)
     service = Service(model, round(row.isl), round(row.osl), longest, Serving(), engine, version, kv, asked, extras)
     gpu_type = GpuType(gpu.id, gpu.spec, None, None)
-    setup = Setup(engine, version, found.id, layout, row.isl, row.osl)
     resolved = settings.resolve(engine, version, conditions_of(service, gpu.spec, layout))
     resolved = as_run(resolved, row, setup, gpu.spec, conventions)
     if facts.memory_fraction:
@@ -304,6 +310,14 @@ def extras_of(asked: Optimisations, model: Model) -> Extras:
     spoken = asked.speculative
     drafted = None if spoken is None else speculation(spoken, model, shelf.only(OptimisationFacts))
     return Extras(speculation=drafted, cached=cached_prefixes(asked))
+
+
+def with_repeated(extras: Extras, row: MeasuredRow, setup: Setup, conventions: Conventions) -> Extras:
+    """`extras` with the prompts that a run found in the prefix cache, because a run of its source had sent them before."""
+    for entry in conventions.repeated_prompts:
+        if setup.is_of(entry) and entry.requests == row.num_requests and entry.rows_of in row.source:
+            return replace(extras, cached=replace(extras.cached, repeated=entry.found))
+    return extras
 
 
 def _check_profile(row: MeasuredRow, engine: Engine, gpu: Found[Gpu], *, given: bool) -> None:

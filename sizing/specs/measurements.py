@@ -144,6 +144,21 @@ class SameExperts(Spec):
     source: Text
 
 
+class RepeatedPrompts(OfEngine):
+    """Rows of a source whose runs begin with the prompts of a run before: of `requests`, the first `found` are in the prefix cache."""
+
+    rows_of: Text
+    requests: PositiveInt
+    found: PositiveInt
+
+
+class GeneratedBudget(OfEngine):
+    """The token budget of generated engine configs, for rows with `in_notes`: a rank's share in flight, a prompt and `spare_tokens`."""
+
+    in_notes: Text
+    spare_tokens: PositiveInt
+
+
 class SystemBenchmark(Spec):
     """A benchmark of whole systems, for rows whose source contains `rows_of` and whose model contains `model_of`.
 
@@ -214,6 +229,8 @@ class Conventions(OneFile):
     agreement: Agreement
     stretch: Stretch
     same_experts: tuple[SameExperts, ...]
+    repeated_prompts: tuple[RepeatedPrompts, ...]
+    generated_budgets: tuple[GeneratedBudget, ...]
     date: Text
 
 

@@ -133,7 +133,8 @@ class Cached:
 
     The first `shared_tokens` of every live prompt are one of `distinct` prefixes, each held once in a cache. `hit` and
     `distinct` are those over `engines` engines with separate caches. They follow from a `conversation` with `think_time_s`
-    between turns, and from the number of `prefixes`. With `affinity`, the router knows which engine holds a prefix.
+    between turns, and from the number of `prefixes`. With `affinity`, the router knows which engine holds a prefix. The first
+    `repeated` requests of a run are those of a run before, so their whole prompts are in cache.
     """
 
     hit: float = 0.0
@@ -148,6 +149,7 @@ class Cached:
     engines: int = 1
     block: int = 1
     kept: float = 1.0
+    repeated: int = 0
 
     @property
     def share(self) -> float:
@@ -192,7 +194,7 @@ class Cached:
         """Function of a request's number and prompt length that gives the tokens found in cache; None for a fixed share."""
         conversation, finding = self.conversation, self.finding
         if conversation is None:
-            return None
+            return (lambda number, prompt: prompt - 1 if number < self.repeated else 0) if self.repeated else None
 
         def tokens(number: int, prompt: int) -> int:
             found = prefixes.drawn(conversation, finding, number, prompt)
