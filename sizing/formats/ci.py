@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import groupby
+from pathlib import PurePath
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -49,7 +50,8 @@ def _suites(remarks: Iterable[Remark]) -> list[tuple[str, list[Remark]]]:
 
 
 def _annotation(remark: Remark) -> str:
-    place = {"file": remark.file, "line": remark.file and remark.line, "title": f"{remark.suite}: {remark.rule}"}
+    file = remark.file and PurePath(remark.file).as_posix()
+    place = {"file": file, "line": remark.file and remark.line, "title": f"{remark.suite}: {remark.rule}"}
     stated = ",".join(f"{name}={_escaped(str(value), more=True)}" for name, value in place.items() if value is not None)
     return f"::{remark.level} {stated}::{_escaped(remark.message)}"
 
@@ -110,7 +112,7 @@ def _result(remark: Remark) -> dict[str, object]:
     }
     if remark.file is not None:
         region = {} if remark.line is None else {"region": {"startLine": remark.line}}
-        artifact = {"artifactLocation": {"uri": quote(remark.file.replace("\\", "/"))}, **region}
+        artifact = {"artifactLocation": {"uri": quote(PurePath(remark.file).as_posix())}, **region}
         found["locations"] = [{"physicalLocation": artifact}]
     return found
 

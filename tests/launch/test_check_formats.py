@@ -29,6 +29,21 @@ def test_junit_is_valid(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == code
 
 
+def test_sarif_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "tests" / "data" / "sarif.json").read_text(encoding="utf-8"))
+    path = tmp_path / "a file.sh"
+    path.write_text("vllm serve llama-3.1-8b --max-num-seq 3\n", encoding="utf-8")
+    for file, more, code in (
+        (FIXED, (), 0),
+        (FIXED, ("--set", "demand.requests_per_s=500"), 1),
+        (str(path), ("-g", "l4"), 2),
+    ):
+        found, out = said(capsys, file, *CHAT, *more, "--format", "sarif", "--no-verify")
+        jsonschema.validate(json.loads(out), schema)
+        assert found == code
+
+
 def test_sarif_points_at_the_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = said(capsys, FIXED, *CHAT, "--set", "demand.requests_per_s=500", "--format", "sarif", "--no-verify")
     content = json.loads(out)
