@@ -40,15 +40,16 @@ class NoteFacts(NamedTuple):
 
     `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
     `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
-    with it. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at a
-    rate that were not random, and the separate `pools` of prefill and decode, are in words too. `burstiness` is the shape of such
-    arrivals; without it they were even.
+    with it. `scheduler_steps` is the number of decode steps that the host schedules at once. `prefix_hit` is in percent of the
+    prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at a rate that were not random, and the separate
+    `pools` of prefill and decode, are in words too. `burstiness` is the shape of such arrivals; without it they were even.
     """
 
     rate_per_s: float | None = None
     attention_dp: int | str | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    scheduler_steps: int | None = None
     memory_fraction: float | None = None
     statistic: str | None = None
     itl_definition: str | None = None
@@ -64,9 +65,11 @@ class NoteFacts(NamedTuple):
     pools: str | None = None
 
 
+RANKS = "ranks"  # as many as a pipeline stage has GPUs
 NUMBERS = {
     "rate_per_s": RATE_PER_S,
     **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
+    "scheduler_steps": BOUNDS["arrival_poll_steps"],
     "memory_fraction": SHARE,
     "burstiness": BURSTINESS,
     "tokens_per_step": TOKENS_PER_STEP,
@@ -86,13 +89,13 @@ def facts_of(notes: str, rules: Iterable[NoteRule]) -> NoteFacts:
         if match and rule.sets == "ran_with":
             ran_with.append((rule.value or "{}").format(*match.groups()))
         elif match:
-            found[rule.sets] = rule.spread or rule.value or _numeric(rule.sets, match[1])
+            found[rule.sets] = rule.spread or _numeric(rule.sets, rule.value or match[1])
     return NoteFacts(**found, ran_with=", ".join(ran_with) or None)
 
 
 def _numeric(name: str, text: str) -> float | str:
     """The number in `text` if the fact `name` is a number, otherwise `text`."""
-    if name not in NUMBERS:
+    if name not in NUMBERS or text == RANKS:
         return text
     if name == "rate_per_s" and text.lower() == "inf":
         return math.inf

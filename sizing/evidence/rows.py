@@ -20,6 +20,7 @@ from sizing.engine.requests import Arrivals, Lengths
 from sizing.engine.rules import SchedulerRules
 from sizing.engine.simulation import Traffic
 from sizing.evidence.notes import (
+    RANKS,
     NoteFacts,
     check_layout,
     check_stated,
@@ -208,6 +209,8 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     resolved = as_run(resolved, row, setup, gpu.spec, conventions)
     if facts.memory_fraction:
         resolved = resolved.model_copy(update={"memory_fraction": facts.memory_fraction})
+    if facts.scheduler_steps:
+        resolved = resolved.model_copy(update={"host": resolved.host.shared_by(facts.scheduler_steps)})
     plan = precision.plan(
         model, gpu.spec, resolved, shelf.only(Formats), precision=weights, kv_precision=kv, extras=extras
     )
@@ -355,7 +358,7 @@ def layout_of(row: MeasuredRow, facts: NoteFacts) -> tuple[Layout, int]:
 def _ranks(stated: int | str | None, tp: int) -> int:
     if stated is None:
         return 1
-    return tp if stated == "ranks" else int(stated)
+    return tp if stated == RANKS else int(stated)
 
 
 def as_run(
@@ -417,7 +420,7 @@ def rules_of(
         rules,
         hold_steps=row.batch_wait_steps or 0,
         hold_ratio=row.batch_wait_ratio or 0.0,
-        poll_steps=row.arrival_poll_steps or 0,
+        poll_steps=row.arrival_poll_steps or facts.scheduler_steps or 0,
     ), note
 
 

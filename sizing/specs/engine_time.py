@@ -44,6 +44,11 @@ class HostTime(Spec):
         """Host time that a running sequence adds to a step."""
         return self.per_sequence_us + self.per_streamed_token_us
 
+    def shared_by(self, steps: int) -> Self:
+        """The host time of one of `steps` decode steps that the host schedules at once."""
+        shared = {"per_step_us": self.per_step_us / steps, "per_sequence_us": self.per_sequence_us / steps}
+        return self.model_copy(update=shared)
+
     def with_own(self, own: OwnRuns | None) -> Self:
         """The same with what own runs of a GPU add."""
         if own is None:

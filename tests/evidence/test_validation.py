@@ -115,8 +115,18 @@ def test_facts_are_read_from_notes() -> None:
     assert facts("rate=16; ShareGPT means").rate_per_s == 16.0
     assert facts("serve MODEL --tp-size 8 --dp-size 4 --enable-dp-attention").attention_dp == 4
     assert facts("attention data parallel + expert parallel").attention_dp == "ranks"
+    assert facts("max-num-seqs=1024 num-scheduler-step=15").max_num_seqs == 1024
+    assert facts("max-num-seqs=1024 num-scheduler-step=15").scheduler_steps == 15
     assert facts("MEDIAN ttft/tpot/e2e").statistic == "p50"
     assert facts("TTFT/TPOT statistic (mean or median) not stated") == NoteFacts()
+
+
+def test_a_host_that_schedules_several_steps_at_once_spends_its_time_once_and_looks_at_arrivals_once() -> None:
+    one = resolve(replace(ROW, engine="vllm", engine_version="0.6.4"))
+    several = resolve(replace(ROW, engine="vllm", engine_version="0.6.4", notes="num-scheduler-step=10"))
+    assert several.deployed.rules.poll_steps == 10
+    assert several.deployed.kernels.host.sequence_us == pytest.approx(one.deployed.kernels.host.sequence_us / 10)
+    assert several.deployed.kernels.host.per_step_us == pytest.approx(one.deployed.kernels.host.per_step_us / 10)
 
 
 @pytest.mark.parametrize(
