@@ -143,14 +143,15 @@ def rounded_up(size: float, steps: Iterable[RoundingStep]) -> int:
 def requests_of(row: MeasuredRow, setup: Setup, conventions: Conventions) -> int:
     """Number of requests of a run: as stated, otherwise from the table of its source, otherwise the usual number.
 
-    A closed loop sends at least `least_rounds` for each request in flight.
+    A closed loop that was measured in time windows sends the least rounds of its source.
     """
     if row.mode == "static_batch":
         return row.batch or 1
     if row.mode == "closed_loop":
         in_flight = row.concurrency or 1
         stated = row.num_requests or conventions.unstated_rounds * in_flight
-        return max(stated, conventions.least_rounds * in_flight)
+        rounds = next((entry.rounds for entry in conventions.windows if entry.rows_of in row.source), 0)
+        return max(stated, rounds * in_flight)
     if row.num_requests:
         return row.num_requests
     fitting = (entry.requests for entry in conventions.requests if setup.is_of(entry))

@@ -112,6 +112,14 @@ class RequestCount(OfEngine):
     requests: PositiveInt
 
 
+class Window(Spec):
+    """The least rounds of a closed loop whose source counts the requests of time windows, not those of the whole run."""
+
+    rows_of: Text
+    rounds: PositiveInt
+    source: Text
+
+
 class EngineSize(OfEngine):
     """The sizes with which an engine of a performance table was built."""
 
@@ -224,7 +232,7 @@ class Conventions(OneFile):
     requests: tuple[RequestCount, ...]
     unstated_requests: PositiveInt
     unstated_rounds: PositiveInt
-    least_rounds: PositiveInt
+    windows: tuple[Window, ...]
     sizes: tuple[EngineSize, ...]
     heuristics: tuple[SizeHeuristic, ...]
     agreement: Agreement
