@@ -54,6 +54,8 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
     """Whether a rule excludes a row."""
     return (
         (rule.source or "") in row.source
+        and (rule.model or "") in row.model
+        and rule.isl in (None, row.isl)
         and (rule.notes or "") in row.notes
         and (rule.gpu or "") in row.gpu
         and rule.engine_version in (None, row.engine_version)

@@ -31,9 +31,11 @@ class Fitted(Spec):
 
 
 class NotFitted(Spec):
-    """Rows left out of a fit, and `why`. A row matches if its source, GPU and notes contain the stated texts."""
+    """Rows left out of a fit, and `why`. A row matches if its source, model, GPU and notes contain the stated texts."""
 
     source: Text | None = None
+    model: Text | None = None
+    isl: PositiveInt | None = None
     gpu: Text | None = None
     engine_version: Text | None = None
     notes: Text | None = None
