@@ -10,12 +10,14 @@ from itertools import groupby
 from typing import NamedTuple, cast
 
 from sizing.formats.view import GAP, USUAL, Assumption, Explanation, Facts, Line, Quantity, Section, Table, fields
-from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, rounded_usd, stated
+from sizing.formats.words import NOTHING, gib, milliseconds, number, percent, plural, rounded_usd, stated
 
 KINDS = ("assumed", "derived", "datasheet", "measured")  # kinds of assumptions, the least sure first
 LEFT_OUT = ("schema", "assumptions", "explanations")  # of no use to a reader, or shown elsewhere
 MOST_ROWS = 60  # rows of a list; JSON and CSV have them all
 USD = "usd_"
+MEAN = "mean"
+COUNT = "n"  # the field that counts runs, without a unit
 NAME = "name"  # the field that names a record in a list
 FOLDABLE = 4  # columns that a terminal has room for, folded
 SHORT = 40  # characters of a text that stands among figures; a longer one has a line of its own
@@ -160,7 +162,7 @@ def _said(name: str, value: object, label: str) -> str:
     if name.startswith(USD):
         return f"{rounded_usd(value)} {_words(name.removeprefix(USD))}"
     write = _writer(name) or _writer(label.rpartition(" ")[2])
-    if write is not None:
+    if write is not None and name != COUNT:
         return f"{_words(_without_unit(name))} {write(value)}".strip()
     is_count = "bytes" in name.split("_") and float(value).is_integer()  # bytes, which are exact
     return (
@@ -175,6 +177,17 @@ def _written(value: float, digits: int) -> str:
     return f"{value:.{MOST_DIGITS}g}" if value < 1 <= float(f"{value:.{digits}g}") else number(value, digits)
 
 
+def _at_limits(record: object) -> Iterator[tuple[str, object]]:
+    """Yield the fields of a record; beside a latency, which is a mean, its percentile that has a limit (`limited`)."""
+    known = dict(_fields(record))
+    limits = known.get("limited")
+    for name, value in known.items():
+        yield name, value
+        limited = dict(_fields(limits[name])) if isinstance(limits, dict) and limits.get(name) is not None else {}
+        if limited.get("statistic", MEAN) != MEAN:
+            yield f"{_without_unit(name)}_{limited['statistic']}_ms", limited["ms"]
+
+
 def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
     """Yield a list of records as a table of the plain values that differ, then the lists inside the records.
 
@@ -182,7 +195,8 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
     """
     if not records:
         return
-    rows = [{name: _cell(name, value) for name, value in _fields(record)} for record in records]
+    found = [dict(_at_limits(record)) for record in records]
+    rows = [{name: _cell(name, value) for name, value in record.items()} for record in found]
     nested = [
         name
         for name in rows[0]
@@ -197,10 +211,11 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
     columns = [Quantity(name, _words(name), str, is_number=_is_number(rows, name)) for name in told]
     prose = any(len(row[column.key]) > SHORT for row in rows for column in columns)
     if len(records) > 1 and prose and len(columns) > FOLDABLE and _width(columns, rows) > USUAL:
-        yield Facts(tuple(line for at, record in enumerate(records, 1) for line in _paragraph(at, record, told)), title)
+        yield Facts(tuple(line for at, each in enumerate(found, 1) for line in _paragraph(at, each, told)), title)
     elif len(records) > 1:
         for at, part in enumerate(_parts(columns, rows)):
-            yield Table(part, rows, title="" if at else title).cut(MOST_ROWS, "more row", "--format csv")
+            more = (f"{plural(len(rows) - MOST_ROWS, 'more row')}: --format csv",) if len(rows) > MOST_ROWS else ()
+            yield Table(part, rows[:MOST_ROWS], title="" if at else title, notes=more)
     for number_, (row, record) in enumerate(zip(rows, records, strict=True), start=1):
         for name, value in _fields(record):
             yield from _table(f"{title}: {row.get(NAME, number_)}: {_words(name)}", _records(value))
@@ -224,9 +239,8 @@ def _parts(columns: Sequence[Quantity], rows: Sequence[dict[str, str]]) -> Itera
     yield part
 
 
-def _paragraph(number_: int, record: object, told: Sequence[str]) -> Iterator[Line]:
+def _paragraph(number_: int, values: dict[str, object], told: Sequence[str]) -> Iterator[Line]:
     """Yield a record whose table would be too wide: its name or number, the fields `told` with units, and its long texts."""
-    values = dict(_fields(record))
     names = [name for name in told if name != NAME]
     texts = {name: text for name in names if isinstance(text := values[name], str) and len(text) > SHORT}
     said = [text for name in names if name not in texts and (text := _said(name, values[name], ""))]

@@ -139,6 +139,7 @@ def _columns(table: Table) -> Block:
         lines=(
             *(Line(note, style="dim", spare=SPARE_NOTE) for note in table.spare_notes),
             *(Line(note, style="dim") for note in table.notes),
+            *(Line(note, style="dim", of_screen=True, detailed=()) for note in table.screen_notes),
         ),
         columns=tuple(column.heading for column, _ in kept),
         right=tuple(column.is_number for column, _ in kept),

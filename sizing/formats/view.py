@@ -119,6 +119,7 @@ class Table(NamedTuple):
 
     `at` is the JSON pointer of the records in the document's record. If a terminal is too narrow, the columns with the headings
     in `spare` are left out one by one, in this order; if it is too short, so are the `spare_notes`, which stand above the notes.
+    `screen_notes` say where the rest is; they are left out with all details, and on a page.
     """
 
     columns: tuple[Quantity, ...]
@@ -128,13 +129,15 @@ class Table(NamedTuple):
     notes: tuple[str, ...] = ()
     spare: tuple[str, ...] = ()
     spare_notes: tuple[str, ...] = ()
+    screen_notes: tuple[str, ...] = ()
 
     def cut(self, most: int, noun: str, others: str) -> Table:
-        """The table with its first `most` records, and a note that `others` shows the rest."""
+        """The table with its first `most` records, and a note on the screen that `others` shows the rest."""
         more = len(self.records) - most
         if more <= 0:
             return self
-        return self._replace(records=self.records[:most], notes=(*self.notes, f"{plural(more, noun)}: {others}"))
+        said = (*self.screen_notes, f"{plural(more, noun)}: {others}")
+        return self._replace(records=self.records[:most], screen_notes=said)
 
 
 class Mark(NamedTuple):

@@ -24,11 +24,11 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.formats.words import between, milliseconds, money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
-from sizing.report.parts.evidence import Chosen, Evidence, SureOf, SurerType, evidence
+from sizing.report.parts.evidence import Chosen, Evidence, SureOf, SurerType, evidence, is_own
 from sizing.report.parts.figures import latency, load_figures, throughput
 from sizing.report.parts.layouts import FewerGpus, Limited, fewer, figures_by_name, limited_statistics
 from sizing.report.parts.limiting import limit_words, unmet
@@ -48,8 +48,8 @@ from sizing.report.parts.question import (
     limits_in_words,
     replica_lines,
 )
-from sizing.report.parts.screen import DIM, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
-from sizing.specs.bands import ErrorBand
+from sizing.report.parts.screen import DIM, MEAN, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.specs.bands import ErrorBand, of_runs
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import GENERATE, Objective
 
@@ -299,6 +299,7 @@ def record(
 
 MOST_SHOWN = 10  # candidates on a screen
 REST = "--verbose: the rest"
+FAR_OFF = 1.5  # times the prediction: where the range of a limited latency ends above it, the answer says so
 LESS = " with a layout that needs less"
 
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence", "fewer")  # of CSV, made below
@@ -410,7 +411,7 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     table = Table(columns, served, "/candidates", spare=(*SPARE, *narrow))
     if len(served) > MOST_SHOWN:
         return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
-    return table._replace(notes=fail)
+    return table._replace(screen_notes=fail)
 
 
 def _helped(record: Compare) -> Iterator[str]:
@@ -439,6 +440,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         yield verdict(kept(limited, best.verified) + single, good=True)
         known = best.gpus_sure, record.confidence, best.evidence
         yield from SureOf(gpus, *known, limited, by_rate, Chosen(best.gpu, gpus)).lines()
+        yield from _far_off(best)
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:
                 surer = SurerType(called(other), other.gpus, other.gpus_sure, other.usd_per_hour)
@@ -449,6 +451,21 @@ def _verdict(record: Compare) -> Iterator[Line]:
         shape = f"{old.weight_precision.upper()}, {old.replicas} x {old.sizes}{left}"
         most = number(old.requests_per_s)
         yield Line(f"{old.gpus} x {old.gpu} ({shape}) serve at most {most} requests/s within the limits", "Replaced")
+
+
+def _far_off(best: CompareCandidate) -> Iterator[Line]:
+    """Yield the limited latencies of which published runs like the answer are far from the prediction, with their ranges."""
+    runs = of_runs(is_own(best.evidence), any_gpu=best.evidence is not None and best.evidence.any_gpu)
+    far = []
+    for quantity in quantities.LATENCY_QUANTITIES:
+        limited, band = best.limited.get(quantity.key), best.bands.get(f"limited.{quantity.key}")
+        if limited is None or limited.ms is None or band is None or band.high < limited.ms * FAR_OFF:
+            continue
+        of = "" if limited.statistic == MEAN else f"{limited.statistic} "
+        span = between(band.low, band.high, quantity.write)
+        far.append(f"{of}{quantity.heading} {span} in place of {quantity.write(limited.ms)}")
+    if far:
+        yield Line(f"The prediction may be far off: in 8 of 10 {runs} {', '.join(far)}")
 
 
 def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:

@@ -460,7 +460,7 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield from types
     for best in bests:
         instead = layouts.instead(best, record.alternatives)
-        yield from (line._replace(spare=line.spare or layouts.MOST_OTHERS + 1) if types else line for line in instead)
+        yield from (line._replace(spare=line.spare or layouts.MOST_OTHERS + 1) for line in instead)
 
 
 def _traced(record: Estimate) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from sizing.formats.words import percent, stated
 
 UNLISTED = ("aliases",)  # too wide for the list; the entry and JSON have it
 DESCRIPTION, NAME = "description", "name"  # a description stands below the list, up to its first part
-SPARE = ("product", "sure")  # columns that a narrow terminal drops first
+SPARE = ("product", "sure", "mode")  # columns that a narrow terminal drops first
 HEADINGS = {
     "of": "GPU or model",
     "usd_per_gpu_hour": "$/GPU-h",

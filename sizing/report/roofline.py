@@ -45,7 +45,8 @@ DECODE, PREFILL = "decode", "prefill"
 CONTEXT_TOKENS = 2048  # default context of decoding sequences
 MOST_BATCH = 512  # largest batch shown by default
 PROMPT_TOKENS = (128, 512, 2048, 8192)
-MOST_STEPS = 8  # on a screen
+MOST_STEPS = 4  # on a screen
+REPLICA_LAST = 10  # a short screen drops the replica after all other spare lines
 ROOF_SLACK = 1.005  # share of a roof: above it, a note says that a fitted constant exceeds the roof
 ABOVE = "Above 100 % of a roof: constants fitted to measured kernels exceed the datasheet's bandwidth"
 ROOF_POINTS = 200  # points of the drawn roof: more than a terminal has columns
@@ -312,13 +313,15 @@ STEPS = (
 def sections(record: RooflineReport) -> Iterator[Section]:
     """Yield the smallest compute-bound decode batch, a plot, and the whole steps."""
     first, *more = verdict(record)
-    yield Facts(tuple(map(Line, more)), first)
+    yield Facts(tuple(Line(text, spare=text is more[-1]) for text in more), first)
     yield from _plot(record)
     sizes = record.steps if len(record.steps) <= MOST_STEPS else record.steps[:: -(-len(record.steps) // MOST_STEPS)]
     exceeds = any((point.share_of_roof or 0.0) > ROOF_SLACK for point in record.operations)
     yield Table(STEPS, sizes, "/steps", notes=(ABOVE,) if exceeds else ())
-    roofs, of = labelled("Roof", map(_roof_words, record.roofs)), record.inputs.of_layout
-    yield Facts((*replica_lines(of, of.layout), *roofs, *rests_on(record.assumptions), following()))
+    of = record.inputs.of_layout
+    roofs = (line._replace(spare=2) for line in labelled("Roof", map(_roof_words, record.roofs)))
+    replica = (line._replace(spare=REPLICA_LAST) for line in replica_lines(of, of.layout))
+    yield Facts((*replica, *roofs, *rests_on(record.assumptions), following()))
 
 
 def verdict(record: RooflineReport) -> Iterator[str]:
@@ -331,7 +334,7 @@ def verdict(record: RooflineReport) -> Iterator[str]:
     for name, one in found.by_operation.items():
         if not one.grows:
             often = "never" if one.batch is None else "always"
-            yield f"{name} is {often} compute-bound: {number(one.least_flops_per_byte)} FLOP per byte at any batch"
+            yield f"Attention ({name}) is {often} compute-bound: {number(one.least_flops_per_byte)} FLOP per byte at any batch"
     groups = " on each attention group" if i.of_layout.sizes.dp > 1 else ""
     yield f"The whole step at {i.context_tokens:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}"
     holds = number(i.sequences_that_fit)

@@ -44,6 +44,9 @@ SCREENS = {
     "cost": (["cost", "chat", "-g", "h100-sxm", "--no-verify"], 0),
     "whatif": (["whatif", "chat", "-g", "h100-sxm", "--no-verify"], 0),
     "step": (["step", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--decode", "8", "--context", "500"], 0),
+    "roofline": (["roofline", "-m", "llama-3.1-70b", "-g", "h100-sxm", "--tp", "4"], 0),
+    "workloads": (["workloads"], 0),
+    "curve of pools": (["curve", "chat", "-g", "h100-sxm", "--tp", "2", "--disaggregate", "auto", "--no-verify"], 0),
     "simulate": (["simulate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "50", "--rps", "2", "--requests", "40"], 0),
     "simulate that misses": (["simulate", "-m", "llama-3.1-8b", "-g", "l4", "--isl", "500", "--osl", "50", "--rps", "1", "--requests", "40", "--itl", "1ms"], 1),
     "sweep": (["sweep", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200", "--vary", "rps=5,20", "--jobs", "1"], 0),
@@ -88,6 +91,37 @@ def test_every_command_takes_one_screen_and_its_colour_is_its_exit_code(
     first = re.search(r"\x1b\[1;3([12])m", coloured)  # bold red or bold green
     if first is not None:
         assert first[1] == ("1" if code else "2")
+
+
+SAID_OF = {
+    "--speculative eagle3:3@0.75": "speculative decoding by eagle3 drafts 3 tokens, each accepted in 75 % of cases",
+    "--prefix-hit 30%": "30 % of each prompt is found in the prefix cache",
+    "--lora 16x64": "16 LoRA adapters of rank 64",
+    "--kv-offload 50%@25": "50 % of each prompt is found in host memory, read at 25 GB/s",
+    "--sparsity 2:4": "2:4 sparse weights",
+}
+
+
+@pytest.mark.parametrize("options", SAID_OF)
+def test_an_optimisation_is_a_sentence(options: str, capsys: Capture) -> None:
+    asked = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "500", "--osl", "200", "--rps", "5"]
+    text, _ = printed([*asked, *options.split()], capsys)
+    assert f"With {SAID_OF[options]} " in text
+
+
+def test_all_details_show_the_statistic_of_a_limit_and_do_not_name_their_own_option(capsys: Capture) -> None:
+    asked = ["compare", "chat", "-g", "h100-sxm,l40s,l4", "--no-verify", "--jobs", "1", "--verbose"]
+    assert run(asked) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"TTFT \d+ ms, TTFT p95 \d+ ms", text) and "--verbose" not in text
+
+
+def test_an_answer_that_rests_on_runs_far_from_the_prediction_says_so(capsys: Capture) -> None:
+    """Published runs on MI300X have up to several times the predicted ITL."""
+    text, found = printed(["compare", "chat", "-g", "h100-sxm,mi300x", "--jobs", "1"], capsys)
+    best = found["best"]
+    far = best["bands"]["limited.itl_ms"]["high"] / best["limited"]["itl_ms"]["ms"] > 1.5
+    assert ("The prediction may be far off: in 8 of 10 published runs like this" in text) == far
 
 
 @pytest.mark.parametrize("name", CASES)

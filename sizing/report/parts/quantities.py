@@ -23,7 +23,7 @@ def _us(seconds: float) -> str:
     return number(seconds / MICRO)
 
 
-GPUS = Quantity("gpus", "GPUs")
+GPUS = Quantity("gpus", "GPUs", "{:,}".format)
 GPU = in_words("gpu", "GPU")
 WEIGHTS = in_words("weight_precision", "weights")
 USD_PER_HOUR = Quantity("usd_per_hour", "$/h", money)

@@ -15,6 +15,7 @@ from sizing.question.demand import Habits, RateStep, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
 from sizing.report.parts.conversations import ConversationInputs, conversation
+from sizing.report.parts.optimised import WRITERS
 from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
@@ -308,11 +309,7 @@ def formats_in_words(inputs: Inputs | LayoutInputs) -> str:
 
 def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
     """The optimisations that were asked for, and the turns of a conversation; empty if there are none."""
-    text = "; ".join(
-        f"{ASKED.get(name, name.replace('_', ' '))}: {_fields(stated)}"
-        for name, stated in inputs.optimisations.items()
-        if name != "disaggregate"
-    )
+    text = "; ".join(WRITERS[name](stated) for name, stated in inputs.optimisations.items() if name in WRITERS)
     lines = (Line(text, "With"),) if text else ()
     talk = inputs.conversation
     if talk is None:
@@ -320,26 +317,6 @@ def optimised(inputs: Inputs | LayoutInputs) -> tuple[Line, ...]:
     prompts = talk.isl_by_turn
     found = "" if talk.hit is None else f", {talk.hit * 100:.3g} % of them found in cache ({talk.routing} routing)"
     return (*lines, Line(f"{talk.turns:,}, prompts of {prompts[0]:,} to {prompts[-1]:,} tokens{found}", "Turns"))
-
-
-ASKED = {  # optimisations by their keys, for people
-    "speculative": "speculative decoding",
-    "prefix": "prefix cache",
-    "lora": "LoRA adapters",
-    "kv_offload": "cache in host memory",
-}
-HIT = "hit"  # a share of each prompt
-
-
-def _fields(stated: Any) -> str:
-    """Write the stated fields of an optimisation with their values."""
-    if not isinstance(stated, dict):
-        return str(stated)
-    if isinstance(stated.get(HIT), float):
-        others = _fields({name: value for name, value in stated.items() if name != HIT})
-        return f"{percent(stated[HIT])} of each prompt is found in it" + (f", {others}" if others else "")
-    values = {name: value if isinstance(value, (list, tuple)) else (value,) for name, value in stated.items()}
-    return ", ".join(f"{name.replace('_', ' ')} {'/'.join(map(str, each))}" for name, each in values.items())
 
 
 MIDDLES = "ranges count with their middle: {} (llmsize plan --uncertain shows the spread)"
