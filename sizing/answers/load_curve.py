@@ -103,7 +103,7 @@ class ReplicaLoad(NamedTuple):
 def load_curve(points: Sequence[CurvePoint], *, random: bool = False) -> LoadCurve | None:
     """The curve through points measured in a closed loop or at `random` arrivals; None where no point states a rate.
 
-    A latency statistic is used only where every point with a rate states it.
+    A latency statistic is used only where every point with a rate states it. Of runs that repeat a load, the mean counts.
     """
     stated = sorted(
         (point for point in points if point.requests_per_s is not None), key=lambda point: point.concurrency
@@ -112,14 +112,16 @@ def load_curve(points: Sequence[CurvePoint], *, random: bool = False) -> LoadCur
         return None
     names = {(metric, name) for metric in LATENCIES for name in getattr(stated[0].latency_ms, metric)._fields}
     found = {name: [point.latency(*name) for point in stated] for name in sorted(names)}
+    loads, place, repeats = np.unique([point.concurrency for point in stated], return_inverse=True, return_counts=True)
+
+    def rising(values: Sequence[float | None]) -> Array:
+        means = np.bincount(place, weights=np.array(values, dtype=float)) / repeats
+        return np.asarray(np.maximum.accumulate(means), dtype=np.float64)
+
     return LoadCurve(
-        np.array([point.concurrency for point in stated], dtype=float),
-        np.maximum.accumulate(np.array([point.requests_per_s for point in stated], dtype=float)),
-        {
-            name: np.maximum.accumulate(np.array(values, dtype=float) * MILLI)
-            for name, values in found.items()
-            if None not in values
-        },
+        loads.astype(float),
+        rising([point.requests_per_s for point in stated]),
+        {name: rising(values) * MILLI for name, values in found.items() if None not in values},
         random,
     )
 

@@ -93,7 +93,7 @@ def measured_sizes(
         curve = load_curve(line.points, random=line.arrivals == "poisson")
         if curve is None:
             continue
-        within = _within(curve, target.limits, needs_e2e=target.population is not None)
+        within = _within(line, curve, target.limits, needs_e2e=target.population is not None)
         index = heaviest_measured(curve, within)
         if index is None:
             short.append(_short(line, curve, within))
@@ -133,7 +133,7 @@ def _of_arrivals(lines: Sequence[CurveLine], wanted: Arrivals) -> list[CurveLine
     ]
 
 
-def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
+def _within(line: CurveLine, curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statistic, float]:
     """The limits in s by statistic. Raises InputError for statistics that the rows do not state."""
     within: dict[Statistic, float] = {
         (metric, limit.statistic): limit.seconds for metric, limit in limits.stated.items()
@@ -141,9 +141,21 @@ def _within(curve: LoadCurve, limits: Limits, *, needs_e2e: bool) -> dict[Statis
     absent = [name for name in (*within, *([E2E] if needs_e2e else [])) if name not in curve.latencies_s]
     if absent:
         stated = ", ".join(f"{metric} {statistic}" for metric, statistic in curve.latencies_s)
-        lines = [f"the measured rows do not state the {statistic} of {metric.upper()}" for metric, statistic in absent]
+        rows = [point for point in line.points if point.requests_per_s is not None]
+        without = {name: [point.row for point in rows if point.latency(*name) is None] for name in absent}
+        lines = [
+            f"{_which(without[metric, statistic], len(rows))} not state the {statistic} of {metric.upper()}"
+            for metric, statistic in absent
+        ]
         raise InputError([Fault(line, field="--from", allowed=stated) for line in lines])
     return within
+
+
+def _which(without: Sequence[str | None], rows: int) -> str:
+    """The rows without a statistic, with their verb."""
+    if len(without) == rows:
+        return "the measured rows do"
+    return f"row {without[0]} does" if len(without) == 1 else f"{len(without)} of {rows} rows ({without[0]}, ...) do"
 
 
 def _short(line: CurveLine, curve: LoadCurve, within: Mapping[Statistic, float]) -> Short:

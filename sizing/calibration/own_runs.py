@@ -8,6 +8,7 @@ that the runs hardly determine stays near it. How far a factor may move is data 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -346,7 +347,8 @@ class MetricErrors(NamedTuple):
 
 class CalibratedProfile(NamedTuple):
     """The result of own runs: the factors as a profile states them, factors that the runs hardly determine, factors that suggest
-    another machine, errors by column, rows not fitted, and the number of layouts that were run.
+    another machine, errors by column, rows not fitted, the number of layouts that were run, and what was taken for values that
+    rows do not state, with the number of rows.
     """
 
     own: OwnRuns
@@ -355,6 +357,7 @@ class CalibratedProfile(NamedTuple):
     errors: dict[str, MetricErrors]
     aside: tuple[LeftOut, ...]
     layouts: int
+    taken: dict[str, int]
 
 
 def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, source: str) -> CalibratedProfile:
@@ -397,15 +400,20 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     untold = tuple(name for number, name in enumerate(FACTORS) if number not in found.told)
     far = tuple(name for name, at in zip(FACTORS, found.at, strict=True) if abs(at) > runs.rules.far)
     layouts = len({case.replica.layout for case in cases})
-    return CalibratedProfile(own, untold, far, _of_metrics(runs, found), aside, layouts)
+    taken = Counter(note for case in cases for note in case.notes)
+    return CalibratedProfile(own, untold, far, _of_metrics(runs, found), aside, layouts, dict(taken))
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[LeftOut, ...]]:
     """The rows of a GPU and an engine that can be predicted, and the other rows."""
     wanted, version = (None, None) if engine is None else load_engine(engine)
     cases, aside = [], []
+    known: set[MeasuredRow] = set()
     for row in rows:
         try:
+            if row in known:
+                raise InputError("stands twice, and counts once")
+            known.add(row)
             case = resolve(row, on)
             service = case.replica.service
             if wanted is not None and service.engine.name != wanted.spec.name:

@@ -86,6 +86,8 @@ def command(
         write(document(record(rows, files, logs)), output.value)
     for fault in faults:
         complain(str(fault))
+    if target.value is not None and not rows:
+        complain(f"--out: {out} is not written, as there is no row")
     return 2 if faults and not (skip_bad and (rows or logs)) else 0
 
 

@@ -61,6 +61,7 @@ class CalibrationReport(NamedTuple):
     errors: dict[str, MetricErrors]
     bands: dict[str, BandEnds]
     aside: tuple[LeftOut, ...]
+    taken: dict[str, int]
     written: str | None
     schema: str = "llmsize.calibration/1"
 
@@ -150,6 +151,7 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     written = (Line(f"{record.written}: use it as --gpu, by its path", "Written"),) if record.written else ()
     yield Facts((Line(f"measured over predicted, 8 in 10: {spans}", "Error bands"), *written))
     yield Facts(tuple(reasons("Left aside", record.aside)))
+    yield Facts(tuple(Line(f"{what} ({plural(rows, 'row')})", "Taken") for what, rows in record.taken.items()))
 
 
 def _held(factors: Sequence[FittedFactor], layouts: int) -> Iterator[Line]:

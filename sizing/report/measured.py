@@ -68,11 +68,12 @@ class MeasuredDeployment(NamedTuple):
 
 
 class MeasuredLoad(NamedTuple):
-    """The load of all replicas and of each replica, and the most that one replica serves, in `most_unit`."""
+    """The load of all replicas and of each replica, the lightest that was measured, and the most of a replica, in `most_unit`."""
 
     requests_per_s: float
     requests_per_s_per_replica: float
     in_flight_per_replica: float
+    lightest_in_flight: float
     most_per_replica: float
     most_unit: str
     binds: str
@@ -215,6 +216,7 @@ def _load(size: MeasuredSize) -> MeasuredLoad:
         size.requests_per_s,
         size.load.requests_per_s,
         size.load.in_flight,
+        float(size.curve.in_flight[0]),
         size.most,
         "requests in flight" if size.by_flight else "requests/s",
         size.binds,
@@ -246,7 +248,7 @@ COLUMNS = (
     in_words("layout", "layout"),
     in_words("weight_precision", "weights"),
     in_words("engine", "engine"),
-    in_words("ran_with", "ran with", nothing="", shown="differs"),
+    in_words("ran_with", "ran with", nothing=""),
     Quantity("replicas", "replicas", number),
     Quantity("usd_per_hour", "$/h", money),
 )
@@ -277,7 +279,8 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     beside = [] if deployment.other_gpus is None else [f"{plural(deployment.other_gpus, 'GPU')} with {other}"]
     unit = "" if load.most_unit == "requests/s" else f" ({number(load.requests_per_s)} requests/s)"
     ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals)
-    demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{unit}, {arrivals}"
+    thinking = f" who think {number(inputs['think_time_s'])} s" if inputs["demand_unit"] == "users" else ""
+    demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{thinking}{unit}, {arrivals}"
     yield Facts(
         (
             Line("; ".join([demand, *beside]), "Demand"),
@@ -287,6 +290,7 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
                 "Replica",
             ),
             Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),
+            *labelled("Lighter", _lighter(load)),
             *labelled("Cache", _cache(deployment, load)),
             Line(f"{number(load.most_per_replica)} {load.most_unit}: {ends}", "At most"),
             Line(
@@ -339,6 +343,13 @@ def _reading(deployment: MeasuredDeployment, wanted: str, rows: int) -> str:
     unused = rows - deployment.rows
     others = f"; {plural(unused, 'row')} of other layouts, arrivals or without a load" if unused else ""
     return f"{plural(deployment.rows, 'row')} {how}{others}"
+
+
+def _lighter(load: MeasuredLoad) -> Iterator[str]:
+    """Yield that the load is lighter than all that were measured. One request alone is the lightest there is."""
+    if load.lightest_in_flight > 1 and load.in_flight_per_replica < load.lightest_in_flight:
+        least = f"{number(load.lightest_in_flight)} in flight"
+        yield f"than the lightest measured load, {least}: latencies are those of that load, the rate is in proportion"
 
 
 def _cache(deployment: MeasuredDeployment, load: MeasuredLoad) -> Iterator[str]:

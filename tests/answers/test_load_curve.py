@@ -139,6 +139,17 @@ def test_scatter_is_removed_so_that_nothing_falls_with_load() -> None:
     assert all(np.all(np.diff(values) >= 0) for values in smooth.latencies_s.values())
 
 
+def test_of_runs_that_repeat_a_load_the_mean_counts() -> None:
+    points = [
+        point_of(LoadSample(load, {"ttft": {"mean": ttft_s}}, rate), 1, None)
+        for load, ttft_s, rate in ((1, 0.1, 1.0), (8, 0.2, 6.0), (8, 0.4, 4.0))
+    ]
+    found = load_curve(points)
+    assert found is not None
+    assert (list(found.in_flight), list(found.requests_per_s)) == ([1, 8], [1, 5])
+    assert found.latencies_s["ttft", "mean"] == pytest.approx([0.1, 0.3])
+
+
 @pytest.mark.parametrize(
     ("limit_s", "in_flight", "rate", "servers"), [(0.3, 10, 5.19543, 4.81), (0.5, 25, 8.84342, 2.83)]
 )

@@ -208,6 +208,16 @@ def test_a_repeated_run_is_left_out_with_its_twin() -> None:
     assert errors[1] == pytest.approx(errors[0], rel=0.2)
 
 
+def test_a_row_that_stands_twice_counts_once(found: CalibratedProfile) -> None:
+    """A file that is named twice must not make the factors look better known."""
+    rows = runs_of(*POINTS)
+    twice = calibrate([*rows, *rows], load_gpu("h100-sxm"), None, "own_points.csv")
+    assert (twice.own.points, twice.own.ranges) == (len(rows), found.own.ranges)
+    assert [one.reason for one in twice.aside] == ["stands twice, and counts once"] * len(rows)
+    unstated = [replace(row, engine_version="") for row in rows[:2]]
+    assert any("states no version" in note for note in calibrate(unstated, load_gpu("h100-sxm"), None, "x").taken)
+
+
 def test_a_machine_far_from_the_base_profile_is_told(found: CalibratedProfile) -> None:
     assert found.far == ()
     slow = [
@@ -293,6 +303,14 @@ def test_a_profile_of_an_unknown_base_is_told_by_line(mine: Path, tmp_path: Path
     path = tmp_path / "wrong.yaml"
     path.write_text(yaml.safe_dump(stated, sort_keys=False), encoding="utf-8")
     with pytest.raises(InputError, match=says):
+        load_gpu(str(path))
+
+
+def test_a_profile_that_extends_itself_is_refused(mine: Path, tmp_path: Path) -> None:
+    path = tmp_path / "itself.yaml"
+    stated = yaml.safe_load(mine.read_text(encoding="utf-8")) | {"extends": str(path)}
+    path.write_text(yaml.safe_dump(stated, sort_keys=False), encoding="utf-8")
+    with pytest.raises(InputError, match="has own runs itself"):
         load_gpu(str(path))
 
 

@@ -227,6 +227,37 @@ def test_a_row_at_a_rate_without_latencies_is_no_point(both: str, capsys: pytest
     assert "nothing says how many requests were in flight" in capsys.readouterr().err
 
 
+def test_what_lies_below_the_lightest_load_or_is_not_stated_is_said(
+    course: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(course)
+    head, *lines = file.read_text().splitlines()
+    names = head.split(",")
+    heavy = [line for line in lines if int(line.split(",")[names.index("concurrency")]) >= 150]
+    cells = heavy[0].split(",")
+    cells[names.index("ttft_ms")] = ""
+    file.write_text("\n".join([head, *heavy]) + "\n", encoding="utf-8")
+    assert run(["estimate", "--from", course, "--rps", "5"]) == 0
+    assert "Lighter than the lightest measured load, 150 in flight" in " ".join(capsys.readouterr().out.split())
+    file.write_text("\n".join([head, ",".join(cells), *heavy[1:]]) + "\n", encoding="utf-8")
+    assert run(["estimate", "--from", course, "--rps", "5", "--ttft", "2s"]) == 2
+    assert f"row {cells[0]} does not state the mean of TTFT" in capsys.readouterr().err
+
+
+def test_rows_at_a_rate_are_drawn_as_a_curve(tmp_path: Path, both: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file with rows of clients draws those; one with rows at a rate alone draws them, at their mean requests in flight."""
+    for rates_alone, loads in ((False, [8, 64]), (True, [rate * e2e / 1000 for rate, *_, e2e, _ in AT_RATES])):
+        lines = Path(both).read_text().splitlines()
+        file = tmp_path / "drawn.csv"
+        kept = [line for line in lines if not (rates_alone and line.startswith("c"))]
+        file.write_text("\n".join(kept) + "\n", encoding="utf-8")
+        assert run(["curve", "--measured", str(file), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        drawn = [point["concurrency"] for line in found["lines"] for point in line["points"]]
+        assert drawn[:3] == pytest.approx(loads[:3])
+        assert (found["inputs"].get("arrivals") == "poisson") == rates_alone
+
+
 # --- the same rows in other commands -----------------------------------------------------------------------------------
 
 

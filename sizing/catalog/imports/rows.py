@@ -32,6 +32,7 @@ from sizing.catalog.workloads import optimisations
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.measurements import Conventions
 from sizing.specs.model import MoeMlp
+from sizing.specs.units import MILLI
 from sizing.specs.workload import KvPrecision, Precision
 
 # Options by the setting that they state. The settings of the first group must be known for every run.
@@ -263,6 +264,13 @@ def _sent(run: BenchmarkRun, cap: int | None) -> Iterator[str]:
         yield f"arrivals capped at {cap:,} in flight by the client: others waited there, which TTFT leaves out"
 
 
+def _never_reached(cap: int | None, run: BenchmarkRun) -> bool:
+    """Whether a client's cap is so far above the requests in flight (Little's law) that none waited for it."""
+    if cap is None or run.req_per_s is None or run.e2e.mean is None:
+        return False
+    return cap > only(Conventions).agreement.clients_over_in_flight[1] * run.req_per_s * run.e2e.mean * MILLI
+
+
 def _against_record(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None) -> Iterator[Fault]:
     """Yield a fault for each setting that the file, the engine's log and the user state differently."""
     tellers: list[tuple[object, str]] = [(run, "the file records"), (stated, "")]
@@ -329,6 +337,8 @@ def _cells(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | None, id_:
     rate_per_s = stated.rate_per_s if run.rate_per_s is None else run.rate_per_s
     concurrency = run.concurrency or stated.concurrency
     values["mode"] = _mode(concurrency, rate_per_s)
+    if values["mode"] == "open_loop" and _never_reached(concurrency, run):
+        concurrency = None
     values |= {"concurrency": concurrency, "engine": values["engine"] or run.named_engine}
     absent, failed = run.absent(), _failed(run)
     notes = [*run.notes, *([f"latencies that the file does not state: {absent}"] if absent else [])]

@@ -25,6 +25,8 @@ from sizing.catalog.imports.run import (
     spread_of,
     text,
 )
+from sizing.catalog.measured import LATENCY_MS
+from sizing.specs.units import MILLI
 
 # Engines by the name of the client's backend. `openai` and similar backends work with any server.
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "sglang-oai": "sglang", "sglang-native": "sglang", "tensorrt-llm": "tensorrt-llm",
@@ -190,7 +192,7 @@ def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures,
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATENCY_MS.most * MILLI
 
 
 def _joined(summary: LatencyFigures, detailed: LatencyFigures) -> LatencyFigures:

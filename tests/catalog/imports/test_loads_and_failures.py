@@ -82,6 +82,7 @@ def guidellm_at(kind: str) -> dict[str, Any]:
         ({**AT_A_RATE, "burstiness": 0.5}, "bursty arrivals"),
         ({**AT_A_RATE, "max_concurrency": 8}, "arrivals capped at 8 in flight"),
         ({**AT_A_RATE, "max_concurrency": 8, "max_concurrent_requests": 5}, None),
+        ({**AT_A_RATE, "max_concurrency": 256}, None),  # far above the 3.6 in flight
         (guidellm_at("constant"), "even arrivals"),
         (guidellm_at("poisson"), None),
         ({**GENAI_PERF, "input_config": {"model": ["m"], "request_rate": 10.0}}, "even arrivals"),
