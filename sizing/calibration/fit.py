@@ -56,6 +56,7 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
         (rule.source or "") in row.source
         and (rule.model or "") in row.model
         and rule.isl in (None, row.isl)
+        and rule.concurrency in (None, row.concurrency)
         and (rule.notes or "") in row.notes
         and (rule.gpu or "") in row.gpu
         and rule.engine_version in (None, row.engine_version)

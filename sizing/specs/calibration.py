@@ -36,6 +36,7 @@ class NotFitted(Spec):
     source: Text | None = None
     model: Text | None = None
     isl: PositiveInt | None = None
+    concurrency: PositiveInt | None = None
     gpu: Text | None = None
     engine_version: Text | None = None
     notes: Text | None = None
