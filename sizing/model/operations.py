@@ -288,6 +288,8 @@ def keys_gathered(
 
 NORM_SUMS_BYTES = 8  # per token: a 32-bit sum of squares of its queries and one of its keys
 SUM_PASSES = 3  # a sum reads two tensors and writes one
+BRANCH_NORMS = 3  # before, after, and of the router, for each further MLP of a layer whose outputs are normalised
+LAYER_INPUT_KERNELS = 4  # of a layer's own embeddings: gate, norm, sum, scale
 NORM_PASSES = 4  # a fused residual-add and norm reads two tensors and writes two
 
 
@@ -313,6 +315,11 @@ def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operat
     kind, rank_tokens = model.kinds[index], tokens / layout.token_ranks
     norm_bytes = NORM_PASSES * rank_tokens * model.hidden_size * ACTIVATION_BYTES
     found = [small("norms", norm_bytes, count * architecture.norm_count(kind, model))]
+    if model.norms_after:
+        blocks = (kind.mixer is not None) + bool(kind.mlps) + BRANCH_NORMS * max(0, len(kind.mlps) - 1)
+        found.append(small("norms_after", norm_bytes, count * blocks))
+    if model.layer_inputs:
+        found += _layer_inputs(shard, rank_tokens, count)
     for matrix in architecture.layer_matrices(model, index, layout):
         if matrix.role not in ("norm", "expert"):
             found.append(gemm(matrix, rank_tokens, count, shard.plan))
@@ -325,6 +332,15 @@ def _layer(shard: Shard, index: int, count: int, tokens: Numeric) -> list[Operat
     for mlp in kind.mlps:
         found += _mlp(shard, mlp, tokens, count)
     return found + of_layer(shard, kind, count, tokens)
+
+
+def _layer_inputs(shard: Shard, rank_tokens: Numeric, count: int) -> list[Operation]:
+    """A layer's embeddings of its own: gated by its output, projected, normalised and added (Gemma 3n and 4). They are not split."""
+    width, hidden_size = shard.model.layer_inputs, shard.model.hidden_size
+    shapes = (("layer_input_gate", hidden_size, width), ("layer_input_proj", width, hidden_size))
+    found = [gemm(Matrix(name, "embedding", *shape), rank_tokens, count, shard.plan) for name, *shape in shapes]
+    moved = SUM_PASSES * rank_tokens * hidden_size * ACTIVATION_BYTES
+    return [*found, small("layer_input_sum", moved, LAYER_INPUT_KERNELS * count)]
 
 
 def _norms_of_heads(shard: Shard, mixer: Attention, qkv: float, rank_tokens: Numeric, count: int) -> list[Operation]:

@@ -375,7 +375,7 @@ class SmallKernels(Sourced):
 class Launches(Sourced):
     """Kernel launches of a layer's operations in a step without CUDA graph, by the operation's name (1 if not stated)."""
 
-    by_operation: dict[Text, Positive]
+    by_operation: dict[Text, NonNegative]
 
     def of(self, name: str) -> float:
         """Launches of the operation `name`."""

@@ -274,6 +274,8 @@ class Model:
     `checkpoint_ratio`. `mtp` is None if the config does not mention it. `rotary_values` counts the values of the rotary tables.
     `pooled`: the model returns a vector or scores for a whole prompt instead of tokens, and has no output head. An `encoder` can
     do nothing else. `unstretched` is the number of positions before LongRoPE stretched them, None without it. `streams` is the number of parallel hidden states of hyper-connections (DeepSeek-V4).
+    `norms_after`: outputs of mixers and MLPs are normalised before they are added. Each layer takes in `layer_inputs` values of
+    embeddings of its own (Gemma 3n and 4).
     """
 
     name: str
@@ -295,6 +297,8 @@ class Model:
     rotary_values: int = 0
     unstretched: int | None = None
     streams: int = 1
+    norms_after: bool = False
+    layer_inputs: int = 0
     checkpoint_bytes: int | None = None
     checkpoint_index: str | None = None
     checkpoint_ratio: float = math.inf

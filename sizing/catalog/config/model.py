@@ -351,6 +351,8 @@ def read_model(
         extra_parameters=tower.parameters + other_parameters(fields, len(layers)),
         vision_parameters=tower.parameters,
         streams=fields.optional_integer("hc_mult", least=1) or 1,
+        norms_after=bool(fields.flag("norms_after")),
+        layer_inputs=fields.optional_integer("hidden_size_per_layer_input") or 0,
         vision=tower.vision,
         mtp=read_mtp(fields, layers, read_last, excluded_modules(fields, hf_quant_config)),
         pooled=bool(fields.flag(ENCODER)),
