@@ -163,7 +163,8 @@ def launch_s(kernels: Kernels) -> float:
         *operations.head(shard, ranks),
         *operations.prefill_attention(shard, ranks, 1.0, 0.0),
     )
-    launches = sum(operation.count * stated.of(operation.name) for operation in found)
+    of_norms = {"qk_norm": kernels.settings.qk_norm_kernels.launch}
+    launches = sum(operation.count * of_norms.get(operation.name, stated.of(operation.name)) for operation in found)
     quantised = sum(operation.count for operation in found if kernels.quantises(operation))
     return each_s * (launches + quantised)
 

@@ -104,10 +104,14 @@ class VectorAttention(Spec):
 
 
 class NormKernels(Spec):
-    """The number of kernels in a layer that normalise queries and keys: per head, and over all heads at once."""
+    """The number of kernels in a layer that normalise queries and keys: per head, and over all heads at once.
+
+    `launch` is what each costs of a usual launch where no graph holds it: plain tensor operations in a row cost less than modules.
+    """
 
     by_head: NonNegativeInt
     over_heads: NonNegativeInt
+    launch: NonNegative = 1.0
 
 
 class FusedAllReduce(Spec):
