@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from sizing.calibration.command import processes, run
 from sizing.calibration.corrections import (
     Seen,
     centred_table,
+    class_of,
     corrections_of,
     corrections_table,
     observe,
@@ -145,11 +147,9 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
     """The bands of all classes with enough rows and groups, the narrowest class first."""
     bands = []
     for conditions in CLASSES:
-        classes: dict[tuple[str, ...], list[Ratio]] = {}
+        classes: dict[tuple[str, ...], list[Ratio]] = defaultdict(list)
         for ratio in found:
-            classes.setdefault(
-                (ratio.metric, *(cast(str, getattr(ratio.situation, name)) for name in conditions)), []
-            ).append(ratio)
+            classes[ratio.metric, *class_of(ratio.situation, conditions)].append(ratio)
         for (metric, *values), members in sorted(classes.items()):
             groups = {ratio.group for ratio in members}
             if len(members) < rules.least_rows or len(groups) < rules.least_groups:
@@ -157,18 +157,13 @@ def bands_of(found: Sequence[Ratio], tail: float, rules: BandRules) -> list[Band
             low, high = quantiles(
                 np.array([ratio.value for ratio in members]), fit.weights([ratio.group for ratio in members]) ** 2, tail
             )
-            bands.append(
-                Band.model_validate(
-                    {
-                        "metric": metric,
-                        **dict(zip(conditions, values, strict=True)),
-                        "low": min(1.0, float(f"{low:.3g}")),  # a band lies around its own prediction
-                        "high": max(1.0, float(f"{high:.3g}")),
-                        "n": len(members),
-                        "groups": len(groups),
-                    }
-                )
-            )
+            ends = {
+                "low": min(1.0, float(f"{low:.3g}")),
+                "high": max(1.0, float(f"{high:.3g}")),
+            }  # around the prediction
+            counts = {"n": len(members), "groups": len(groups)}
+            stated = {"metric": metric, **dict(zip(conditions, values, strict=True))}
+            bands.append(Band.model_validate({**stated, **ends, **counts}))
     return bands
 
 
@@ -183,17 +178,12 @@ def quantiles(values: NDArray[np.float64], weight: NDArray[np.float64], tail: fl
 def rendered(bands: Sequence[Band]) -> str:
     """The file as text, a line a band."""
     lines = list(_lines(bands))
-    return "\n".join(
-        (
-            "# Measured over predicted: the range of about 8 in 10 published measurements, by class, the narrowest first.",
-            "# Written by `python -m sizing.calibration.bands`, the memory rows by tests/benchmarks/memory_bands.py.",
-            "bands:",
-            *lines,
-            'source: "published benchmark runs and engine logs, each with its source beside the measurement"',
-            f'date: "{date.today().isoformat()}"',
-            "",
-        )
-    )
+    head = """\
+# Measured over predicted: the range of about 8 in 10 published measurements, by class, the narrowest first.
+# Written by `python -m sizing.calibration.bands`, the memory rows by tests/benchmarks/memory_bands.py.
+bands:"""
+    source = 'source: "published benchmark runs and engine logs, each with its source beside the measurement"'
+    return "\n".join((head, *lines, source, f'date: "{date.today().isoformat()}"', ""))
 
 
 def _lines(bands: Sequence[Band]) -> Iterator[str]:

@@ -6,6 +6,7 @@ t * (p * (1 - s) + d * s), where s is the share of decode steps. A second simula
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -182,6 +183,11 @@ def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
     return Correction(decode=float(f"{decode:.3g}"), prefill=float(f"{prefill:.3g}"), groups=groups)
 
 
+def class_of(situation: Situation, conditions: Sequence[str]) -> tuple[str, ...]:
+    """The fields of a situation that name a class."""
+    return tuple(getattr(situation, name) for name in conditions)
+
+
 def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[Correction], list[Seen]]:
     """The corrections of all classes with enough groups, and the rows, each corrected by the other groups of its class.
 
@@ -191,11 +197,10 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
     found: list[Correction] = []
     corrected: dict[int, Correction] = {}
     for conditions in CLASSES:
-        classes: dict[tuple[str | None, ...], list[int]] = {}
+        classes: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for number, one in enumerate(seen):
             if one.situation.mode in MODES and any(name in one.timings for name in FITTED):
-                key = tuple(getattr(one.situation, name) for name in conditions)
-                classes.setdefault(key, []).append(number)
+                classes[class_of(one.situation, conditions)].append(number)
         for key, members in sorted(classes.items(), key=str):
             of_class = [seen[number] for number in members]
             errors = CentredErrors.find(of_class)
@@ -256,11 +261,11 @@ def centred_table(seen: Sequence[Seen]) -> Table:
     title = "measured over predicted time: median of groups, median error; uncorrected, and corrected by other groups"
     table = Table("mode", "metric", "groups", "ratio", "corrected", "error, %", "corrected", title=title)
     for mode, metric in product(MODES, (*FITTED, "e2e")):
-        groups: dict[str, list[tuple[float, float]]] = {}
+        groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for one in seen:
             timing = one.timings.get(metric)
             if one.situation.mode == mode and timing is not None:
-                groups.setdefault(one.group, []).append((timing.ratio, timing.corrected(one.correction)))
+                groups[one.group].append((timing.ratio, timing.corrected(one.correction)))
         if groups:
             ratios = np.array([np.median(values, axis=0) for values in groups.values()])
             off = np.array([np.median(np.abs(1 / np.array(values) - 1), axis=0) for values in groups.values()])
@@ -284,10 +289,10 @@ def rendered_corrections(found: Sequence[Correction]) -> str:
 
 def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
     """The file of published runs as text: a few runs of each group and load, from the fastest to the slowest."""
-    spread: dict[tuple[Situation, str], list[Seen]] = {}
+    spread: dict[tuple[Situation, str], list[Seen]] = defaultdict(list)
     for one in seen:
         if one.situation.mode in MODES:
-            spread.setdefault((one.situation, one.group), []).append(one)
+            spread[one.situation, one.group].append(one)
     names = sorted({group for _, group in spread})
     lines = []
     for (situation, group), members in sorted(spread.items(), key=str):

@@ -85,7 +85,6 @@ SIZES = (
     "max_concurrency",
     "memory_fraction",
 )
-TEXTS = ("engine_version", "model", "kv_precision", "weight_precision", "speculative")
 SWITCHES = ("expert_parallel", "prefix_caching", "dp_in_tp")
 # Facts whose words are those of a flag.
 TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_precision", "speculative": "spec_method"}
@@ -126,7 +125,7 @@ def _read(engine: str, name: str, value: str) -> str | float | int:
     """The value of a fact. Raises MalformedRunError for text that is no number, where the fact is one."""
     if name in SWITCHES:
         return ON
-    if name in TEXTS:
+    if EngineFacts._field_defaults.get(name) == "":
         return in_our_words(engine, name, value)
     figure = parsed(name, value.replace(",", "").rstrip("."))
     return figure if name in SIZES else int(figure)

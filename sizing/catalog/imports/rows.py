@@ -163,37 +163,35 @@ def rows(
     for index, recorded in enumerate(runs):
         run = recorded if stated.osl is None else recorded.forced_to(stated.osl)
         of_engine = log if log is not None and run.engine in ("", log.engine) else None
-        wrong = [replace(fault, file=file, line=run.line) for fault in _against_record(run, stated, of_engine)]
         cells = _cells(run, stated, of_engine, f"{file}:{run.line or index}")
-        wrong += [replace(fault, file=file, line=run.line) for fault in _against_ranks(run, cells)]
+        wrong = [*_against_record(run, stated, of_engine), *_against_ranks(run, cells)]
         needed = [*NEEDED, *(["n_gpus"] if run.one_replica else [])]
         if absent := [name for name in needed if not cells.get("mode" if name == "load" else name)]:
             options = ", ".join(OPTIONS[name] for name in absent)
-            message = f"{run.tool} does not record {', '.join(absent)}"
-            wrong.append(Fault(message, file, run.line, remedy=f"state {options}"))
+            wrong.append(Fault(f"{run.tool} does not record {', '.join(absent)}", remedy=f"state {options}"))
         else:
             wrong += checked_cells(cells, file, run.line)
-        wrong += [replace(fault, file=file, line=run.line) for fault in _not_usable(run, stated)]
+        wrong += _not_usable(run, stated)
         if not wrong:
             made = row_of(cells)
-            told = [
-                *contradictions(made, run.rate_per_s or stated.rate_per_s),
-                *(() if run.one_replica else _no_layout(made)),
-            ]
-            if made.mode == "closed_loop" and (made.in_flight or math.inf) < only(Conventions).agreement.least_busy * (
-                made.concurrency or 0
-            ):
-                short = (
-                    f"{made.in_flight:,.3g} of {made.concurrency:,} clients were busy by Little's law, req_per_s x E2E"
-                )
-                if run.concurrency is None:
-                    told.append(Fault(short, field="--concurrency", allowed="the requests in flight of the run"))
+            wrong += contradictions(made, run.rate_per_s or stated.rate_per_s)
+            wrong += () if run.one_replica else _no_layout(made)
+            if short := _idle(made):
                 cells |= {"notes": f"{made.notes}; a short run: {short}".removeprefix("; ")}
-            wrong += [replace(fault, file=file, line=run.line) for fault in told]
-        faults += wrong
+            if short and run.concurrency is None:
+                wrong.append(Fault(short, field="--concurrency", allowed="the requests in flight of the run"))
+        faults += [replace(fault, file=file, line=run.line) for fault in wrong]
         if not wrong:
             found.append({name: _value(name, text) for name, text in cells.items()})
     return found, faults
+
+
+def _idle(row: MeasuredRow) -> str:
+    """How few clients of a closed loop were busy, in words; empty where enough were."""
+    clients = (row.concurrency or 0) if row.mode == "closed_loop" else 0
+    if row.in_flight is None or row.in_flight >= only(Conventions).agreement.least_busy * clients:
+        return ""
+    return f"{row.in_flight:,.3g} of {clients:,} clients were busy by Little's law, req_per_s x E2E"
 
 
 def _not_usable(run: BenchmarkRun, stated: RunSettings) -> Iterator[Fault]:
