@@ -334,12 +334,15 @@ def shape_of(layout: Layout) -> Shape:
 
 def cost(answer: Answer) -> float:
     """$ per hour, rounded for comparison; infinite without a price, so that answers with a price come first."""
-    return math.inf if answer.usd_per_hour is None else round(answer.usd_per_hour, PRICE_DIGITS)
+    usd = answer.usd_per_hour
+    return math.inf if usd is None else round(usd, PRICE_DIGITS)
 
 
 def spent(answer: Answer, objective: Objective) -> float:
     """The quantity that the objective minimises: GPUs, $ per hour or watts."""
-    return {"gpus": float(answer.gpus), "cost": cost(answer), "energy": answer.power_w}[objective]
+    if objective == "gpus":
+        return float(answer.gpus)
+    return cost(answer) if objective == "cost" else answer.power_w
 
 
 def objective_key(answer: Answer, objective: Objective) -> tuple[float, ...]:

@@ -374,6 +374,10 @@ def sure_sequences(replica: Replica) -> int | None:
     It refuses one sequence too many, and names the blocks that it had with its own number. So this number is for the small
     end of the pools that engines log where those are predicted.
     """
+    if not architecture.has_states(
+        replica.service.model
+    ):  # of all but a few models; the share is looked up for those alone
+        return None
     share, blocks = _sure_share(replica), replica.memory.most_num_seqs
     if blocks is None or replica.settings.states.rule != "pages":
         return most_sequences(replica, share)
