@@ -56,9 +56,9 @@ def test_the_sets_and_the_gpus_have_different_names() -> None:
 def test_rows_have_source_and_date() -> None:
     for _, row in ROWS:
         assert re.match(r"20\d\d", row.date)
-        assert re.search(
-            r"aiconfigurator-core|microsoft/vidur|assumed|ROCm/aiter|vllm-project/vllm|rccl-tests", row.source
-        )
+        kernels = "aiconfigurator-core|microsoft/vidur|ROCm/aiter|vllm-project/vllm|rccl-tests|mk1-project/quickreduce"
+        runs = "btbtyler09/mi100-llm-testing|sgl-project/sgl-cookbook"  # of whole models, where no kernel was measured
+        assert re.search(f"{kernels}|{runs}|assumed", row.source)
 
 
 def test_measured_profiles_do_not_mix_in_assumptions() -> None:
@@ -171,7 +171,10 @@ def test_poor_hosts_and_misconfigured_runs_stay_out() -> None:
 def test_every_architecture_has_something_to_borrow(stem: str) -> None:
     gpu = GPUS[stem]
     peak, rows = gpu.datasheet.dense_tflops, SETS[gpu.architecture].efficiency
-    assert all(row.engine == "any" for row in rows)
+    for_any = {(row.operation, getattr(row, "precision", None)) for row in rows if row.engine == "any"}
+    assert for_any == {
+        (row.operation, getattr(row, "precision", None)) for row in rows
+    }  # one engine's own rows come on top
     products = {row.precision for row in rows if isinstance(row, GemmRow)}
     assert products & {"fp16", "bf16"}
     assert peak.fp8 is None or "fp8" in products
