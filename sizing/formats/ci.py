@@ -76,14 +76,12 @@ def junit(remarks: Sequence[Remark], day: date) -> str:
         holder = ElementTree.SubElement(root, "testsuite", {key: str(value) for key, value in about.items()})
         ElementTree.SubElement(holder, "properties")
         for case in cases:
-            entry = ElementTree.SubElement(
-                holder, "testcase", {"name": case.rule, "classname": printable(case.file or suite), "time": "0"}
-            )
+            named = {"name": case.rule, "classname": printable(case.file or suite), "time": "0"}
+            entry = ElementTree.SubElement(holder, "testcase", named)
             if case.level == "error":
                 place = "" if case.file is None else f"{case.file}:{case.line}: " if case.line else f"{case.file}: "
-                failure = ElementTree.SubElement(
-                    entry, "failure", {"message": printable(case.message), "type": case.rule}
-                )
+                said = {"message": printable(case.message), "type": case.rule}
+                failure = ElementTree.SubElement(entry, "failure", said)
                 failure.text = printable(f"{place}{case.message}")
         for name in ("system-out", "system-err"):
             ElementTree.SubElement(holder, name)

@@ -71,30 +71,24 @@ def _fields(value: object) -> Iterable[tuple[str, object]]:
     return value.items() if isinstance(value, dict) else fields(cast(NamedTuple, value))
 
 
-def _names(value: object) -> tuple[str, ...]:
-    return getattr(value, "_fields", ())
-
-
 def _is_nested(value: object) -> bool:
-    return isinstance(value, dict) or bool(_names(value))
+    return isinstance(value, dict) or hasattr(value, "_fields")
 
 
 def _records(value: object) -> tuple[object, ...]:
     """The records in a list; empty if the value is no list of records."""
-    is_list = isinstance(value, (tuple, list)) and not _names(value)
-    return tuple(value) if isinstance(value, (tuple, list)) and is_list and value and _is_nested(value[0]) else ()
+    if not isinstance(value, (tuple, list)) or _is_nested(value) or not value or not _is_nested(value[0]):
+        return ()
+    return tuple(value)
 
 
 def _listed(value: object) -> object:
     """A mapping of records as a list of records with their names. Figures are written in the unit of the name."""
     if isinstance(value, dict) and value and all(hasattr(entry, "_fields") for entry in value.values()):
-        return tuple({"name": _named(name), **dict(_written_as(name, entry))} for name, entry in value.items())
+        # The path of a figure is written without its unit: `latency.ttft_ms.p95` reads `latency TTFT p95`.
+        named = {path: " ".join(_words(_without_unit(step)) for step in path.split(".")) for path in value}
+        return tuple({"name": named[path], **dict(_written_as(path, entry))} for path, entry in value.items())
     return value
-
-
-def _named(path: str) -> str:
-    """Write the path of a figure without its unit: `latency.ttft_ms.p95` reads `latency TTFT p95`."""
-    return " ".join(_words(_without_unit(step)) for step in path.split("."))
 
 
 def _written_as(path: str, entry: object) -> Iterator[tuple[str, object]]:
@@ -165,11 +159,8 @@ def _said(name: str, value: object, label: str) -> str:
     if write is not None and name != COUNT:
         return f"{_words(_without_unit(name))} {write(value)}".strip()
     is_count = "bytes" in name.split("_") and float(value).is_integer()  # bytes, which are exact
-    return (
-        f"{_words(name)} {value:,.0f}"
-        if is_count or isinstance(value, int)
-        else f"{_words(name)} {_written(value, DIGITS)}"
-    )
+    whole = is_count or isinstance(value, int)
+    return f"{_words(name)} {f'{value:,.0f}' if whole else _written(value, DIGITS)}"
 
 
 def _written(value: float, digits: int) -> str:
@@ -197,18 +188,13 @@ def _table(title: str, records: Sequence[object]) -> Iterator[Table | Facts]:
         return
     found = [dict(_at_limits(record)) for record in records]
     rows = [{name: _cell(name, value) for name, value in record.items()} for record in found]
-    nested = [
-        name
-        for name in rows[0]
-        if any(
-            _is_nested(value) or _records(value) for record in records for key, value in _fields(record) if key == name
-        )
-    ]
+    nested = {name for record in records for name, value in _fields(record) if _is_nested(value) or _records(value)}
     names = [name for name in rows[0] if name not in nested]
     told = [name for name in names if len({row[name] for row in rows}) > 1]
     if told in ([], [NAME]):  # records that are alike but for their names
         told = names
-    columns = [Quantity(name, _words(name), str, is_number=_is_number(rows, name)) for name in told]
+    numbers = {name for name in told if all(row[name] == NOTHING or row[name][:1].isdigit() for row in rows)}
+    columns = [Quantity(name, _words(name), str, is_number=name in numbers) for name in told]
     prose = any(len(row[column.key]) > SHORT for row in rows for column in columns)
     if len(records) > 1 and prose and len(columns) > FOLDABLE and _width(columns, rows) > USUAL:
         yield Facts(tuple(line for at, each in enumerate(found, 1) for line in _paragraph(at, each, told)), title)
@@ -266,10 +252,6 @@ def _cell(name: str, value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return _written(value, CELL_DIGITS) if isinstance(value, float) else str(value)
-
-
-def _is_number(rows: Sequence[dict[str, str]], name: str) -> bool:
-    return all(row[name] == NOTHING or row[name][:1].isdigit() for row in rows)
 
 
 def explained(explanations: Iterable[Explanation]) -> Iterator[Facts]:

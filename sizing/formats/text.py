@@ -20,7 +20,6 @@ from sizing.formats.view import (
     Figure,
     Line,
     Prose,
-    Quantity,
     Section,
     Table,
     Whole,
@@ -39,18 +38,31 @@ NARROWEST_COLUMN = 6
 Row = tuple[tuple[str, str], ...]  # a row of text as pieces with their styles
 
 
+class Column(NamedTuple):
+    """A column of a block: its heading, whether it is right-aligned, and its cells with their styles."""
+
+    heading: str
+    right: bool
+    cells: tuple[str, ...]
+    styles: tuple[str, ...]
+
+    def width(self) -> int:
+        """The widest cell, or the least width at which the heading takes no more lines than `HEADING_LINES`."""
+        width = max(map(len, self.heading.split()), default=0)
+        while width and len(wrap(self.heading, width)) > HEADING_LINES:
+            width += 1
+        return max(width, *map(len, self.cells))
+
+
 class Block(NamedTuple):
-    """Columns with rows, and lines below them. `right` marks right-aligned columns. An empty line separates blocks.
+    """Columns, and lines below them. An empty line separates blocks.
 
     If the columns are too wide together, the `spare` columns are left out one by one, in the order of `spare`.
     """
 
     lines: tuple[Line, ...] = ()
-    columns: tuple[str, ...] = ()
-    right: tuple[bool, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    columns: tuple[Column, ...] = ()
     spare: tuple[str, ...] = ()
-    styles: tuple[tuple[str, ...], ...] = ()
 
 
 def render(document: Document[Any], width: int = USUAL, *, detailed: bool = False) -> str:
@@ -133,23 +145,19 @@ def blocks_of(section: Section) -> Iterator[Block]:
 
 def _columns(table: Table) -> Block:
     """A table as a block, with the columns that hold information about its records."""
-    written = [(column, [column.text(record) for record in table.records]) for column in table.columns]
-    kept = [(column, cells) for column, cells in written if _is_shown(column, cells)]
-    return Block(
-        lines=(
-            *(Line(note, style="dim", spare=SPARE_NOTE) for note in table.spare_notes),
-            *(Line(note, style="dim") for note in table.notes),
-            *(Line(note, style="dim", of_screen=True, detailed=()) for note in table.screen_notes),
-        ),
-        columns=tuple(column.heading for column, _ in kept),
-        right=tuple(column.is_number for column, _ in kept),
-        rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
-        spare=table.spare,
-        styles=tuple(
-            tuple("" if column.style is None else column.style(record) for column, _ in kept)
-            for record in table.records
-        ),
-    )
+    spare_notes = (Line(note, style="dim", spare=SPARE_NOTE) for note in table.spare_notes)
+    screen_notes = (Line(note, style="dim", of_screen=True, detailed=()) for note in table.screen_notes)
+    notes = (*spare_notes, *(Line(note, style="dim") for note in table.notes), *screen_notes)
+    if not table.records:
+        return Block(notes)
+    columns = []
+    for column in table.columns:
+        cells = tuple(column.text(record) for record in table.records)
+        said = set(cells) - {column.nothing}
+        if column.shown == "always" or len(said) > (1 if column.shown == "differs" else 0):
+            styles = tuple("" if column.style is None else column.style(record) for record in table.records)
+            columns.append(Column(column.heading, column.is_number, cells, styles))
+    return Block(notes, tuple(columns), table.spare)
 
 
 def _shares(bar: Whole) -> str:
@@ -170,13 +178,6 @@ def _key(bar: Whole) -> str:
     return f"{parts}, {rest}, of {bar.write(bar.whole)}"
 
 
-def _is_shown(column: Quantity, cells: Sequence[str]) -> bool:
-    if column.shown == "always":
-        return True
-    said = set(cells) - {column.nothing}
-    return len(said) > (1 if column.shown == "differs" else 0)
-
-
 def _drawn(figure: Figure) -> Iterator[Line]:
     """Yield a figure drawn with characters: the names of the axes, the plot, and the legend."""
     from sizing.formats.charts import legend, plotted
@@ -188,11 +189,11 @@ def _drawn(figure: Figure) -> Iterator[Line]:
 
 def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
     """Yield the rows of all blocks that are not empty, with an empty row between blocks. No row is wider than `width`."""
-    filled = (_shown(block) for block in blocks if block.lines or block.rows)
+    filled = (_shown(block) for block in blocks if block.lines or block.columns)
     for index, block in enumerate(filled):
         if index:
             yield ()
-        if block.rows:
+        if block.columns:
             yield from _grid(block, width)
         for line in block.lines:
             yield from _labelled(line, width) if line.label else _plain(line, width)
@@ -201,8 +202,11 @@ def rows(blocks: Iterable[Block], width: int) -> Iterator[Row]:
 def _shown(block: Block) -> Block:
     """The block without control characters, because names come from files and options."""
     lines = tuple(line._replace(text=on_one_line(line.text), label=on_one_line(line.label)) for line in block.lines)
-    rows_ = tuple(tuple(map(on_one_line, row)) for row in block.rows)
-    return block._replace(lines=lines, columns=tuple(map(on_one_line, block.columns)), rows=rows_)
+    columns = (
+        column._replace(heading=on_one_line(column.heading), cells=tuple(map(on_one_line, column.cells)))
+        for column in block.columns
+    )
+    return block._replace(lines=lines, columns=tuple(columns))
 
 
 def _plain(line: Line, width: int) -> Iterator[Row]:
@@ -222,54 +226,34 @@ def _labelled(line: Line, width: int) -> Iterator[Row]:
 
 
 def _grid(block: Block, width: int) -> Iterator[Row]:
-    block = _without_spare(block, width)
-    widths = _widths(block, width)
-    for cells in _folded(block.columns, widths, block.right, top=False):
+    columns = _without_spare(block, width)
+    widths = _widths(columns, width)
+    right = [column.right for column in columns]
+    for cells in _folded([column.heading for column in columns], widths, right, top=False):
         yield ((GAP.join(cells).rstrip(), "bold"),)
-    for row, styles in zip_longest(block.rows, block.styles, fillvalue=("",) * len(widths)):
-        for cells in _folded(row, widths, block.right, top=True):
+    rows_ = zip(*(column.cells for column in columns), strict=True)
+    for row, styles in zip(rows_, zip(*(column.styles for column in columns), strict=True), strict=True):
+        for cells in _folded(row, widths, right, top=True):
             yield tuple((cell + GAP, style) for cell, style in zip(cells, styles, strict=True))
 
 
-def _without_spare(block: Block, width: int) -> Block:
-    """The block without spare columns, if they would make the others fold."""
+def _without_spare(block: Block, width: int) -> tuple[Column, ...]:
+    """The columns of a block without those spare ones that would make the others fold."""
+    columns = block.columns
     for name in block.spare:
-        full = _full_widths(block)
-        if name not in block.columns or sum(full) + len(GAP) * (len(full) - 1) <= width:
-            continue
-        at = block.columns.index(name)
-        block = block._replace(
-            columns=block.columns[:at] + block.columns[at + 1 :],
-            right=block.right[:at] + block.right[at + 1 :],
-            rows=tuple(row[:at] + row[at + 1 :] for row in block.rows),
-            styles=tuple(row[:at] + row[at + 1 :] for row in block.styles),
-        )
-    return block
+        if sum(column.width() + len(GAP) for column in columns) - len(GAP) > width:
+            columns = tuple(column for column in columns if column.heading != name)
+    return columns
 
 
-def _full_widths(block: Block) -> list[int]:
-    return [max(_heading_width(name), *(len(row[i]) for row in block.rows)) for i, name in enumerate(block.columns)]
-
-
-def _heading_width(name: str) -> int:
-    """The least width at which a heading takes no more lines than `HEADING_LINES`."""
-    width = max(map(len, name.split()), default=0)
-    while width and len(wrap(name, width)) > HEADING_LINES:
-        width += 1
-    return width
-
-
-def _widths(block: Block, width: int) -> list[int]:
+def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """The widths of the columns. If the full widths are too wide together, the widest columns shrink.
 
     Columns that can fold between words shrink first, so that names stay whole for copying.
     """
-    widths = _full_widths(block)
+    widths = [column.width() for column in columns]
     room = width - len(GAP) * (len(widths) - 1)
-    words = [
-        max((len(word) for row in (block.columns, *block.rows) for word in row[i].split()), default=0)
-        for i in range(len(widths))
-    ]
+    words = [max((len(word) for text in (c.heading, *c.cells) for word in text.split()), default=0) for c in columns]
     while sum(widths) > room:
         foldable = [size if size > word else 0 for size, word in zip(widths, words, strict=True)]
         candidates = foldable if any(foldable) else widths

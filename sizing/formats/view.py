@@ -248,6 +248,8 @@ def rows_of(records: Iterable[Any], columns: Sequence[str | Quantity], labels: M
 def filled(kind: type[N], *sources: object, **own: object) -> N:
     """A record of `kind`: each field comes from `own`, else from the first of `sources` with data of its name.
 
+    A source is an object with attributes, or a mapping by the names of fields.
+
     Only the field `schema` may fall back to its default. Raises AttributeError for any other field without a source.
     """
 
@@ -255,7 +257,10 @@ def filled(kind: type[N], *sources: object, **own: object) -> N:
         if name in own:
             return own[name]
         for source in sources:
-            if hasattr(source, name) and not callable(getattr(source, name)):
+            if isinstance(source, Mapping):
+                if name in source:
+                    return source[name]
+            elif hasattr(source, name) and not callable(getattr(source, name)):
                 return getattr(source, name)
         if name == "schema":
             return kind._field_defaults[name]
@@ -343,10 +348,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(entry) for entry in value]
     if isinstance(value, float):
-        return _finite(value)
+        return float(f"{value:.12g}") if math.isfinite(value) else None  # further digits differ between machines
     return value
-
-
-def _finite(value: float) -> float | None:
-    """The value with twelve significant digits, as further digits differ between machines; None if not finite."""
-    return float(f"{value:.12g}") if math.isfinite(value) else None

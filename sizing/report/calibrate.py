@@ -13,7 +13,8 @@ from sizing.formats.words import number, plural
 from sizing.report.parts.bands import TITLES as BAND_TITLES
 from sizing.report.parts.quantities import COLUMN_TITLES
 from sizing.report.parts.screen import reasons
-from sizing.specs.own_runs import FACTORS, Factor, FactorRange
+from sizing.specs.bands import ErrorBand
+from sizing.specs.own_runs import FACTORS, Factor
 
 MEANINGS: dict[Factor, tuple[str, str]] = {
     "compute": ("compute that kernels reach", "x base"),
@@ -39,16 +40,8 @@ class FittedFactor(NamedTuple):
     far: bool = False
 
 
-class BandEnds(NamedTuple):
-    """The error band of a number predicted with the profile, as multiples of the prediction."""
-
-    low: float
-    high: float
-    n: int
-
-
 class CalibrationReport(NamedTuple):
-    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %. For `left_out`, the other runs predict each run."""
+    """The record of `llmsize calibrate`. Errors are shares: 0.1 is 10 %. `bands` are multiples of a prediction. For `left_out`, the other runs predict each run."""
 
     inputs: dict[str, Any]
     gpu: str
@@ -59,7 +52,7 @@ class CalibrationReport(NamedTuple):
     layouts: int
     factors: tuple[FittedFactor, ...]
     errors: dict[str, MetricErrors]
-    bands: dict[str, BandEnds]
+    bands: dict[str, ErrorBand]
     aside: tuple[LeftOut, ...]
     taken: dict[str, int]
     written: str | None
@@ -71,32 +64,24 @@ def record(
 ) -> CalibrationReport:
     """The record of a calibration of `gpu`. `written` is the file of the profile; `unread` has skipped rows and reasons."""
     own = found.own
-    known: dict[Factor, FactorRange] = {one.factor: one for one in own.ranges}
+    known: dict[Factor, tuple[float | None, float | None]] = {one.factor: (one.low, one.high) for one in own.ranges}
+
+    def factor(name: Factor) -> FittedFactor:
+        low, high = known.get(name, (None, None))
+        told, far = name not in found.untold, name in found.far
+        return FittedFactor(name, getattr(own, name), low, high, MEANINGS[name][1], told, far)
+
     return filled(
         CalibrationReport,
         own,
         found,
         inputs=inputs,
         gpu=gpu,
-        factors=tuple(
-            FittedFactor(
-                name,
-                getattr(own, name),
-                *_ends(known.get(name)),
-                MEANINGS[name][1],
-                name not in found.untold,
-                name in found.far,
-            )
-            for name in FACTORS
-        ),
-        bands={band.metric: BandEnds(band.low, band.high, band.n) for band in own.bands},
+        factors=tuple(map(factor, FACTORS)),
+        bands={band.metric: ErrorBand(band.low, band.high, band.n) for band in own.bands},
         aside=(*found.aside, *unread),
         written=written,
     )
-
-
-def _ends(known: FactorRange | None) -> tuple[float | None, float | None]:
-    return (None, None) if known is None else (known.low, known.high)
 
 
 FACTOR = in_words("factor", "factor")
@@ -139,13 +124,8 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     what = in_words("what", "factor", lambda one: MEANINGS[one.factor][0])
     yield Table((what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=("From, to: 8 in 10 values.",))
     yield Facts(tuple(_held(record.factors, record.layouts)))
-    yield Table(
-        ERRORS,
-        [{"metric": COLUMN_TITLES[name], **errors._asdict()} for name, errors in record.errors.items()],
-        "/errors",
-        "Median error in %",
-        ERRORS_SAY,
-    )
+    errors = [{"metric": COLUMN_TITLES[name], **each._asdict()} for name, each in record.errors.items()]
+    yield Table(ERRORS, errors, "/errors", "Median error in %", ERRORS_SAY)
     yield Facts(tuple(_worse(record.errors)))
     spans = ", ".join(f"{BAND_TITLES[name]} x {band.low:.2f} to {band.high:.2f}" for name, band in record.bands.items())  # type: ignore[index]
     written = (Line(f"{record.written}: use it as --gpu, by its path", "Written"),) if record.written else ()
@@ -170,10 +150,8 @@ def _worse(errors: dict[str, MetricErrors]) -> Iterator[Line]:
     """Yield the metrics that the left-out runs show to be no better than before."""
     worse = [COLUMN_TITLES[name] for name, found in errors.items() if found.left_out > found.corrected]
     if worse:
-        yield Line(
-            f"{', '.join(worse)}: other runs predict each run no better than the base profile does; measure more loads and lengths",
-            "Mind",
-        )
+        why = "other runs predict each run no better than the base profile does; measure more loads and lengths"
+        yield Line(f"{', '.join(worse)}: {why}", "Mind")
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -13,7 +13,6 @@ from sizing.launch.existing import COMMAND
 from sizing.launch.terms import layout_of
 from sizing.launch.verdict import Checked
 from sizing.report.parts import screen
-from sizing.specs.launch import Launched
 from sizing.specs.workload import LATENCIES
 
 SCHEMA = "llmsize.check/1"
@@ -104,18 +103,15 @@ def record(checked: Sequence[Checked], baseline: Mapping[str, Any] | None = None
 
 
 def _deployment(checked: Checked) -> CheckedRecord:
-    held, first = checked.held, checked.parts[0].launched
-    answer = None if held is None else held.answer
-    sure = None if held is None else held.sure
-    used = None if held is None else held.utilisation
-    findings = (FindingRecord(checked.name, f.rule, f.level, f.message, f.file, f.line) for f in checked.findings)
+    held, launched = checked.held, [part.launched for part in checked.parts]
+    answer, sure, used = (None, None, None) if held is None else (held.answer, held.sure, held.utilisation)
     demanded = checked.question.target.requests_per_s if checked.question else None
     return filled(
         CheckedRecord,
         checked,
-        first,
-        engine=first.serving.engine,
-        layout=" + ".join(str(layout_of(part.launched)) for part in checked.parts),
+        launched[0],
+        engine=launched[0].serving.engine,
+        layout=" + ".join(str(layout_of(of)) for of in launched),
         requests_per_s=answer.requests_per_s if answer else demanded,
         max_requests_per_s=None if held is None else held.most_requests_per_s,
         utilisation=used,
@@ -126,13 +122,11 @@ def _deployment(checked: Checked) -> CheckedRecord:
         chance=None if sure is None else sure.chance,
         simulated=None if held is None else held.verified,
         assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),
-        findings=tuple(findings),
-        pools=tuple(_pool(part.launched) for part in checked.parts),
+        findings=tuple(
+            FindingRecord(checked.name, f.rule, f.level, f.message, f.file, f.line) for f in checked.findings
+        ),
+        pools=tuple(PoolOfCheck(of.role, of.replicas or 0, str(layout_of(of)), of.gpu) for of in launched),
     )
-
-
-def _pool(launched: Launched) -> PoolOfCheck:
-    return PoolOfCheck(launched.role, launched.replicas or 0, str(layout_of(launched)), launched.gpu)
 
 
 def _latency(checked: Checked, name: str) -> float | None:
@@ -144,6 +138,7 @@ def _latency(checked: Checked, name: str) -> float | None:
     return None if seconds is None else seconds * 1e3
 
 
+NOISE = 1e-9  # relative: JSON holds twelve digits of a figure, so a smaller difference is only rounding
 COMPARED = {
     "gpus": "GPUs",
     "usd_per_hour": "$ an hour",
@@ -164,20 +159,12 @@ def _changes(found: Sequence[CheckedRecord], baseline: Mapping[str, Any]) -> Ite
         for name, words in COMPARED.items():
             old, new = before.get(name), getattr(each, name)
             if old is not None or new is not None:
-                yield FigureChange(each.name, words, old, new, _change(old, new))
+                change = new / old - 1 if old and new is not None else None
+                yield FigureChange(each.name, words, old, new, change if change is None or abs(change) > NOISE else 0.0)
     for name, before in earlier.items():
         for key in ("gpus", "usd_per_hour"):
             if before.get(key) is not None:
                 yield FigureChange(name, COMPARED[key], before[key], None, None)
-
-
-NOISE = 1e-9  # relative: JSON holds twelve digits of a figure
-
-
-def _change(old: float | None, new: float | None) -> float | None:
-    """The relative change of a figure; 0 where the difference is only rounding."""
-    change = new / old - 1 if old and new is not None else None
-    return change if change is None or abs(change) > NOISE else 0.0
 
 
 def _changed(share: float | None) -> str:
@@ -200,16 +187,10 @@ def rows(record: CheckReport) -> Rows:
     return rows_of((found for each in record.deployments for found in each.findings), FindingRecord._fields)
 
 
-VERDICTS = {"ok": screen.OK, "warning": "look", "error": screen.OVER}
-
-
-def _style(finding: FindingRecord) -> str:
-    return {"ok": screen.KEPT, "error": screen.MISSED}.get(finding.verdict, "")
-
-
+VERDICTS = {"ok": (screen.OK, screen.KEPT), "warning": ("look", ""), "error": (screen.OVER, screen.MISSED)}
 FINDINGS = (
     in_words("rule", "check", shown="always"),
-    in_words("verdict", "", lambda found: VERDICTS[found.verdict], style=_style),
+    in_words("verdict", "", lambda found: VERDICTS[found.verdict][0], style=lambda found: VERDICTS[found.verdict][1]),
     in_words("detail", "", shown="always"),
     in_words("place", "line", lambda found: str(found.line) if found.line else None, nothing=""),
 )
@@ -228,7 +209,9 @@ def sections(record: CheckReport) -> Iterator[Section]:
         failed = [found.rule for found in each.findings if found.verdict == "error"]
         said = f"{each.name}: fails {', '.join(failed)}" if failed else f"{each.name}: passes"
         yield Facts((screen.verdict(said, good=each.passed), *_about(each)))
-        yield Table(FINDINGS, each.findings, "/deployments", notes=tuple(_notes(each)))
+        files = ", ".join(dict.fromkeys(found.file for found in each.findings))
+        notes = (*(f"Assumed: {note}" for note in each.assumed), f"Lines are of {files}")
+        yield Table(FINDINGS, each.findings, "/deployments", notes=notes)
     if record.changes is not None:
         yield Table(CHANGES, record.changes, "/changes", "Since the earlier check")
 
@@ -247,12 +230,6 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     yield Line(each.model, "Model")
     if each.chance is not None:
         yield Line(f"demand and limits are kept in {percent(each.chance)} of published runs like this", "Sure")
-
-
-def _notes(each: CheckedRecord) -> Iterator[str]:
-    yield from (f"Assumed: {note}" for note in each.assumed)
-    files = dict.fromkeys(found.file for found in each.findings)
-    yield f"Lines are of {', '.join(files)}"
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -24,14 +24,14 @@ from sizing.formats.view import (
     in_words,
     rows_of,
 )
-from sizing.formats.words import between, milliseconds, money, number, percent, plural
+from sizing.formats.words import between, money, number, percent, plural
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, pools, quantities
-from sizing.report.parts.evidence import Chosen, Evidence, SureOf, SurerType, evidence, is_own
+from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence, is_own
 from sizing.report.parts.figures import latency, load_figures, throughput
 from sizing.report.parts.layouts import FewerGpus, Limited, fewer, figures_by_name, limited_statistics
-from sizing.report.parts.limiting import limit_words, unmet
+from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import (
@@ -46,12 +46,13 @@ from sizing.report.parts.question import (
     is_rate,
     labels,
     limits_in_words,
+    of_replica,
     replica_lines,
 )
 from sizing.report.parts.screen import DIM, MEAN, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
 from sizing.specs.bands import ErrorBand, of_runs
 from sizing.specs.gpu import GpuType
-from sizing.specs.workload import GENERATE, Objective
+from sizing.specs.workload import GENERATE, Objective, latency_name
 
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
 BANDS = (*LATENCIES, "requests_per_s", "max_requests_per_s")
@@ -147,31 +148,27 @@ class Compare(NamedTuple):
     schema: str = "llmsize.compare/1"
 
 
-class Ranked(NamedTuple):
-    """A candidate, its place in the order, and the assumptions that it rests on."""
-
-    place: tuple[float, ...]
-    candidate: CompareCandidate
-    assumptions: tuple[Assumption, ...]
-
-
-def ranked(outcome: Outcome, sort: Objective, replaced: int | None = None) -> Ranked:
+def candidate(outcome: Outcome, replaced: int | None = None) -> CompareCandidate:
     """A candidate from its outcome; it replaces `replaced` GPUs."""
-    best, candidate = outcome.answer, _unserved(outcome)
+    best, found = outcome.answer, _unserved(outcome)
     if best is None:
-        return Ranked(place(None, sort), candidate, ())
-    rests_on = tuple(dict.fromkeys(_rests_on(outcome, best)))
-    candidate = _served(candidate, outcome, best)._replace(
+        return found
+    return _served(found, outcome, best)._replace(
         gpus_per_replaced_gpu=best.gpus / replaced if replaced else None,
-        assumed=sum(entry.kind == "assumed" for entry in rests_on),
+        assumed=sum(entry.kind == "assumed" for entry in _rests_on(outcome)),
     )
-    return Ranked(place(best, sort), candidate, rests_on)
+
+
+def _rests_on(outcome: Outcome) -> tuple[Assumption, ...]:
+    best, in_pools = outcome.answer, outcome.question.space.pools
+    of_answer = () if best is None else assumptions.of_answer(best, outcome.question)
+    return tuple(dict.fromkeys((*of_answer, *(() if in_pools is None else pools.assumptions(in_pools.facts)))))
 
 
 def _unserved(outcome: Outcome) -> CompareCandidate:
     """A candidate without an answer: its GPU type and precision, its limits, and the reason."""
     question, gpu_types = outcome.question, _gpu_types(outcome)
-    limit, reason = _limit(outcome)
+    limit, reason = pools.limit_and_reason(outcome)
     return CompareCandidate(
         gpu=" + ".join(dict.fromkeys(gpu_type.name for gpu_type in gpu_types)),
         gpu_id=_common(gpu_type.id for gpu_type in gpu_types),
@@ -185,21 +182,16 @@ def _unserved(outcome: Outcome) -> CompareCandidate:
 
 def _served(candidate: CompareCandidate, outcome: Outcome, best: Answer) -> CompareCandidate:
     question = outcome.question
-    in_flight, most, headroom = _load(best, outcome)
     return filled(
         CompareCandidate,
         best,
+        _load_of_pools(best) if best.separate else load_figures(best, outcome),
+        figures_by_name(best, question),
         candidate,
-        **figures_by_name(best, question)
-        | {
-            "gpu": candidate.gpu,
-            "weight_precision": best.decode.replica.plan.weight_format,
-            "pools": pools.shapes(best) if best.separate else None,
-        },
+        gpu=candidate.gpu,
+        weight_precision=best.decode.replica.plan.weight_format,
+        pools=pools.shapes(best) if best.separate else None,
         feasible=True,
-        concurrency=in_flight,
-        max_requests_per_s=most,
-        headroom=headroom,
         bands={} if best.separate else dict(_bands(best, outcome)),
         price_source=_common(gpu_type.price_source for gpu_type in _gpu_types(outcome)),
         price_providers=None if best.separate else best.pool.replica.gpu_type.price_providers,
@@ -225,13 +217,11 @@ def _common(values: Iterable[str | None]) -> str | None:
     return distinct.pop() if len(distinct) == 1 else None
 
 
-def _load(best: Answer, outcome: Outcome) -> tuple[float, float, float]:
+def _load_of_pools(best: Answer) -> dict[str, float]:
     """Requests in flight by Little's law, the most requests/s within the limits, and the headroom up to these."""
-    if not best.separate:
-        load = load_figures(best, outcome)
-        return load.concurrency, load.max_requests_per_s, load.headroom
     per_s, most = best.requests_per_s, best.most_requests_per_s
-    return per_s * best.latency_s("e2e")["mean"], most, max(0.0, most / per_s - 1)
+    in_flight = per_s * best.latency_s("e2e")["mean"]
+    return {"concurrency": in_flight, "max_requests_per_s": most, "headroom": max(0.0, most / per_s - 1)}
 
 
 def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
@@ -246,23 +236,6 @@ def _bands(best: Answer, outcome: Outcome) -> Iterator[tuple[str, ErrorBand]]:
     yield from ((name, known[path]) for name, path in paths.items() if path in known)
 
 
-def _limit(outcome: Outcome) -> tuple[str, str | None]:
-    """The limit on the load and the reason of infeasibility, which is None where there is an answer."""
-    best = outcome.answer
-    if outcome.question.space.pools is not None:
-        return pools.binding_limit(best), pools.unserved(outcome)
-    if best is not None:
-        return best.pool.capacity.binding, None
-    nearest = unmet(outcome)
-    return nearest.limit, nearest.detail
-
-
-def _rests_on(outcome: Outcome, best: Answer) -> Iterator[Assumption]:
-    yield from assumptions.of_answer(best, outcome.question)
-    if outcome.question.space.pools is not None:
-        yield from pools.assumptions(outcome.question.space.pools.facts)
-
-
 def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
     """The most that `gpus` GPUs serve within the limits; None if they serve nothing."""
     best = outcome.answer
@@ -270,8 +243,9 @@ def replaced(outcome: Outcome, gpus: int) -> Replaced | None:
         return None
     return filled(
         Replaced,
-        **figures_by_name(best, outcome.question) | {"gpus": gpus},
-        gpu_id=best.pool.replica.gpu_type.id,
+        figures_by_name(best, outcome.question),
+        of_replica(best.pool.replica),
+        gpus=gpus,
         gpus_used=best.gpus,
         verified=outcome.tries > 0,
     )
@@ -281,9 +255,9 @@ def record(
     outcomes: Sequence[Outcome], question: Question, sort: Objective, replaces: Replaced | None = None
 ) -> Compare:
     """The record of all candidates, in the order of `sort`."""
-    found = [ranked(outcome, sort, None if replaces is None else replaces.gpus) for outcome in outcomes]
-    candidates = tuple(entry.candidate for entry in sorted(found, key=lambda entry: entry.place))
-    best = next((candidate for candidate in candidates if candidate.feasible), None)
+    ordered = sorted(outcomes, key=lambda outcome: place(outcome.answer, sort))
+    candidates = tuple(candidate(each, None if replaces is None else replaces.gpus) for each in ordered)
+    best = next((each for each in candidates if each.feasible), None)
     return Compare(
         feasible=best is not None,
         inputs=inputs(question, None),
@@ -292,7 +266,7 @@ def record(
         replaces=replaces,
         best=best,
         candidates=candidates,
-        assumptions=tuple(assumptions.shared([entry.assumptions for entry in found if entry.candidate.feasible])),
+        assumptions=tuple(assumptions.shared([_rests_on(each) for each in outcomes if each.answer is not None])),
         confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
     )
 
@@ -309,30 +283,19 @@ FIGURES = tuple(name for name in flat_names(CompareCandidate) if name not in OWN
 def rows(record: Compare) -> Rows:
     """A row for each candidate. A limit on a percentile adds a column for that percentile."""
     shared = {key: value for key, value in labels(record.inputs).items() if key != "weight_precision"}
-    at_limit = [_at_limit(name, limit.statistic) for name, limit in _percentiles(record)]
+    at_limits = [quantities.at_limit(quantity, limit.statistic) for quantity, limit in _percentiles(record)]
     edges = [_edge(name, edge) for name in BANDS for edge in ("low", "high")]
     notes = Quantity("notes", of=lambda c: "; ".join(c.notes))
     in_pools = Quantity("pools", of=lambda c: None if c.pools is None else _shape(c))
-    return rows_of(record.candidates, (*FIGURES, *at_limit, *edges, "limit", "reason", notes, in_pools), shared)
+    return rows_of(record.candidates, (*FIGURES, *at_limits, *edges, "limit", "reason", notes, in_pools), shared)
 
 
-def _percentiles(record: Compare) -> Iterator[tuple[str, LimitInMs]]:
+def _percentiles(record: Compare) -> Iterator[tuple[Quantity, LimitInMs]]:
     """Yield the limits on statistics other than means."""
-    for name in LATENCIES:
-        limit = record.inputs.limits[name]
+    for quantity in quantities.LATENCY_QUANTITIES:
+        limit = record.inputs.limits[quantity.key]
         if limit is not None and limit.statistic != "mean":
-            yield name, limit
-
-
-def _at_limit(name: str, statistic: str, *, single: bool = False) -> Quantity:
-    def value(c: CompareCandidate) -> float | None:
-        limited = c.limited[name]
-        return None if limited is None else limited.ms
-
-    latency = name.removesuffix("_ms")
-    return Quantity(
-        f"{latency}_{statistic}_ms", f"{statistic} {limit_words(latency, single=single)}", milliseconds, value
-    )
+            yield quantity, limit
 
 
 def _edge(name: str, edge: str) -> Quantity:
@@ -396,17 +359,21 @@ def sections(record: Compare) -> Iterator[Section]:
 def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
     """The first candidates that serve the demand, and how many others do and do not."""
     task = record.inputs.task
-    at_limits = (_at_limit(name, at.statistic, single=task != GENERATE) for name, at in _percentiles(record))
+    percentiles = tuple(_percentiles(record))
+    named = (
+        (each._replace(heading=latency_name(each.heading, single=task != GENERATE)), at) for each, at in percentiles
+    )
+    at_limits = (quantities.at_limit(each, at.statistic) for each, at in named)
     binds = SCREEN[-1]._replace(of=lambda c: limit_words(c.limit, single=task != GENERATE))
     columns = quantities.of_task((*SCREEN[:8], *at_limits, *SCREEN[8:-1], binds), task)
-    twice = {name for name, _ in _percentiles(record)} - {quantities.E2E.key}
+    twice = {each.key for each, _ in percentiles} - {quantities.E2E.key}
     columns = tuple(c._replace(heading=f"mean {c.heading}") if c.key in twice else c for c in columns)
     if len({c.weight_precision for c in record.candidates}) > 1:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
     unable = len(record.candidates) - len(served)
     fail = (f"{plural(unable, 'candidate')} cannot serve this: --verbose",) if unable else ()
     # Two columns of percentiles, or layouts of two pools, would fold cells over several lines beside it.
-    wide = len(list(_percentiles(record))) > 1 or any(c.disaggregated for c in served)
+    wide = len(percentiles) > 1 or any(c.disaggregated for c in served)
     narrow = (SCREEN[-1].heading,) if wide else ()
     table = Table(columns, served, "/candidates", spare=(*SPARE, *narrow))
     if len(served) > MOST_SHOWN:
@@ -439,7 +406,7 @@ def _verdict(record: Compare) -> Iterator[Line]:
         limited, by_rate = is_limited(record.inputs.limits), is_rate(record.inputs.demand)
         yield verdict(kept(limited, best.verified) + single, good=True)
         known = best.gpus_sure, record.confidence, best.evidence
-        yield from SureOf(gpus, *known, limited, by_rate, Chosen(best.gpu, gpus)).lines()
+        yield from SureOf(gpus, *known, limited, by_rate, best.gpu).lines()
         yield from _far_off(best)
         for other in record.candidates if best.gpus_sure is None else ():
             if other.gpus is not None and other.gpus_sure is not None:

@@ -38,7 +38,7 @@ from sizing.question.demand import Demanded
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence, runs_of
+from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested, unmet
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
@@ -362,8 +362,8 @@ def _answer(record: CostReport) -> Iterator[Line]:
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
-    of, chosen = record.evidence, Chosen(run.gpu, run.gpus)
-    yield from SureOf(run.gpus, run.gpus_sure, record.confidence, of, limited, by_rate, chosen).lines()
+    known = SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate, run.gpu)
+    yield from known.lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
         if least.name != record.basis:
@@ -397,11 +397,8 @@ def _at_full_use(record: CostReport) -> Iterator[Line]:
     if top.kind != "own" or energy is None or year.full_use == year.at_load:
         return
     full, here = (number(watts / WATTS_PER_KW) for watts in energy.server_power_w[:2])
-    yield Line(
-        f"Full use takes {full} kW in place of {here} kW: {rounded_usd(year.full_use)} a year, power included",
-        " ",
-        spare=4,
-    )
+    usd = f"{rounded_usd(year.full_use)} a year, power included"
+    yield Line(f"Full use takes {full} kW in place of {here} kW: {usd}", " ", spare=4)
 
 
 def _rates(record: CostReport) -> str:
@@ -415,9 +412,7 @@ def _rates(record: CostReport) -> str:
 def _paying(record: CostReport) -> Iterator[str]:
     """Yield from which load on the first way to pay costs no more than each other one."""
     first = record.options[0].name
-    for pair in record.break_even:
-        if pair.one == first:
-            yield f"{first} {_when_cheaper(pair)}"
+    yield from (f"{first} {_when_cheaper(pair)}" for pair in record.break_even if pair.one == first)
 
 
 def _when_cheaper(pair: BreakEven) -> str:

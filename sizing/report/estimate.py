@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, plain
+from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, rows_of
 from sizing.formats.words import milliseconds, number, percent, plural, rounded_usd
 from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.replica.warning import warning_of
 from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
-from sizing.report.parts.conversations import IdleConversations, idle, idle_line
-from sizing.report.parts.evidence import Chosen, Evidence, SureOf, evidence
+from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import (
     Cost,
+    IdleConversations,
     Latency,
     LoadFigures,
     Throughput,
     Users,
     Utilisation,
     figures,
+    idle_conversations,
     memory_of,
     readings_of,
 )
@@ -152,10 +153,9 @@ def record(outcome: Outcome, *, explained: bool = False, minute: BusiestMinute |
     """
     found = _serving_as_one(outcome, explained)
     if minute is not None:
-        count = minute.end - minute.start
-        found = found._replace(
-            trace=Replayed(minute.name, len(minute.rows), minute.start_s, count, minute.per_s, minute.mean_per_s)
-        )
+        rows, count = len(minute.rows), minute.end - minute.start
+        trace = Replayed(minute.name, rows, minute.start_s, count, minute.per_s, minute.mean_per_s)
+        found = found._replace(trace=trace)
     return found if outcome.separate_pools is None else _with_pools(found, outcome.separate_pools, outcome.answer)
 
 
@@ -179,7 +179,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
-        idle_conversations=idle(pool, question),
+        idle_conversations=idle_conversations(pool, question),
         readings=readings_of(found.load, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
         evidence=evidence(outcome, predicted),
@@ -208,30 +208,30 @@ def _unserved(outcome: Outcome) -> Estimate:
     """The record without an answer: the reason why it is infeasible, and the memory figures if memory is too small."""
     question, best, without = outcome.question, outcome.answer, outcome.predicted
     miss = nearest_miss(outcome) if outcome.best is None else None
-    sized = None if miss is None else miss.sized
-    lacking = None if sized is None else memory_of(sized)
-    of_memory = (
-        () if sized is None or lacking is None else bands.of_memory(lacking, bands.memory_situation(question, sized))
-    )
+    lacking, known = None, {}
+    if miss is not None and miss.sized is not None:
+        lacking = memory_of(miss.sized)
+        known = bands.bounds(bands.of_memory(lacking, bands.memory_situation(question, miss.sized)))
+    conservative = None
+    if question.target.confidence is not None:
+        conservative = Conservative(
+            gpus_without=without.gpus if without else None,
+            extra_gpus=best.gpus - without.gpus if best and without else None,
+            requests_per_s_without=without.requests_per_s if without else None,
+            margin=best.pool.margin if best else None,
+            gpu_without=without.pool.replica.gpu_type.name if without else None,
+        )
     return Estimate(
         feasible=False,
         inputs=inputs(question, None),
         **dict.fromkeys(OF_ANSWER),  # type: ignore[arg-type]
         memory=lacking,
         limiting=unmet(outcome) if best is None else limiting(best, question, outcome.relaxation, outcome.beyond),
-        bands=bands.bounds(of_memory),
-        conservative=None
-        if question.target.confidence is None
-        else Conservative(
-            gpus_without=without.gpus if without else None,
-            extra_gpus=best.gpus - without.gpus if best and without else None,
-            requests_per_s_without=without.requests_per_s if without else None,
-            margin=best.pool.margin if best else None,
-            gpu_without=without.pool.replica.gpu_type.name if without else None,
-        ),
+        bands=known,
+        conservative=conservative,
         alternatives=tuple(layouts.alternative(each, question) for each in outcome.answers),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
-        assumptions=(*assumptions.of_model(question, question.origin.notes), *assumptions.of_limits(question)),
+        assumptions=tuple(assumptions.of_question(question)),
     )
 
 
@@ -270,39 +270,33 @@ def rows(record: Estimate) -> Rows:
     """A row for each layout: the answer, its separate pools, the alternatives, and rejected layouts with reasons."""
     shared = {key: value for key, value in labels(record.inputs).items() if key != "weight_precision"}
 
-    def row(layout: NamedTuple, **own: Any) -> tuple[Any, ...]:
-        """The values of a layout by column: from `own`, else from its fields."""
-        found = dict(fields(layout))
-        return (*shared.values(), *plain([own.get(name, found.get(name)) for name in COLUMNS]))
+    def row(layout: NamedTuple, status: str, **own: Any) -> dict[str, Any]:
+        return {**dict(fields(layout)), "status": status, **own}
 
     found, load, latency = [], record.load, record.latency
     if load is not None and latency is not None:
         own = {"itl_ms": latency.itl_ms.mean, "concurrency_per_replica": load.concurrency_per_replica}
         (best,) = _as_alternative(record)
-        found.append(row(best, status="answer", detail=record.limiting.detail, **own))
-    separate = record.disaggregated
-    for name in ("prefill", "decode") if separate is not None else ():
-        pool = getattr(separate, name)
-        if separate is not None and pool is not None:
-            per_gpu = separate.requests_per_s_per_gpu
-            found.append(row(pool, status=f"{name} pool", requests_per_s_per_gpu=per_gpu, detail=separate.why))
-    found += [row(one, status="feasible", detail="") for one in record.alternatives]
-    found += [row(one, status="rejected", limit=one.reason) for one in record.rejected]
-    return Rows((*shared, *COLUMNS), found)
+        found.append(row(best, "answer", detail=record.limiting.detail, **own))
+    if (both := record.disaggregated) is not None:
+        own, pools = {"requests_per_s_per_gpu": both.requests_per_s_per_gpu}, (both.prefill, both.decode)
+        named = zip(pools, ("prefill pool", "decode pool"), strict=True)
+        found += [row(pool, name, **own, detail=both.why) for pool, name in named if pool is not None]
+    found += [row(one, "feasible", detail="") for one in record.alternatives]
+    found += [row(one, "rejected", limit=one.reason) for one in record.rejected]
+    return rows_of(found, COLUMNS, shared)
 
 
 def _as_alternative(record: Estimate) -> Iterator[Alternative]:
     """Yield the answer in the fields of an alternative, with its own latencies."""
-    latency, sources = record.latency, (record.deployment, record.cost, record.throughput)
+    latency, sources = record.latency, (record.deployment, record.cost, record.throughput, record.inputs)
     if latency and all(sources):
-        means = {name: getattr(latency, name).mean or 0.0 for name in ("ttft_ms", "itl_ms", "e2e_ms")}
-        weights = record.inputs.weight_precision
+        means = {name: getattr(latency, name).mean or 0.0 for name in record.inputs.limits}
         limited = {
             name: None if at is None else Limited(at.statistic, getattr(getattr(latency, name), at.statistic), at.ms)
             for name, at in record.inputs.limits.items()
         }
-        own = {"limit": record.limiting.limit, "limited": limited}
-        yield filled(Alternative, *sources, weight_precision=weights, **means, **own)
+        yield filled(Alternative, means, *sources, limit=record.limiting.limit, limited=limited)
 
 
 def sections(record: Estimate) -> Iterator[Section]:
@@ -369,21 +363,15 @@ def _evident(record: Estimate) -> Iterator[Line]:
         yield Line(f"The rate is kept in {percent(confidence)} of {runs}; {served}")
         return
     by_rate = record.load is not None and record.load.headroom_of == "requests_per_s"
-    chosen = Chosen(d.gpu, d.gpus)
-    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, chosen)
-    yield from known.lines("" if c is None else _without(c, d.gpu))
+    without = "" if c is None or c.gpus_without is None else f"{c.gpus_without:,}"
+    if c is not None and without and c.gpu_without not in (None, d.gpu):
+        without += f" x {c.gpu_without}"
+    known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, d.gpu)
+    yield from known.lines(without)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
-        yield Line(
-            f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {of_runs(found.own, any_gpu=found.any_gpu)}"
-        )
-
-
-def _without(c: Conservative, gpu: str) -> str:
-    """Write the GPUs that suffice without the confidence, and their type if it differs."""
-    if c.gpus_without is None:
-        return ""
-    return f"{c.gpus_without:,}" + (f" x {c.gpu_without}" if c.gpu_without not in (None, gpu) else "")
+        runs = of_runs(found.own, any_gpu=found.any_gpu)
+        yield Line(f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {runs}")
 
 
 def nearest(record: Estimate) -> Facts:
@@ -401,21 +389,15 @@ def _judged(record: Estimate) -> Iterator[Judged]:
     """Yield the latencies and the rate, each with its limit."""
     load, latency, found, demand = record.load, record.latency, record.bands, record.inputs.demand
     assert load and latency
-    yield from screen.latencies(
-        lambda name, statistic: getattr(getattr(latency, name), statistic),
-        record.inputs.limits,
-        lambda name, statistic: found.get(f"latency.{name}.{statistic}"),
-        record.limiting.limit,
-    )
+    bands_of = screen.bands_in(found, "latency.")
+    yield from screen.latencies(screen.by_name(latency), record.inputs.limits, bands_of, record.limiting.limit)
     binds = record.limiting.limit_ms is None
     most, served = "load.max_requests_per_s", "load.requests_per_s"
-    if demand.concurrency is not None:
+    people = demand.concurrency if demand.concurrency is not None else demand.concurrent_users
+    if people is not None:
         yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
-        yield screen.rate("most in flight", demand.concurrency * (1 + load.headroom), demand.concurrency, binds=binds)
-    elif demand.concurrent_users is not None:
-        yield screen.rate("requests/s", load.requests_per_s, band=found.get(served))
-        users = demand.concurrent_users
-        yield screen.rate("most users", users * (1 + load.headroom), users, binds=binds)
+        noun = "most in flight" if demand.concurrency is not None else "most users"
+        yield screen.rate(noun, people * (1 + load.headroom), people, binds=binds)
     elif demand.requests_per_s is not None:
         yield screen.rate(
             "most requests/s", load.max_requests_per_s, demand.requests_per_s, found.get(most), binds=binds
@@ -438,7 +420,10 @@ def _around(record: Estimate) -> Iterator[Line]:
     other = None if users is None or users.stated else users.daily_active_users
     same = readings(i.demand, record.readings, other, people=people) if record.readings and demanded else ""
     yield demand_line(i, same=same)
-    yield from _traced(record)
+    if (t := record.trace) is not None:
+        minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
+        how = ", replayed as they came" if record.simulation is not None else ", not replayed (--no-verify)"
+        yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
     bests = tuple(_as_alternative(record))
     types = [each for best in bests for each in layouts.other_types(best, record.alternatives, record.rejected)]
     # The other GPU types come before other layouts in full, the memory and the replica.
@@ -454,22 +439,18 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield screen.memory_line(record.memory, i.serving)._replace(spare=MEMORY_LAST if types and warning is None else 0)
     if warning is not None:
         yield Line(warning, "Warning")
-    if record.idle_conversations is not None and i.conversation is not None:
-        yield idle_line(record.idle_conversations)
+    if (idle := record.idle_conversations) is not None:
+        kept = (
+            f"{number(idle.needed)} conversations to keep between turns on each replica, room for {number(idle.room)}"
+        )
+        share = f"{percent(idle.histories_kept)} of turns are taken to find their history"
+        short = f": the hit rate of a large enough cache cannot hold, {share}" if idle.histories_kept < 1 else ""
+        yield Line(f"{kept}{short}", "Idle caches")
     yield Line(_binds(record), "Binds")
     yield from types
     for best in bests:
         instead = layouts.instead(best, record.alternatives)
         yield from (line._replace(spare=line.spare or layouts.MOST_OTHERS + 1) for line in instead)
-
-
-def _traced(record: Estimate) -> Iterator[Line]:
-    """Yield the minute of the trace that sets the demand, and whether it was replayed."""
-    t = record.trace
-    if t is not None:
-        minute = f"busiest minute of {t.file}, from {number(t.start_s)} s on: {t.minute_requests:,} of {t.requests:,} requests"
-        how = ", replayed as they came" if record.simulation is not None else ", not replayed (--no-verify)"
-        yield Line(f"{minute}, on average {number(t.mean_requests_per_s)}/s{how}", "Trace")
 
 
 def _binds(record: Estimate) -> str:
@@ -484,12 +465,9 @@ def _binds(record: Estimate) -> str:
     )
     if limit.relaxed_gpus is None or limit.relaxed_limit_ms is None:
         return f"{each}{limit.detail.partition(';')[1]}{limit.detail.partition(';')[2]}"
-    other = "" if limit.relaxed_gpu == d.gpu else f" ({limit.relaxed_gpu})"
-    saved = (
-        f"takes at most {limit.relaxed_gpus}{other}"
-        if other
-        else f"saves at least {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
-    )
+    saved = f"saves at least {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
+    if limit.relaxed_gpu != d.gpu:
+        saved = f"takes at most {limit.relaxed_gpus} ({limit.relaxed_gpu})"
     return f"{each}; a limit of {milliseconds(limit.relaxed_limit_ms)} {saved}"
 
 

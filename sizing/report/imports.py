@@ -126,11 +126,6 @@ def _ran(row: Mapping[str, Cell]) -> Ran:
     return Ran(tool, model, gpu, laid_out, weights, f"{engine} {version}".strip(), ran_with)
 
 
-def _by_load(row: Mapping[str, Cell]) -> float:
-    load = row["concurrency"]
-    return load if isinstance(load, int | float) else 0.0
-
-
 def sections(record: Imported) -> Iterator[Section]:
     """Yield the logs, a table of the rows of each setting, and the notes of the files."""
     yield from _logs(record.logs)
@@ -140,7 +135,7 @@ def sections(record: Imported) -> Iterator[Section]:
     shown = [name for name in Ran._fields if name in ALWAYS or len({getattr(ran, name) for ran in found}) > 1]
     for ran in sorted(found):
         title = ", ".join([plural(len(found[ran]), "measured row"), *(getattr(ran, name) for name in shown)])
-        records = sorted(found[ran], key=_by_load)
+        records = sorted(found[ran], key=lambda row: row["concurrency"] or 0)
         yield Table(COLUMNS, records, title=title.removesuffix(", "), spare=(TOKENS_PER_S.heading,))
     notes: dict[str, list[str]] = {}
     for row in record.rows:

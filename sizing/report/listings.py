@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -81,21 +82,6 @@ TOPIC_PARTS = {
     "sources": "Sources",
 }
 TERM, TERM_PARTS = "term", {"does": "What it is", "modelled": "In llmsize"}
-
-
-def document_of_list(record: Listing) -> Document[Listing]:
-    """The document of a list."""
-    return Document(record, _listed, lambda record: Rows(record.columns, plain(record.rows)))
-
-
-def document_of_entry(record: Entry) -> Document[Entry]:
-    """The document of one entry; CSV has one row of its top-level fields."""
-    return Document(record, _stated, lambda record: Rows(tuple(record.entry), (tuple(plain(record.entry).values()),)))
-
-
-def document_of_topic(record: TopicReport) -> Document[TopicReport]:
-    """The document of one topic; CSV has a row for each of its lines."""
-    return Document(record, _explained, _lines)
 
 
 def _listed(record: Listing) -> Iterator[Section]:
@@ -213,3 +199,11 @@ def _scalar(value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:.{EXACT_DIGITS}g}"
     return _cell(value)
+
+
+# CSV has the rows of a list, one row of the top-level fields of an entry, or a row for each line of a topic.
+document_of_list = partial(Document, sections=_listed, rows=lambda record: Rows(record.columns, plain(record.rows)))
+document_of_entry = partial(
+    Document, sections=_stated, rows=lambda of: Rows(tuple(of.entry), (tuple(plain(of.entry).values()),))
+)
+document_of_topic = partial(Document, sections=_explained, rows=_lines)

@@ -160,11 +160,7 @@ def planned(answer: MeasuredAnswer, fleets: Sequence[MeasuredFleet]) -> Measured
         return answer
     best = fleets[0]
     line, size = best.of.line, best.size
-    own = {
-        "layout": _layout(line),
-        "base_replicas": size.base,
-        "reserve_replicas": size.reserve.replicas,
-    }
+    own = {"layout": _layout(line), "base_replicas": size.base, "reserve_replicas": size.reserve.replicas}
     return answer._replace(plan=filled(MeasuredReserve, best, size, gpu=line.gpu, **own))
 
 
@@ -191,36 +187,25 @@ def _deployment(size: MeasuredSize, question: MeasuredQuestion) -> MeasuredDeplo
     known = next((found for found in question.gpu_types if found.id == named_gpu(line.gpu)[0]), None)
     price = None if known is None else known.usd_per_gpu_hour
     each = line.gpus or 1
-    return MeasuredDeployment(
-        gpu=line.gpu,
-        gpus=size.gpus,
-        replicas=size.replicas,
+    return filled(
+        MeasuredDeployment,
+        size,
+        line,
         gpus_per_replica=each,
         nodes=None if known is None else -(-size.gpus // known.gpu.datasheet.node.gpus),
         layout=_layout(line),
-        weight_precision=line.weight_precision,
         engine=f"{line.engine} {line.engine_version or ''}".strip(),
         usd_per_hour=None if price is None else price * size.gpus,
         other_gpus=None if size.other_replicas is None else size.other_replicas * each,
         rows=len(line.points),
         arrivals=RANDOM if size.curve.random else CLOSED,
-        cache_holds=line.cache_holds,
-        cache_over_predicted=line.cache_over_predicted,
-        ran_with=line.ran_with,
-        sent=line.sent,
     )
 
 
 def _load(size: MeasuredSize) -> MeasuredLoad:
-    return MeasuredLoad(
-        size.requests_per_s,
-        size.load.requests_per_s,
-        size.load.in_flight,
-        float(size.curve.in_flight[0]),
-        size.most,
-        "requests in flight" if size.by_flight else "requests/s",
-        size.binds,
-    )
+    lightest, unit = float(size.curve.in_flight[0]), "requests in flight" if size.by_flight else "requests/s"
+    of = size.load
+    return MeasuredLoad(size.requests_per_s, of.requests_per_s, of.in_flight, lightest, size.most, unit, size.binds)
 
 
 def _latency(latencies_s: Mapping[Statistic, float]) -> dict[str, dict[str, float]]:
@@ -281,28 +266,22 @@ def sections(answer: MeasuredAnswer) -> Iterator[Section]:
     ends = _binds(load.binds, inputs["max_utilisation"], arrivals, deployment.arrivals)
     thinking = f" who think {number(inputs['think_time_s'])} s" if inputs["demand_unit"] == "users" else ""
     demand = f"{number(inputs['demand'])} {inputs['demand_unit']}{thinking}{unit}, {arrivals}"
+    each = f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s"
+    ran_with = "" if deployment.ran_with is None else f"; ran with {deployment.ran_with}"
+    of = f"{inputs['model']}, ISL {inputs['isl']:,}, OSL {inputs['osl']:,}, {deployment.weight_precision} on {deployment.engine}"
+    unknown = () if deployment.nodes else (f"{deployment.gpu} has no profile: price, GPUs of a server",)
+    sources = f"{plural(inputs['rows'], 'row')} of {inputs['file']}", *answer.sources[:MOST_OTHERS]
     yield Facts(
         (
             Line("; ".join([demand, *beside]), "Demand"),
-            Line(
-                f"{number(load.in_flight_per_replica)} in flight, {number(load.requests_per_s_per_replica)} requests/s"
-                + ("" if deployment.ran_with is None else f"; ran with {deployment.ran_with}"),
-                "Replica",
-            ),
+            Line(each + ran_with, "Replica"),
             Line(_reading(deployment, arrivals, inputs["rows"]), "Rows"),
             *labelled("Lighter", _lighter(load)),
             *labelled("Cache", _cache(deployment, load)),
             Line(f"{number(load.most_per_replica)} {load.most_unit}: {ends}", "At most"),
-            Line(
-                f"{inputs['model']}, ISL {inputs['isl']:,}, OSL {inputs['osl']:,}, {deployment.weight_precision} on {deployment.engine}",
-                "Measured",
-            ),
-            *labelled(
-                "Not known", () if deployment.nodes else (f"{deployment.gpu} has no profile: price, GPUs of a server",)
-            ),
-            *labelled(
-                "Source", (f"{plural(inputs['rows'], 'row')} of {inputs['file']}", *answer.sources[:MOST_OTHERS])
-            ),
+            Line(of, "Measured"),
+            *labelled("Not known", unknown),
+            *labelled("Source", sources),
         )
     )
     if answer.alternatives:

@@ -61,20 +61,13 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
     Changes of a model on a `shared` card stand in the record of the card.
     """
     layout = layout_memory(resolved, sequences, shared=shared)
-    found = (
-        ()
-        if not explained
-        else (
-            *explain.of_memory(layout.memory, resolved.replica),
-            *bands.explanations(layout.predicted),
-        )
-    )
+    of_memory = explain.of_memory(layout.memory, resolved.replica)
     return filled(
         MemoryReport,
         layout,
         inputs=inputs_of_layout(resolved),
         bands=bands.bounds(layout.predicted),
-        explanations=found,
+        explanations=(*of_memory, *bands.explanations(layout.predicted)) if explained else (),
         model_max_len=resolved.question.service.model.max_position,
         memory_fraction_of=FRACTION_OF[resolved.settings.pool_rule],
         bands_of=bands.memory_logs(layout.predicted),
@@ -93,9 +86,8 @@ def _of_all(record: SharedReport) -> Iterator[Section]:
         yield from sections(model, shared=True)
     card, taken = record.models[0].memory.visible_gib, sum(screen.share_gib(model.memory) for model in record.models)
     rest = f"; {gib(card - taken)} of {gib(card)} GiB are left" if taken < card else ""
-    yield Facts(
-        tuple(screen.few("Try", record.suggestions, "change")), f"Together {record.share:.0%} of the card{rest}"
-    )
+    helps = tuple(screen.few("Try", record.suggestions, "change"))
+    yield Facts(helps, f"Together {record.share:.0%} of the card{rest}")
 
 
 def _rows_of_all(record: SharedReport) -> Rows:
@@ -123,20 +115,10 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
         yield screen.memory_bar(m, shared=shared)
         yield Facts(tuple(_figures(record)))
     lacking = m.deficit_gib > 0 or (record.refused is None and not record.fits)
-    helps = () if shared else _helps(record.suggestions, lacking=lacking)
-    yield Facts(
-        (
-            *helps,
-            *screen.rests_on(record.assumptions),
-            screen.following(screen.DERIVED, *([] if record.explanations else [screen.EXPLAINS])),
-        )
-    )
-
-
-def _helps(suggestions: Sequence[str], *, lacking: bool) -> Iterator[Line]:
-    yield from screen.few("Try", suggestions, "change")
-    if lacking and not suggestions:
-        yield Line(UNHELPED, "Try")
+    helps = record.suggestions or (UNHELPED,) * lacking
+    tried = () if shared else screen.few("Try", helps, "change")
+    after = screen.following(screen.DERIVED, *([] if record.explanations else [screen.EXPLAINS]))
+    yield Facts((*tried, *screen.rests_on(record.assumptions), after))
 
 
 def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:

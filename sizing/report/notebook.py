@@ -80,43 +80,37 @@ def shown(
     2
     """
     if isinstance(result, Outcome):
-        from sizing.report import estimate
-
-        return Shown(estimate.document(estimate.record(result)))
+        return _of("estimate", result)
     if isinstance(result, Runs) and scenario is not None:
-        from sizing.report import simulate
-
-        return Shown(simulate.document(simulate.record(scenario, result)))
+        return _of("simulate", scenario, result)
     if isinstance(result, Plan):
         from sizing.report import plan, plan_record
 
         return Shown(plan.document(plan_record.record(result, title=None, is_fleet=False)))
     if isinstance(result, Bill):
-        from sizing.report import cost
-
-        return Shown(cost.document(cost.record(result)))
+        return _of("cost", result)
     if isinstance(result, Curve) and question is not None and grid is not None:
         from sizing.report.curve import record, sections
 
         return Shown(sections.document(record.record(result, question, grid)))
     if isinstance(result, MemoryUse) and question is not None:
-        from sizing.report import memory
-
         asked = deployment(question, load_data())
         if asked.memory != result:
             raise InputError(Fault("is not the memory of this question", field="question"))
-        return Shown(memory.document(memory.record(asked)))
+        return _of("memory", asked)
     if _are(result, Checked):
-        from sizing.report import check
-
-        return Shown(check.document(check.record(result)))
+        return _of("check", result)
     if _are(result, Outcome) and question is not None:
-        from sizing.report import compare
-
-        return Shown(compare.document(compare.record(result, question, question.rules.objective)))
+        return _of("compare", result, question, question.rules.objective)
     what = f"{type(result).__name__} is no result that can be shown"
     allowed = "of estimate, check, plan and cost; of simulate with its scenario, of compare and memory with their question, of curve with its question and grid"
     raise InputError(Fault(what, allowed=allowed))
+
+
+def _of(command: str, *answer: Any) -> Shown:
+    """An answer as the document of a command, whose file is loaded only then."""
+    report = import_module(f"sizing.report.{command}")
+    return Shown(report.document(report.record(*answer)))
 
 
 def _are(result: Any, kind: type[T]) -> TypeGuard[Sequence[T]]:

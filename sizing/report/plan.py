@@ -22,15 +22,15 @@ from sizing.formats.view import (
     Tick,
     in_words,
     labelled,
-    plain,
+    rows_of,
 )
 from sizing.formats.words import between, money, number, percent, plural, rounded_usd
 from sizing.planning.cloud import Cloud, Mix
 from sizing.planning.fleet import Availability, FleetFigures, Hour
 from sizing.planning.growth import Growing, Month
 from sizing.planning.uncertainty import COUNTED, MODEL_ERROR, Influence, Ranges
-from sizing.report.parts import quantities
-from sizing.report.parts.evidence import Chosen, SureOf
+from sizing.report.parts import quantities, screen
+from sizing.report.parts.evidence import SureOf
 from sizing.report.parts.question import demand_line, is_by_day, is_limited, replica_lines
 from sizing.report.parts.screen import (
     SINGLE,
@@ -38,14 +38,12 @@ from sizing.report.parts.screen import (
     following,
     growing_from,
     kept,
-    latencies,
     less_margin,
     of_gpus,
     rests_on,
     verdict,
     would_help,
 )
-from sizing.report.parts.screen import figures as figures_table
 from sizing.report.plan_record import Move, PlanReport, WorkloadPlan
 from sizing.specs.demand import HOURS_OF_DAY
 
@@ -63,18 +61,12 @@ CSV = (
 
 def rows(record: PlanReport) -> Rows:
     """A row for each workload, pool and hour; cells that do not apply are empty."""
-    found = [
-        {
-            **workload._asdict(),
-            "of": "workload",
-            "requests_per_s": workload.peak_requests_per_s,
-            "reserve_replicas": workload.reserve.replicas,
-        }
-        for workload in record.workloads
-    ]
+    found = [{**each._asdict(), "of": "workload"} for each in record.workloads]
+    for row in found:
+        row |= {"requests_per_s": row["peak_requests_per_s"], "reserve_replicas": row["reserve"].replicas}
     found += [{**pool._asdict(), "of": "pool", "name": ", ".join(pool.workloads)} for pool in record.pools]
     found += [{**hour._asdict(), "of": "hour"} for hour in record.hours]
-    return Rows(CSV, [tuple(plain(row.get(column)) for column in CSV) for row in found])
+    return rows_of(found, CSV)
 
 
 def sections(record: PlanReport) -> Iterator[Section]:
@@ -88,13 +80,11 @@ def sections(record: PlanReport) -> Iterator[Section]:
     yield Facts(tuple(_answer(record)), _headline(record))
     if record.fleet is None:
         workload = record.workloads[0]
-        limits = record.inputs["workloads"][workload.name].limits
-        latency = workload.latency
-        rows = latencies(
-            lambda name, statistic: getattr(getattr(latency, name), statistic), limits, binding=workload.limit
-        )
-        yield figures_table(rows, banded=False)
-        facts = list(_of_one(record, workload))
+        inputs = record.inputs["workloads"][workload.name]
+        rows = screen.latencies(screen.by_name(workload.latency), inputs.limits, binding=workload.limit)
+        yield screen.figures(rows, banded=False)
+        replica = (line._replace(spare=4) for line in replica_lines(inputs))
+        facts = [demand_line(inputs, workload.demand), *replica, Line(_size(workload), "Size")]
     else:
         yield Table(WORKLOADS, record.workloads, "/workloads")
         facts = list(_of_fleet(record, record.fleet))
@@ -157,8 +147,7 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
     down = sum(workload.reserve.replicas for workload in record.workloads)
     if down and found is not None:  # what is surer has no reserve
         found = found._replace(surer=None)
-    chosen = Chosen(first.gpu, gpus)
-    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate, chosen).lines()
+    yield from SureOf(gpus, record.gpus_sure, record.confidence, found, limited, by_rate, first.gpu).lines()
     if down and found is not None and found.chance is not None:
         yield Line(f"These shares are with {plural(down, 'replica')} down: the reserve serves nothing in them", spare=3)
 
@@ -192,15 +181,8 @@ def _share(value: float) -> str:
     return f"{number(value * 100, 2)} %" if value < LEAST_WHOLE else percent(value)
 
 
-def _of_one(record: PlanReport, workload: WorkloadPlan) -> Iterator[Line]:
-    """The derivation of one workload's size, rounded up once to replicas and once to nodes."""
-    inputs = record.inputs["workloads"][workload.name]
-    yield demand_line(inputs, workload.demand)
-    yield from (line._replace(spare=4) for line in replica_lines(inputs))
-    yield Line(_size(workload), "Size")
-
-
 def _size(workload: WorkloadPlan) -> str:
+    """The derivation of one workload's size, rounded up once to replicas and once to nodes."""
     needed = workload.demand_at_peak * (1 + workload.headroom) / workload.most_per_replica
     headroom = f" x {1 + workload.headroom:g}" if workload.headroom else ""
     text = (
@@ -218,10 +200,7 @@ def _size(workload: WorkloadPlan) -> str:
     return f"{text} = {workload.replicas:,} x {each} = {gpus}"
 
 
-def _count(count: int) -> str:
-    return f"{count:,}"
-
-
+_count = "{:,}".format
 WORKLOADS = (
     in_words("name", "workload alone"),
     quantities.GPU,
@@ -249,7 +228,7 @@ def _of_fleet(record: PlanReport, fleet: FleetFigures) -> Iterator[Line]:
 def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
     """The chance that enough replicas are up, by itself and by node: of the failures asked about first."""
     name = "" if record.fleet is None else f"{found.workload}: "
-    target = f" (target {_stated(found.target)})" if found.target is not None else ""
+    target = f" (target {found.target * 100:.9g} %)" if found.target is not None else ""
     ways = [f"{_nines(found.achieved, found.node_availability)} where each fails by itself"]
     ways.append(
         f"{_nines(found.achieved_by_node, found.node_availability)} where a node takes all its replicas with it"
@@ -258,11 +237,6 @@ def _available(found: Availability, record: PlanReport) -> Iterator[Line]:
         ways.reverse()
     up = f"{name}at least {found.replicas_needed:,} of {found.replicas_for_failures:,} replicas are up"
     yield Line(f"{up} {', '.join(ways)}{target}", "Available")
-
-
-def _stated(chance: float) -> str:
-    """A stated probability with no more digits than it has."""
-    return f"{chance * 100:.9g} %"
 
 
 def _nines(chance: float, node_availability: float) -> str:
@@ -282,11 +256,9 @@ def _growth(growth: Growing) -> Iterator[Line]:
         return f"{plural(month.gpus, 'GPU')}{sure} in {plural(month.nodes, 'node')}"
 
     then = growth.at_date
-    until = (
-        "; --months 12 or --until 2027-12 adds up its cost"
-        if then is None
-        else f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
-    )
+    until = "; --months 12 or --until 2027-12 adds up its cost"
+    if then is not None:
+        until = f"; {growth.until}: {number(then.times)} times the demand, {held(then)}"
     if growth.usd_of_last_month is not None and growth.usd_in_all is not None:
         last, whole = rounded_usd(growth.usd_of_last_month), rounded_usd(growth.usd_in_all)
         until += f", {last} in the last month, {whole} in all (at sizes of month ends)"

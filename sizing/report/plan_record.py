@@ -29,7 +29,7 @@ from sizing.report.parts import assumptions
 from sizing.report.parts.evidence import Evidence, evidence
 from sizing.report.parts.figures import Latency, Users, latency, load_figures
 from sizing.report.parts.limiting import suggested, unmet
-from sizing.report.parts.question import DemandInputs, Inputs, demand, habits, inputs
+from sizing.report.parts.question import DemandInputs, Inputs, demand, habits, inputs, of_replica, of_service
 
 
 class WorkloadPlan(NamedTuple):
@@ -237,18 +237,15 @@ def _mean_per_s(tenant: Tenant) -> float | None:
 
 def _workload(answer: PlanAnswer, tenant: Tenant, fleet: Provision) -> WorkloadPlan:
     best, question, need, size = answer.best, answer.outcome.question, tenant.need, tenant.size
-    chosen, price = best.pool.replica, fleet.price(tenant.gpu_id)
+    price = fleet.price(tenant.gpu_id)
     return filled(
         WorkloadPlan,
         tenant,
         size,
         need.fit,
         price,
-        model=question.service.model.name,
-        weight_precision=chosen.plan.weight_format,
-        gpu=chosen.gpu_type.name,
-        sizes=chosen.layout,
-        gpus_per_replica=chosen.layout.gpus,
+        of_service(question.service),
+        of_replica(best.pool.replica),
         demand=demand(question),
         demand_unit="requests in flight" if need.in_flight else "requests/s",
         demand_at_peak=need.demand,
@@ -300,23 +297,20 @@ def _move(move: Moved, now: Provision) -> Move:
     name = move.answer.workload.name
     source = next(answer.best.pool.replica.gpu_type.name for answer in now.answers if answer.workload.name == name)
     if move.fleet is None:
-        target, why = (
-            ", ".join(gpu_type.name for gpu_type in move.answer.workload.question.space.gpu_types),
-            _problem(move.answer),
-        )
+        target = ", ".join(gpu_type.name for gpu_type in move.answer.workload.question.space.gpu_types)
+        why = _problem(move.answer)
         return Move(name, source, target, False, why, None, None, None, None, now.usd_per_month)
     replica = move.answer.best.pool.replica
     size = next(tenant.size for tenant in move.fleet.tenants if tenant.name == name)
-    return Move(
+    return filled(
+        Move,
+        move.fleet,
         workload=name,
         gpu_from=source,
         gpu_to=replica.gpu_type.name,
         feasible=True,
         detail=f"{size.replicas} replicas x {replica.layout}",
         workload_gpus=size.gpus,
-        gpus=move.fleet.gpus,
-        nodes=move.fleet.nodes,
-        usd_per_month=move.fleet.usd_per_month,
         usd_per_month_now=now.usd_per_month,
     )
 

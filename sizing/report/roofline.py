@@ -30,7 +30,7 @@ from sizing.formats.words import number, percent, plural
 from sizing.model.extras import NOTHING
 from sizing.replica import intensity
 from sizing.replica import step as step_model
-from sizing.replica.intensity import ComputeBound, StepWork
+from sizing.replica.intensity import ComputeBound
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import with_extras
 from sizing.replica.step import Batch, Step, TimedOperation
@@ -159,13 +159,20 @@ def record(resolved: Resolved, sizes: StepSizes) -> RooflineReport:
         raise InputError(faults)
     context, batches, prompts = _usual(resolved, sizes)
     kernels = resolved.kernels()
-    shown = [_decode(size, context) for size in batches] + [_prefill(size) for size in prompts]
+    decoding = (Batch(decode_sequences=float(size), decode_context_tokens=float(context)) for size in batches)
+    prefilling = (Batch(prefill_sequences=1.0, prefill_tokens=float(size), finishing=1.0) for size in prompts)
+    shown = [_Shown(DECODE, *each) for each in zip(batches, decoding, strict=True)]
+    shown += [_Shown(PREFILL, *each) for each in zip(prompts, prefilling, strict=True)]
     timed = [(one, step_model.step(kernels, one.batch)) for one in shown]
-    fitting = _sequences_that_fit(resolved, context)
+    fitting = with_extras(resolved.replica, NOTHING).memory_at(context).max_concurrency
+    done, bandwidth = [one.operation for _, step in timed for one in step.operations], kernels.bandwidth_bytes_per_s
     operations = [o for one in shown for o in step_model.batch_operations(kernels.shard, one.batch)]
     return RooflineReport(
         inputs=RooflineInputs(inputs_of_layout(resolved), context, batches, prompts, fitting),
-        roofs=_roofs([step for _, step in timed], kernels),
+        roofs=tuple(
+            Roof(name, kernels.peak(name), bandwidth, intensity.ridge_flops_per_byte(kernels.peak(name), bandwidth))
+            for name in intensity.precisions(done, kernels)
+        ),
         compute_bound_from=intensity.crossings(kernels, context),
         steps=tuple(_step(one, step, kernels) for one, step in timed),
         operations=tuple(point for one, step in timed for point in _points(one, step, kernels)),
@@ -204,29 +211,6 @@ def _usual(resolved: Resolved, sizes: StepSizes) -> tuple[int, tuple[int, ...], 
     )
 
 
-def _decode(sequences: int, context_tokens: int) -> _Shown:
-    batch = Batch(decode_sequences=float(sequences), decode_context_tokens=float(context_tokens))
-    return _Shown(DECODE, sequences, batch)
-
-
-def _prefill(tokens: int) -> _Shown:
-    return _Shown(PREFILL, tokens, Batch(prefill_sequences=1.0, prefill_tokens=float(tokens), finishing=1.0))
-
-
-def _sequences_that_fit(resolved: Resolved, context_tokens: int) -> float:
-    """The number of sequences of `context_tokens` that fit the replica's KV cache."""
-    return with_extras(resolved.replica, NOTHING).memory_at(context_tokens).max_concurrency
-
-
-def _roofs(timed: Sequence[Step], kernels: Kernels) -> tuple[Roof, ...]:
-    operations = [one.operation for step in timed for one in step.operations]
-    bandwidth = kernels.bandwidth_bytes_per_s
-    return tuple(
-        Roof(name, kernels.peak(name), bandwidth, intensity.ridge_flops_per_byte(kernels.peak(name), bandwidth))
-        for name in intensity.precisions(operations, kernels)
-    )
-
-
 def _step(shown: _Shown, step: Step, kernels: Kernels) -> RooflineStep:
     done = intensity.work((timed.operation for timed in step.operations), kernels)
     return filled(
@@ -250,6 +234,7 @@ def _points(shown: _Shown, step: Step, kernels: Kernels) -> Iterator[RooflinePoi
     for name, group in named.items():
         operations = [timed.operation for timed in group]
         done, seconds = intensity.work(operations, kernels), sum(timed.seconds for timed in group)
+        sending = (timed.bound for timed in group if float(timed.operation.message_bytes) > 0)
         yield filled(
             RooflinePoint,
             done,
@@ -258,19 +243,9 @@ def _points(shown: _Shown, step: Step, kernels: Kernels) -> Iterator[RooflinePoi
             precision="+".join(intensity.precisions(operations, kernels)) or None,
             seconds=seconds,
             attained_flops_per_s=done.flops / seconds if seconds > 0 else 0.0,
-            share_of_roof=_share(done, seconds),
-            bound=_bound(group, done, seconds),
+            share_of_roof=done.least_s / seconds if done.least_s > 0 and seconds > 0 else None,
+            bound=next(sending, step_model.bound(done.compute_s, done.memory_s, seconds)),
         )
-
-
-def _share(done: StepWork, seconds: float) -> float | None:
-    return done.least_s / seconds if done.least_s > 0 and seconds > 0 else None
-
-
-def _bound(group: Iterable[TimedOperation], done: StepWork, seconds: float) -> str:
-    if done.message_bytes > 0:
-        return next(timed.bound for timed in group if float(timed.operation.message_bytes) > 0)
-    return step_model.bound(done.compute_s, done.memory_s, seconds)
 
 
 LABELS = ("model", "gpu", "engine", "engine_version", "weight_precision", "kv_precision", "layout", "context_tokens")
@@ -370,18 +345,15 @@ def figure(record: RooflineReport) -> Figure:
     found = tuple(series(*key) for key in sorted(shown, key=lambda key: names.index(key[0])))
     ends = [mark.x for each in found for mark in each.marks] + [roof.ridge_flops_per_byte for roof in record.roofs]
     low, high = min(ends) / ROOM, max(ends) * ROOM
-    roofs = [
-        _roof_line(
-            roof,
-            (low, roof.ridge_flops_per_byte, high),
-            f"roof, {roof.precision.upper()}: {number(roof.peak_flops_per_s / TERA, 4)} TFLOP/s,\n"
-            f"{number(roof.bandwidth_bytes_per_s / TERA)} TB/s, ridge {number(roof.ridge_flops_per_byte)} FLOP/byte",
-        )
-        for roof in record.roofs
-    ]
+
+    def line(roof: Roof) -> Series:
+        peak = f"roof, {roof.precision.upper()}: {_ridge(roof.peak_flops_per_s / TERA)} TFLOP/s,"
+        ridge = f"{_tera(roof.bandwidth_bytes_per_s)} TB/s, ridge {number(roof.ridge_flops_per_byte)} FLOP/byte"
+        return _roof_line(roof, (low, roof.ridge_flops_per_byte, high), f"{peak}\n{ridge}")
+
     names_of_axes = "arithmetic intensity (FLOP per byte of device memory)", "attained (TFLOP/s per GPU)"
     title, span = _title(record), (low, high)
-    return Figure(*names_of_axes, found, tuple(roofs), logarithmic="xy", title=title, span=span)
+    return Figure(*names_of_axes, found, tuple(map(line, record.roofs)), logarithmic="xy", title=title, span=span)
 
 
 def _with_sizes(shown: Mapping[tuple[str, str], Sequence[RooflinePoint]]) -> set[tuple[str, str]]:

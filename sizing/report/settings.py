@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,20 +118,6 @@ KNOWN_COLUMNS = (in_words("option", "option"), in_words("variable", "variable"),
 OWN_COLUMNS = (in_words("kind", "own"), in_words("name", "name"), in_words("path", "file"))
 
 
-def document(report: SettingsReport) -> Document[SettingsReport]:
-    """The document of the settings."""
-    return Document(report, _sections, lambda report: Rows(SettingRow._fields, report.settings))
-
-
-def document_of_all(report: KnownReport) -> Document[KnownReport]:
-    """The document of the options that can be set."""
-    return Document(
-        report,
-        lambda report: iter((Table(KNOWN_COLUMNS, report.options, "/options"),)),
-        lambda report: Rows(KnownRow._fields, report.options),
-    )
-
-
 def _sections(report: SettingsReport) -> Iterator[Section]:
     if report.settings:
         yield Table(SETTING_COLUMNS, report.settings, "/settings")
@@ -143,10 +130,17 @@ def _sections(report: SettingsReport) -> Iterator[Section]:
         )
         for file in report.files
     ]
-    yield Facts((*files, Line(f"{report.user_folder}: {', '.join(_folders())}", "own")))
+    folders = ", ".join(f"{shelf.own}/" for shelf in SHELVES if shelf.own is not None)
+    yield Facts((*files, Line(f"{report.user_folder}: {folders}", "own")))
     if report.own:
         yield Table(OWN_COLUMNS, report.own, "/own")
 
 
-def _folders() -> Iterator[str]:
-    return (f"{shelf.own}/" for shelf in SHELVES if shelf.own is not None)
+def _sections_of_all(report: KnownReport) -> Iterator[Section]:
+    yield Table(KNOWN_COLUMNS, report.options, "/options")
+
+
+document = partial(Document, sections=_sections, rows=lambda report: Rows(SettingRow._fields, report.settings))
+document_of_all = partial(
+    Document, sections=_sections_of_all, rows=lambda report: Rows(KnownRow._fields, report.options)
+)

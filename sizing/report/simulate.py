@@ -32,7 +32,7 @@ from sizing.model.extras import NOTHING
 from sizing.model.memory import MemoryUse
 from sizing.question.question import situation_of
 from sizing.replica.timing import timed
-from sizing.report.parts import assumptions, bands, pools, quantities, traffic
+from sizing.report.parts import assumptions, bands, pools, quantities, screen, traffic
 from sizing.report.parts.assumptions import NO_ITL
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.memory import LayoutMemory, layout_memory
@@ -49,8 +49,6 @@ from sizing.report.parts.question import (
 )
 from sizing.report.parts.requests import latencies
 from sizing.report.parts.screen import KEPT, MISSED, OK, Judged, few, following, memory_bar, rate, rests_on, verdict
-from sizing.report.parts.screen import figures as figures_table
-from sizing.report.parts.screen import latencies as latency_rows
 from sizing.report.parts.traffic import LengthInputs, LoadInputs
 from sizing.specs.bands import BandMetric, ErrorBand, PublishedRuns, Situation, region
 from sizing.specs.units import MILLI
@@ -204,7 +202,10 @@ def _run(policy: str, served: Run | None, scenario: Scenario) -> SimulatedRun:
         return SimulatedRun(policy)
     limits = limits_in_ms(scenario.limits)
     tokens_per_s = 0.0 if scenario.resolved.question.service.model.pooled else served.output_tokens_per_s
-    spreads = {f"{name}_ms": _spread(served.latencies_s[name]) for name in LATENCIES}
+    spreads = {
+        f"{name}_ms": Spread(**{statistic: value / MILLI for statistic, value in served.latencies_s[name].items()})
+        for name in LATENCIES
+    }
     return filled(
         SimulatedRun,
         served,
@@ -221,10 +222,6 @@ def _run(policy: str, served: Run | None, scenario: Scenario) -> SimulatedRun:
         wasted_slot_share=served.wasted,
         missed=tuple(name for name in LATENCIES if _misses(spreads[f"{name}_ms"], limits[f"{name}_ms"])),
     )
-
-
-def _spread(seconds: dict[str, float]) -> Spread:
-    return Spread(*(seconds[key] / MILLI for key in Spread._fields)) if seconds else Spread()
 
 
 def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
@@ -290,12 +287,12 @@ def _inputs(scenario: Scenario, runs: Runs) -> SimulationInputs:
     isl, osl = traffic.mean_lengths(load)
     sent = next((served.requests for served in runs.served.values()), None)
     routed = scenario.routed and load.in_flight is None
-    return SimulationInputs(
+    return filled(
+        SimulationInputs,
+        scenario,
         clock="seconds",
         of_layout=inputs_of_layout(scenario.resolved),
         replicas=deployed.count,
-        replicas_stated=scenario.replicas_stated,
-        gpus=scenario.gpus,
         policies=tuple(scenario.policies),
         slots=deployed.rules.slots,
         isl=isl,
@@ -306,7 +303,6 @@ def _inputs(scenario: Scenario, runs: Runs) -> SimulationInputs:
         prefix_hit=deployed.shard.extras.cached.share,
         routing=scenario.routing if routed else None,
         seed=load.seed,
-        limit_s=scenario.limit_s,
         limits=limits_in_ms(scenario.limits),
         batch_size=dynamic.rules.batch_size if dynamic else None,
         batch_window_s=dynamic.rules.batch_window if dynamic else None,
@@ -330,8 +326,8 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
 def rows(record: SimulationReport) -> Rows:
     """One row for each policy. A figure with parts (a latency, the queue) has one column for each part."""
     shared = {**labels(record.inputs), "tp": record.inputs.of_layout.sizes.tp}
-    found = [{**shared, **_flat(run._replace(missed="; ".join(run.missed)))} for run in record.runs]  # type: ignore[arg-type]
-    return rows_of(found, tuple(found[0]))
+    found = [{**_flat(run), "missed": "; ".join(run.missed)} for run in record.runs]
+    return rows_of(found, tuple(found[0]), shared)
 
 
 def _flat(run: SimulatedRun) -> dict[str, Any]:
@@ -365,13 +361,12 @@ def sections(record: SimulationReport) -> Iterator[Section]:
         yield Facts(tuple(_answer(record)), _headline(record))
         if len(record.runs) == 1:
             run, banded = record.runs[0], record.disaggregated is None
-            yield figures_table(_judged(record, run), "simulated", banded=banded, note=_each_keeps(record, run))
+            yield screen.figures(_judged(record, run), "simulated", banded=banded, note=_each_keeps(record, run))
         else:
             rows = [{**_flat(run), "verdict": _problem(run, record.inputs.of_layout.task) or OK} for run in record.runs]
             yield Table(COMPARED, rows, "/runs", notes=(WASTED,), spare=SPARE)
-    yield Facts(
-        (*_around(record), *few("Try", record.suggestions, "change"), *rests_on(record.assumptions), following())
-    )
+    helps = few("Try", record.suggestions, "change")
+    yield Facts((*_around(record), *helps, *rests_on(record.assumptions), following()))
 
 
 def _headline(record: SimulationReport) -> str:
@@ -389,11 +384,8 @@ def _answer(record: SimulationReport) -> Iterator[Line]:
     problems = [text for each in record.runs if (text := _problem(each, record.inputs.of_layout.task))]
     text = "Every limit is kept" if is_limited(record.inputs.limits) else "Every request is served, no limit is set"
     if problems:
-        text = (
-            problems[0]
-            if several == 1
-            else f"{several - len(problems)} of {several} policies serve every request in time"
-        )
+        passing = f"{several - len(problems)} of {several} policies serve every request in time"
+        text = problems[0] if several == 1 else passing
     yield verdict(text[0].upper() + text[1:], good=record.passed)
     if not all(each.stable for each in record.runs):
         yield Line(NOT_CONVERGED)
@@ -425,11 +417,7 @@ def _each_keeps(record: SimulationReport, run: SimulatedRun) -> str:
 
 def _judged(record: SimulationReport, run: SimulatedRun) -> Iterator[Judged]:
     """Yield the latencies and rates of a run, each with its limit."""
-    yield from latency_rows(
-        lambda name, statistic: getattr(getattr(run, name), statistic),
-        record.inputs.limits,
-        lambda name, statistic: record.bands.get(f"{name}.{statistic}"),
-    )
+    yield from screen.latencies(screen.by_name(run), record.inputs.limits, screen.bands_in(record.bands))
     yield rate("requests/s", run.requests_per_s, band=record.bands.get("requests_per_s"))
     if run.goodput_requests_per_s is not None:
         strict = STRICT if _each_keeps(record, run) else ""
@@ -441,7 +429,9 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     i, run, both = record.inputs, record.runs[0], record.disaggregated
     out = f"OSL {traffic.length_words(i.osl, i.osl_lengths)}" if i.of_layout.task == GENERATE else i.of_layout.task
     isl = traffic.length_words(i.isl, i.isl_lengths)
-    yield Line(f"{traffic.load_words(i.load)}{_of_draws(i)}; ISL {isl}, {out}", "Load")
+    cached = f", {percent(i.prefix_hit)} of prompts cached" if i.prefix_hit else ""
+    until = f", until {i.limit_s:g} s" if i.limit_s else ""
+    yield Line(f"{traffic.load_words(i.load)}{cached}, seed {i.seed}{until}; ISL {isl}, {out}", "Load")
     noted = i.load.kind == "open_loop" and run.goodput_requests_per_s is not None and len(record.runs) == 1
     if noted:
         yield Line(AS_ESTIMATED, "Note", spare=2)
@@ -451,19 +441,12 @@ def _around(record: SimulationReport) -> Iterator[Line]:
     if both is not None:
         for name, pool in (("Prefill", both.prefill), ("Decode", both.decode)):
             yield Line(f"busy {percent(pool.gpu_utilisation)} of the time, {number(pool.queue_mean)} queued", name)
-        yield Line(
-            f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {pools.transfer_words(both.kv_transfer)}", "Transfer"
-        )
+        way = pools.transfer_words(both.kv_transfer)
+        yield Line(f"{milliseconds(both.kv_transfer_ms)}, in TTFT: {way}", "Transfer")
     elif len(record.runs) == 1 and run.batch.mean is not None:
         in_flight = i.load.concurrency or run.batch.mean * i.replicas + (run.queue.mean or 0.0)
         each = f"on a replica {number(run.batch.mean)} running, cache {percent(run.kv_utilisation.mean)} full"
         yield Line(f"concurrency {number(in_flight)} on average, {number(run.queue.mean)} queued; {each}", "Batch")
-
-
-def _of_draws(i: SimulationInputs) -> str:
-    """Write the share found in cache, the seed and the limit of a run."""
-    cached = f", {percent(i.prefix_hit)} of prompts cached" if i.prefix_hit else ""
-    return f"{cached}, seed {i.seed}{f', until {i.limit_s:g} s' if i.limit_s else ''}"
 
 
 def figures(served: Mapping[str, Run]) -> Iterator[Figure]:

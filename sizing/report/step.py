@@ -25,7 +25,7 @@ from sizing.replica import step as step_model
 from sizing.replica.step import Batch, TimedOperation
 from sizing.report.parts import assumptions, pools, quantities
 from sizing.report.parts.pools import TransferSummary, transfer_words
-from sizing.report.parts.question import LayoutInputs, inputs_of_layout, replica_lines
+from sizing.report.parts.question import LayoutInputs, inputs_of_layout, of_service, replica_lines
 from sizing.report.parts.refusals import batch_faults, layout_faults, length_faults
 from sizing.report.parts.screen import following, rests_on
 from sizing.specs.errors import Fault, InputError
@@ -33,9 +33,9 @@ from sizing.specs.units import GIGA, MEGA, MILLI
 
 if TYPE_CHECKING:
     from sizing.answers.pools import PairOfLayouts  # loaded where pools are asked for
-    from sizing.report.parts.pools import TransferSummary
 
 
+OF_POOLS = ("model", "engine", "engine_title", "engine_version", "optimisations")  # inputs that both pools share
 MOST_SHOWN = 10  # operations on a screen, the longest first
 
 
@@ -110,8 +110,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
     faults += batch_faults(resolved, work.decode, work.prefill, ("--decode", "--decode, --prefill"))
     if faults:
         raise InputError(faults)
-    kernels = resolved.kernels()
-    prompts = 1.0 if work.prefill else 0.0
+    kernels, prompts = resolved.kernels(), 1.0 if work.prefill else 0.0
     batch = Batch(
         decode_sequences=float(work.decode),
         decode_context_tokens=float(work.context),
@@ -122,6 +121,7 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
     )
     timed = step_model.step(kernels, batch)
     host = "overlapped" if kernels.settings.host.overlapped else "added"
+    operations = step_model.batch_operations(kernels.shard, batch)
     return filled(
         StepReport,
         timed,
@@ -129,25 +129,15 @@ def record(resolved: Resolved, work: StepLoad) -> StepReport:
         operations=tuple(_operation(o, timed.gpu_s) for o in timed.operations),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
-            *assumptions.of_steps(
-                resolved.question, resolved.replica, kernels, step_model.batch_operations(kernels.shard, batch)
-            ),
+            *assumptions.of_steps(resolved.question, resolved.replica, kernels, operations),
         ),
     )
 
 
 def _operation(timed: TimedOperation, total_s: float) -> StepOperation:
     o = timed.operation
-    return StepOperation(
-        name=o.name,
-        count=o.count,
-        flops=float(o.flops) * o.count,
-        bytes=float(o.bytes) * o.count,
-        message_bytes=float(o.message_bytes) * o.count,
-        seconds=timed.seconds,
-        share=timed.seconds / total_s,
-        bound=timed.bound,
-    )
+    flops, moved, sent = (float(each) * o.count for each in (o.flops, o.bytes, o.message_bytes))
+    return StepOperation(o.name, o.count, flops, moved, sent, timed.seconds, timed.seconds / total_s, timed.bound)
 
 
 def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
@@ -170,28 +160,16 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
     decode = timed(pair.decode, StepLoad(decode=work.decode, context=work.context))
     if faults:
         raise InputError(faults)
-    prompt, request = work.prefill + work.prior, pair.decode.question
+    prompt, shared = work.prefill + work.prior, of_service(pair.decode.question.service)
     rests_on = [entry for step in (prefill, decode) if step is not None for entry in step.assumptions]
     return StepPools(
-        inputs={
-            "model": request.service.model.name,
-            "engine": request.service.engine.name,
-            "engine_title": request.service.engine.title,
-            "engine_version": request.service.engine_version,
-            "batch": work._asdict(),
-            "optimisations": request.service.optimisations.asked(),
-        },
+        inputs={name: shared[name] for name in OF_POOLS} | {"batch": work._asdict()},
         prefill=prefill,
         decode=decode,
         kv_transfer_ms=float(pair.transfer.seconds(prompt)) / MILLI if work.prefill else None,
-        kv_transfer=(pools.transfer_figures(pair.transfer, prompt) if work.prefill else None),
+        kv_transfer=pools.transfer_figures(pair.transfer, prompt) if work.prefill else None,
         assumptions=tuple(dict.fromkeys([*rests_on, *pools.assumptions(pair.facts)])),
     )
-
-
-def document_of_pools(record: StepPools) -> Document[StepPools]:
-    """The document of the steps of two pools."""
-    return Document(record, sections_of_pools, rows_of_pools)
 
 
 def rows(record: StepReport) -> Rows:
@@ -265,3 +243,4 @@ def _step(record: StepReport, pool: str = "") -> Iterator[Section]:
 
 
 document = partial(Document, sections=sections, rows=rows)
+document_of_pools = partial(Document, sections=sections_of_pools, rows=rows_of_pools)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers.answer import Outcome
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -26,8 +26,8 @@ from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, quantities
 from sizing.report.parts.layouts import figures_by_name, layout_in, shape
-from sizing.report.parts.limiting import limit_words, unmet
-from sizing.report.parts.pools import UNSERVED, binding_limit, unserved
+from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import limit_and_reason
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import inputs
 from sizing.report.parts.screen import few, following, rests_on, verdict
@@ -89,15 +89,11 @@ class Sweep(NamedTuple):
 
 def row(varied: dict[str, Any], outcome: Outcome) -> SweepRow:
     """The row of a combination from its outcome."""
-    best, question = outcome.answer, outcome.question
-    if question.space.pools is not None:
-        if best is None:
-            return _unserved(varied, UNSERVED, unserved(outcome) or "")
-        return _served(varied, best, question, binding_limit(best), shape(best))
+    best, question, (limit, reason) = outcome.answer, outcome.question, limit_and_reason(outcome)
     if best is None:
-        nearest = unmet(outcome)
-        return _unserved(varied, nearest.limit, nearest.detail)
-    return _served(varied, best, question, best.pool.capacity.binding)
+        return _unserved(varied, limit, reason or "")
+    own = {"varied": varied, "feasible": True, "limit": limit, "detail": ""}
+    return filled(SweepRow, figures_by_name(best, question), pools=shape(best) if question.space.pools else None, **own)
 
 
 def row_of_faults(varied: dict[str, Any], error: InputError) -> SweepRow:
@@ -110,19 +106,6 @@ def _unserved(varied: dict[str, Any], limit: str, detail: str) -> SweepRow:
     return SweepRow(varied, False, **nothing, limit=limit, detail=detail)
 
 
-def _served(varied: dict[str, Any], best: Answer, question: Question, limit: str, pools: str | None = None) -> SweepRow:
-    return filled(
-        SweepRow,
-        best,
-        varied=varied,
-        feasible=True,
-        **figures_by_name(best, question),
-        pools=pools,
-        limit=limit,
-        detail="",
-    )
-
-
 def record(
     found: Sequence[SweepRow],
     varied: Mapping[str, tuple[Any, ...]],
@@ -133,7 +116,7 @@ def record(
 ) -> Sweep:
     """The record of all rows. `questions` are combinations in which each varied input differs in turn."""
     feasible = sum(row.feasible for row in found)
-    rests_on = [tuple(_rests_on(question)) for question in questions]
+    rests_on = [tuple(assumptions.of_question(question)) for question in questions]
     return Sweep(
         feasible=feasible > 0,
         inputs=_shared([dict(fields(inputs(question, None))) for question in questions]),
@@ -141,16 +124,9 @@ def record(
         verified=verified,
         feasible_rows=feasible,
         rows=tuple(map(flat, found)),
-        assumptions=tuple(entry for entry in rests_on[0] if all(entry in other for other in rests_on))
-        if rests_on
-        else (),
+        assumptions=tuple(assumptions.shared(rests_on)),
         shard=shard,
     )
-
-
-def _rests_on(question: Question) -> Iterator[Assumption]:
-    yield from assumptions.of_model(question, question.origin.notes)
-    yield from assumptions.of_limits(question)
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -185,6 +161,10 @@ def rows(record: Sweep) -> Rows:
     return Rows(columns(record.varied), [tuple(plain(list(row.values()))) for row in record.rows])
 
 
+def _stated(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else stated(value)
+
+
 def _shape(row: dict[str, Any]) -> str | None:
     if row["pools"] is not None:
         return str(row["pools"])
@@ -215,17 +195,13 @@ def sections(record: Sweep) -> Iterator[Section]:
     served = f"{record.feasible_rows:,} of {plural(len(record.rows), 'combination')}{part} can be served"
     how = "each confirmed by simulation" if record.verified else "not simulated (--verify)"
     yield Facts((verdict(f"{served}, {how}", good=record.feasible), *_asked(record)))
-    varied = (_varied(name, not isinstance(values[0], str)) for name, values in record.varied.items())
+    varied = (
+        Quantity(_column(name), name, _stated, is_number=not isinstance(values[0], str), shown="always")
+        for name, values in record.varied.items()
+    )
     yield Table((*varied, *ANSWER), record.rows, "/rows").cut(MOST_ROWS, "more row", "--verbose, --format csv")
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
     yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions), following()))
-
-
-def _varied(name: str, is_number: bool) -> Quantity:
-    def write(value: Any) -> str:
-        return f"{value:,}" if isinstance(value, int) else stated(value)
-
-    return Quantity(_column(name), name, write, is_number=is_number, shown="always")
 
 
 def _asked(record: Sweep) -> Iterator[Line]:

@@ -158,13 +158,10 @@ def bands(rows: Sequence[str]) -> Iterator[str]:
     """The lines of a timeline, folded into bands of `BAND_TICKS`. A scale of ticks stands above each band."""
     label = len(f"slot {len(rows)}")
     for start in range(0, len(rows[0]), BAND_TICKS):
-        yield f"{'tick':<{label}} {_scale(start, min(len(rows[0]) - start, BAND_TICKS))}".rstrip()
+        ticks = range(start, min(len(rows[0]), start + BAND_TICKS), 10)
+        yield f"{'tick':<{label}} {''.join(f'{tick:<10}' for tick in ticks)}".rstrip()
         for slot, row in enumerate(rows, start=1):
             yield f"{f'slot {slot}':<{label}} {row[start : start + BAND_TICKS]}"
-
-
-def _scale(start: int, ticks: int) -> str:
-    return "".join(f"{tick:<10}" for tick in range(start, start + ticks, 10))
 
 
 def figures(results: Mapping[str, TickResult]) -> Iterator[Figure]:

@@ -69,24 +69,20 @@ def record(
     """The record of comparisons, grouped by `by`; rows `unread` are skipped."""
     compared = compare(results, by, shelf.only(Bands).bands)
     taken = Counter(note for result in results if result.resolution for note in result.resolution.notes)
+    reasons_unread = (LeftOut(row.id, row.reason) for row in unread)
     report = ValidationReport(
         inputs={"files": list(files), "by": list(by)},
         rows=len(results) + len(unread),
         predicted=sum(result.prediction is not None for result in results),
-        skipped=(
-            *(LeftOut(result.row.id, result.skipped) for result in results if result.skipped),
-            *(LeftOut(row.id, row.reason) for row in unread),
-        ),
+        skipped=(*(LeftOut(each.row.id, each.skipped) for each in results if each.skipped), *reasons_unread),
         missed=tuple(
-            LeftOut(result.row.id, result.prediction.missed)
-            for result in results
-            if result.prediction is not None and result.prediction.missed
+            LeftOut(each.row.id, each.prediction.missed)
+            for each in results
+            if each.prediction is not None and each.prediction.missed
         ),
         metrics=by_metric(compared),
         groups=groups(compared, by) if by else (),
-        assumptions=tuple(
-            Taken(what, rows) for what, rows in sorted(taken.items(), key=lambda item: (-item[1], item[0]))
-        ),
+        assumptions=tuple(sorted((Taken(*each) for each in taken.items()), key=lambda each: (-each.rows, each.what))),
     )
     return report, compared
 
@@ -129,20 +125,20 @@ FIGURES = (
     Quantity("n", "n", "{:,}".format),
 )
 
+MEANING = (
+    "Errors of the prediction in %: median and 90th percentile of |error|; bias: median of the error; corrected: the median "
+    "after the correction by published runs; inside: share of measurements within the error band; n: number of rows."
+)
 SPARE = ("its bias", "inside", "p90", "corrected")  # columns that a narrow terminal drops for the group names
 
 
 def sections(record: ValidationReport) -> Iterator[Section]:
     """Yield the number of predicted rows, a table for each metric, and the rows left out with reasons."""
-    meaning = (
-        "Errors of the prediction in %: median and 90th percentile of |error|; bias: median of the error; corrected: the median "
-        "after the correction by published runs; inside: share of measurements within the error band; n: number of rows."
-    )
     headline = (
         f"{plural(record.rows, 'row')}: {record.predicted:,} predicted, {len(record.missed):,} of them missed, "
         f"{len(record.skipped):,} skipped"
     )
-    yield Prose((Line(meaning),), headline)
+    yield Prose((Line(MEANING),), headline)
     by = record.inputs["by"]
     for metric, figures in record.metrics.items():
         grouped = [group for group in record.groups if metric in group.metrics]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.answers.advice import nearest_miss
 from sizing.answers.answer import Answer, Outcome
-from sizing.answers.whatif import Trials, Tried, Varied, is_better
+from sizing.answers.whatif import Combination, Trials, Tried, Varied, is_better
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -21,14 +22,14 @@ from sizing.formats.view import (
     Table,
     filled,
     in_words,
-    plain,
+    rows_of,
 )
 from sizing.formats.words import money, number, plural
 from sizing.question.question import Question
 from sizing.report.parts import assumptions, pools
-from sizing.report.parts.layouts import Limited, figures_by_name, limited_statistics
+from sizing.report.parts.layouts import Limited, figures_by_name
 from sizing.report.parts.quantities import ITL, TTFT, at_limit, of_task
-from sizing.report.parts.question import LABELS, Inputs, inputs, is_by_day, labels, replica_lines
+from sizing.report.parts.question import Inputs, inputs, is_by_day, labels, replica_lines
 from sizing.report.parts.screen import few, following, rests_on
 
 NOTE = "requests/s: the most that one GPU serves within the limits; $/M: output tokens"
@@ -151,38 +152,31 @@ class WhatIfReport(NamedTuple):
 def record(question: Question, trials: Trials, flags: Mapping[str, str]) -> WhatIfReport:
     """The record of trials. `flags` maps names of options to their spelling on the command line."""
     before, after, best = trials.base.best, trials.after.best, trials.best
-    together = _summary(trials.after, question) if best.names else None
     whole = None if before is None or before.separate else before.pool  # one pool, whose layout the inputs state
     return WhatIfReport(
         inputs=inputs(question, None) if whole is None else inputs(whole.question(question), whole.replica),
         base=_summary(trials.base, question),
         base_closed_form=_summary(trials.closed_form, question) if trials.base.verified else None,
         options=tuple(_options(trials, question, flags)),
-        best=None
-        if together is None
-        else Together(
-            names=best.names,
-            options=_spelled(best.options, flags),
-            answer=together,
-            gpus_saved=None if before is None else before.gpus - together.gpus,
-        ),
+        best=_combined(replace(best, outcome=trials.after), before, question, flags),
         not_possible=tuple(NotTried(one.name, _why_not(one)) for one in trials.tried if one.best is None),
         assumptions=tuple(dict.fromkeys(_rests_on(before or after, question))),
         feasible=any(each.best is not None and each.within_budget for each in (trials.base, trials.after)),
         best_closed_form=_summary(trials.best.outcome, question) if best.names and trials.after.verified else None,
         gpus_at_even_odds=None if trials.even is None else trials.even.gpus,
-        unconditional=_unconditional(trials, question, flags),
+        unconditional=_combined(trials.unconditional, trials.closed_form.best, question, flags),
         most_sensible_gpus=question.origin.defaults.most_gpus_compared,
     )
 
 
-def _unconditional(trials: Trials, question: Question, flags: Mapping[str, str]) -> Together | None:
-    plain, base = trials.unconditional, trials.closed_form.best
-    found = None if plain is None or not plain.names else _summary(plain.outcome, question)
-    if plain is None or found is None:
+def _combined(
+    of: Combination | None, base: Answer | None, question: Question, flags: Mapping[str, str]
+) -> Together | None:
+    """A combination of options, compared with the answer without it; None where it has no option or no answer."""
+    found = None if of is None or not of.names else _summary(of.outcome, question)
+    if of is None or found is None:
         return None
-    saved = None if base is None else base.gpus - found.gpus
-    return Together(plain.names, _spelled(plain.options, flags), found, saved)
+    return Together(of.names, _spelled(of.options, flags), found, None if base is None else base.gpus - found.gpus)
 
 
 def _why_not(tried: Tried) -> str:
@@ -213,9 +207,8 @@ def _summary(outcome: Outcome, question: Question) -> AnswerSummary | None:
     return filled(
         AnswerSummary,
         found,
-        **figures_by_name(found, question),
+        figures_by_name(found, question),
         verified=outcome.verified is True,
-        limited=limited_statistics(found, question),
     )
 
 
@@ -229,10 +222,9 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
             OptionReport,
             trial,
             found,
-            **figures_by_name(found, question),
+            figures_by_name(found, question),
             name=tried.name,
             options=_spelled(trial.values(), flags),
-            limited=limited_statistics(found, question),
             helps=is_better(found, base, question),
             gpus_saved=None if base is None else base.gpus - found.gpus,
             assumes=f"{trial.assumed.what} {trial.assumed.value:g}" if trial.assumed else None,
@@ -241,40 +233,26 @@ def _options(trials: Trials, question: Question, flags: Mapping[str, str]) -> It
 
 
 def _sensitivity(tried: Tried, varied: Varied, question: Question) -> Sensitivity:
-    what = tried.trial.assumed.what if tried.trial.assumed else ""
-    if varied.best is None:
-        return Sensitivity(what, varied.value, **dict.fromkeys(Sensitivity._fields[2:]))
-    return filled(
-        Sensitivity, varied.best, **figures_by_name(varied.best, question), assumption=what, value=varied.value
-    )
+    what, nothing = tried.trial.assumed.what if tried.trial.assumed else "", dict.fromkeys(Sensitivity._fields)
+    figures = nothing if varied.best is None else figures_by_name(varied.best, question)
+    return filled(Sensitivity, figures, assumption=what, value=varied.value)
 
 
-FIGURES = (
-    "layout",
-    *(
-        name
-        for name in AnswerSummary._fields[AnswerSummary._fields.index("requests_per_s_per_gpu") :]
-        if name not in ("verified", "limited")
-    ),
-)
+OTHERS = ("gpus", "gpu", "weight_precision", "kv_precision", "verified", "limited")
+FIGURES = tuple(name for name in AnswerSummary._fields if name not in OTHERS)
 
 
 def rows(record: WhatIfReport) -> Rows:
     """A row for the base answer, for each optimisation alone, and for the best combination."""
     base, best = record.base, record.best
-    alone: tuple[Any, ...] = tuple(("alone", one.name, one.options, one.gpus_saved, one) for one in record.options)
-    entries = [*([("base", "", "", 0, base)] if base else []), *alone]
-    entries += [("best", " + ".join(best.names), best.options, best.gpus_saved, best.answer)] if best else []
+    found: list[dict[str, Any]] = []
+    if base is not None:
+        found.append({**base._asdict(), "status": "base", "gpus_saved": 0})
+    found += [{**one._asdict(), "status": "alone"} for one in record.options]
+    if best is not None:
+        found.append({**best.answer._asdict(), **best._asdict(), "status": "best", "name": " + ".join(best.names)})
     columns = ("status", "name", "options", "gpus", "gpus_saved", *FIGURES, "needs", "risk")
-    found = [
-        (*said, answer.gpus, saved, *_shown(answer), getattr(answer, "needs", ""), getattr(answer, "risk", ""))
-        for *said, saved, answer in entries
-    ]
-    return Rows((*LABELS, *columns), [(*labels(record.inputs).values(), *plain(row)) for row in found])
-
-
-def _shown(answer: AnswerSummary | OptionReport) -> tuple[Any, ...]:
-    return tuple(getattr(answer, name) for name in FIGURES)
+    return rows_of(found, columns, labels(record.inputs))
 
 
 COLUMNS = (

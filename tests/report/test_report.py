@@ -21,7 +21,7 @@ from sizing.catalog import models, profiles
 from sizing.cli.main import run
 from sizing.cli.output import encodable
 from sizing.formats.tables import as_csv, as_json, as_markdown
-from sizing.formats.text import LABEL_WIDTH, Block, render
+from sizing.formats.text import LABEL_WIDTH, Block, Column, render
 from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Line
 from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
@@ -250,7 +250,8 @@ def test_a_label_hangs_and_columns_align() -> None:
     folded = ["".join(text for text, _ in row).rstrip() for row in text_rows([Block((line,))], LABEL_WIDTH + 10)]
     indent = " " * LABEL_WIDTH
     assert folded == ["Label".ljust(LABEL_WIDTH) + "one two", f"{indent}three four", f"{indent}five"]
-    grid = Block(columns=("a", "count"), right=(False, True), rows=(("long name", "1"), ("b", "22")))
+    columns = (Column("a", False, ("long name", "b"), ("", "")), Column("count", True, ("1", "22"), ("", "")))
+    grid = Block(columns=columns)
     # 9 and 5 wide with two spaces between fit 16; at 13 the name folds to 6 and the rows stay beside it
     assert ["".join(t for t, _ in row).rstrip() for row in text_rows([grid], 16)] == [
         "a          count", "long name      1", "b             22",

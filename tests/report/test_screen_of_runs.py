@@ -6,7 +6,7 @@ import pytest
 from screens import Capture, printed
 
 from sizing.cli.main import run
-from sizing.report.parts.evidence import Chosen, SurerType
+from sizing.report.parts.evidence import SurerType
 from sizing.report.parts.screen import LIMITS_HOLD, counted_runs, sure
 from sizing.specs.bands import ConfidentSize
 
@@ -83,9 +83,9 @@ def test_a_sure_share_counts_its_runs() -> None:
 
 def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
     surer = SurerType("H100", 4, 4, 24.62, "1 x TP2 PP2", 1)
-    line = surer.same_gpus(Chosen("H100", 4))
+    line = surer.same_gpus("H100", 4)
     assert line is not None and line.text.startswith("The same 4 GPUs as 1 x TP2 PP2 would be sure")
-    assert surer.same_gpus(Chosen("H100", 2)) is None and surer.same_gpus(Chosen("H200", 4)) is None
+    assert surer.same_gpus("H100", 2) is None and surer.same_gpus("H200", 4) is None
 
 
 def test_a_sure_number_of_another_layout_names_it() -> None:

@@ -15,9 +15,8 @@ from sizing.formats.words import milliseconds
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
-from sizing.report.parts.conversations import conversation
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import LimitsInMs, limits_in_ms
+from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms, of_service
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -25,12 +24,8 @@ if TYPE_CHECKING:  # loaded where separate pools are drawn
     from sizing.report.parts.pools import PoolShapes
 
 MARKS = ("pareto", "knee", "chosen")
-OF_POINTS = (
-    *MARKS,
-    "heaviest",
-    "bands",
-    "latency_ms",
-)  # fields of a point that `chosen`, `pareto` and `knees` leave out
+# Fields of a point that `chosen`, `pareto` and `knees` leave out.
+OF_POINTS = (*MARKS, "heaviest", "bands", "latency_ms")
 WHOLE = 10  # from so many requests in flight, fractions are not written
 OF_LINES = ("points", "reason", "fits")
 
@@ -111,39 +106,37 @@ def record(
         lines=lines,
         pareto=_flat(lines, "pareto"),
         knees=_flat(lines, "knee"),
-        cache_full=tuple(_cache_full(line) for line in lines if line.cache_holds is not None),
+        cache_full=tuple(
+            {
+                **_labels(line),
+                "concurrency": next((point.concurrency for point in line.points if point.cache_full), None),
+            }
+            for line in lines
+            if line.cache_holds is not None
+        ),
         assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
     )
 
 
 def _line(line: CurveLine) -> LineRecord:
+    reason, shapes = line.reason, None
+    if line.pools is not None:
+        from sizing.report.parts import pools
+
+        if isinstance(line.pools, Pair):
+            shapes = pools.shapes(line.pools.pair)
+        else:
+            reason = pools.why_not(line.pools.found)
     return filled(
         LineRecord,
         line,
         sizes=NoSizes() if line.layout is None else line.layout,
         fits=line.origin == "measured" or bool(line.parts),
-        reason=_reason(line),
+        reason=reason,
         slots=None if line.load is None else line.load.slots,
         slots_bound=None if line.load is None else line.load.slots_bound,
-        pools=_shapes(line),
+        pools=shapes,
     )
-
-
-def _reason(line: CurveLine) -> str | None:
-    """Why a line has no points; None if it has some."""
-    if line.pools is None or isinstance(line.pools, Pair):
-        return line.reason
-    from sizing.report.parts.pools import why_not
-
-    return why_not(line.pools.found)
-
-
-def _shapes(line: CurveLine) -> PoolShapes | None:
-    if not isinstance(line.pools, Pair):
-        return None
-    from sizing.report.parts import pools
-
-    return pools.shapes(line.pools.pair)
 
 
 def _labels(line: LineRecord) -> dict[str, Any]:
@@ -152,17 +145,11 @@ def _labels(line: LineRecord) -> dict[str, Any]:
 
 
 def _with_labels(line: LineRecord, point: CurvePoint) -> dict[str, Any]:
-    figures = {name: plain(value) for name, value in point._asdict().items() if name not in OF_POINTS}
-    return {**_labels(line), **figures}
+    return _labels(line) | {name: plain(value) for name, value in point._asdict().items() if name not in OF_POINTS}
 
 
 def _flat(lines: tuple[LineRecord, ...], mark: str) -> tuple[dict[str, Any], ...]:
     return tuple(_with_labels(line, point) for line in lines for point in line.points if getattr(point, mark))
-
-
-def _cache_full(line: LineRecord) -> dict[str, Any]:
-    first = next((point for point in line.points if point.cache_full), None)
-    return {**_labels(line), "concurrency": None if first is None else first.concurrency}
 
 
 def _limiting(found: Curve, lines: tuple[LineRecord, ...]) -> CurveLimiting:
@@ -227,22 +214,15 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
     turns = conversation(question, placed=False)
     return {
         "workload": origin.workload_name,
-        "model": service.model.name,
+        **of_service(service),
         "model_id": origin.model_id,
         "gpus": [gpu_type.name for gpu_type in question.space.gpu_types],
         "weight_precisions": list(dict.fromkeys(line.weight_precision for line in singles)),
         "kv_precision": service.cache_precision,
-        "engine": service.engine.name,
-        "engine_title": service.engine.title,
-        "engine_version": service.engine_version,
-        "isl": service.isl,
-        "task": service.task,
-        "osl": service.output_tokens,
         "isl_max": tokens.isl_max or service.isl,
         "osl_max": tokens.osl_max or service.osl,
         "isl_std": tokens.isl_std,
         "osl_std": tokens.osl_std,
-        "max_model_len": service.max_model_len,
         "mode": origin.workload.mode,
         "tp": list(grid.layouts.tp),
         "pp": list(grid.layouts.pp),
@@ -254,7 +234,6 @@ def _inputs(found: Curve, question: Question | None, grid: Grid | None, measured
         "simulated": grid.simulated,
         "rounds": ROUNDS if grid.simulated and grid.arrivals == "closed" else None,
         "seed": grid.seed if grid.simulated else None,
-        "optimisations": service.optimisations.asked(),
         "pools": None if question.space.pools is None else _inputs_of_pools(found),
         "measured": of_file,
     }

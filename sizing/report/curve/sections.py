@@ -18,7 +18,7 @@ from sizing.formats.view import (
     Section,
     Series,
     Tick,
-    field,
+    fields,
     labelled,
     rows_of,
 )
@@ -38,35 +38,24 @@ OF_LINE = (
     "origin", "gpu", "weight_precision", "kv_precision", "engine", "engine_version", "tp", "pp", "ep", "dp", "cp", "dcp", "gpus", "source",
 )  # fmt: skip
 FIGURES = tuple(name for name in CurvePoint._fields if name not in (*OF_POINTS, "limits_met", "row", "x_ms"))
-OF_POINT = (*FIGURES, *MARKS, "row")
 
 
 def rows(record: CurveRecord) -> Rows:
     """A row for each point with the labels of its line; a line that does not fit is one row with its reason."""
-    limited = [name for name, limit in record.limits.items() if limit is not None]
-    statistics = [(metric, statistic) for metric in LATENCIES for statistic in Statistics._fields[1:]]
+    limits = {f"{name}_limit_met": name for name, limit in record.limits.items() if limit is not None}
+    latencies = {
+        f"{name}_{statistic}_ms": (name, statistic) for name in LATENCIES for statistic in Statistics._fields[1:]
+    }
 
     def row(line: LineRecord, point: CurvePoint | None) -> dict[str, object]:
-        found = {name: field(line, name) for name in OF_LINE}
-        found["pools"] = None if line.pools is None else shape(line)
+        found = {**dict(fields(line)), "pools": None if line.pools is None else shape(line)}
         if point is None:
-            return {**found, "reason": line.reason}
-        found |= {name: getattr(point, name) for name in OF_POINT}
-        found |= {f"{metric}_{statistic}_ms": point.latency(metric, statistic) for metric, statistic in statistics}
-        return found | {f"{name}_limit_met": point.limits_met[name] for name in limited}
+            return found
+        found |= point._asdict() | {column: point.latency(*of) for column, of in latencies.items()}
+        return found | {column: point.limits_met[name] for column, name in limits.items()}
 
     pools = ("pools",) if any(line.pools is not None for line in record.lines) else ()
-    latencies = (f"{metric}_{statistic}_ms" for metric, statistic in statistics)
-    columns = (
-        *OF_LINE,
-        *pools,
-        *FIGURES,
-        *latencies,
-        *(f"{name}_limit_met" for name in limited),
-        *MARKS,
-        "row",
-        "reason",
-    )
+    columns = (*OF_LINE, *pools, *FIGURES, *latencies, *limits, *MARKS, "row", "reason")
     entries = [row(line, point) for line in record.lines for point in line.points or (None,)]
     return rows_of(entries, columns, {name: record.inputs[name] for name in ("model", "isl", "osl")})
 
@@ -115,16 +104,9 @@ def sections(record: CurveRecord) -> Iterator[Section]:
         yield drawn
     between = tuple(_between(record))
     refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
-    yield Facts(
-        (
-            *_setup(record),
-            *_pareto(record),
-            *_knee(record),
-            *screen.few("Not drawn", refused, "line", 1),
-            *screen.rests_on(record.assumptions),
-            screen.following("; ".join((*between, screen.NEXT)), *between),
-        )
-    )
+    facts = [*_setup(record), *_pareto(record), *_knee(record), *screen.few("Not drawn", refused, "line", 1)]
+    after = screen.following("; ".join((*between, screen.NEXT)), *between)
+    yield Facts((*facts, *screen.rests_on(record.assumptions), after))
 
 
 def _verdict(record: CurveRecord) -> Facts:

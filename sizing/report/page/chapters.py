@@ -31,7 +31,7 @@ from sizing.report.compare import CompareCandidate
 from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
-from sizing.report.page.record import ChangedInput, Report, a_month
+from sizing.report.page.record import Report, a_month
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.limiting import limit_words
@@ -44,12 +44,9 @@ COMMANDS = "Next"  # the label of commands, which only a terminal shows
 
 def html(report: Report) -> str:
     """The page as HTML. Raises InputError if jinja2 is missing."""
-    return page.render(report.title, _about(report), list(chapters(report)), report)
-
-
-def _about(report: Report) -> str:
     priced = price_of(report.estimate)
-    return f"{report.written}, llmsize {__version__}" + (f"; price: {priced}" if priced else "")
+    about = f"{report.written}, llmsize {__version__}" + (f"; price: {priced}" if priced else "")
+    return page.render(report.title, about, list(chapters(report)), report)
 
 
 def chapters(report: Report) -> Iterator[Chapter]:
@@ -59,17 +56,11 @@ def chapters(report: Report) -> Iterator[Chapter]:
     yield from _changes(report)
     yield from _comparison(report)
     if report.plan is not None:
-        yield Chapter(
-            "plan",
-            "Plan of capacity",
-            tuple(_shown(plan.sections(report.plan), "Sizes and latencies of the plan")),
-            "Plan",
-            "wide",
-        )
+        shown = tuple(_shown(plan.sections(report.plan), "Sizes and latencies of the plan"))
+        yield Chapter("plan", "Plan of capacity", shown, "Plan", "wide")
     if report.cost is not None:
-        yield Chapter(
-            "cost", "Ways to pay", tuple(_shown(cost.sections(report.cost), "Cost of each way to pay")), "Cost", "wide"
-        )
+        shown = tuple(_shown(cost.sections(report.cost), "Cost of each way to pay"))
+        yield Chapter("cost", "Ways to pay", shown, "Cost", "wide")
     drawn = tuple(drawings(report))
     if drawn:
         note = Prose((Line(RATE_NOTE if report.rates else CURVE_NOTE),))
@@ -77,19 +68,13 @@ def chapters(report: Report) -> Iterator[Chapter]:
     yield Chapter("question", "What was asked, and figures", tuple(_figures(report)), "Figures")
     if estimate.memory is not None:
         yield Chapter("memory", "Memory of one GPU", tuple(_memory(report, estimate.memory)), "Memory")
+    own = quantities.of_task(ALTERNATIVES, estimate.inputs.task)
+    meeting = Table(own, estimate.alternatives, "/estimate/alternatives", MEETING)
+    refused = Table(REJECTED, estimate.rejected, "/estimate/rejected", "Layouts that do not")
     others = tuple(
-        page_table(Table(columns, records, f"/estimate/{name}", title), most=most, noun="layouts", folded=True)
-        for columns, records, name, title, most in (
-            (
-                quantities.of_task(ALTERNATIVES, estimate.inputs.task),
-                estimate.alternatives,
-                "alternatives",
-                MEETING,
-                MOST_LAYOUTS,
-            ),
-            (REJECTED, estimate.rejected, "rejected", "Layouts that do not", MOST_REJECTED),
-        )
-        if records
+        page_table(table, most=most, noun="layouts", folded=True)
+        for table, most in ((meeting, MOST_LAYOUTS), (refused, MOST_REJECTED))
+        if table.records
     )
     if others:
         yield Chapter("layouts", "Other layouts", others, style="wide")
@@ -241,7 +226,7 @@ def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | Page
     parts = [(name, getattr(memory, field)) for field, name in PARTS]
     free = memory.visible_gib - sum(size for _, size in parts)
     drawn = [*parts, ("left free", free)] if free > 0 else parts
-    yield shares("Memory of one GPU", drawn, memory.visible_gib, lambda size: f"{gib(size)} GiB")
+    yield shares("Memory of one GPU", drawn, memory.visible_gib, quantities.write_gib)
     if free < 0:
         yield Prose((Line("The dashed line is where the GPU's memory ends."),))
 
@@ -252,20 +237,14 @@ def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | Page
     graphs = f", {'inside' if memory.cuda_graphs_in_budget else 'on top of'} the budget"
     shown = [(field, name + graphs * (field == "cuda_graphs_gib")) for field, name in PARTS]
     shown += [("budget_gib", "budget of the engine"), ("visible_gib", "visible to CUDA")]
-    note = (
-        f"The pool holds {memory.kv_cache_tokens:,} tokens a replica, {memory.max_concurrency:,.0f} sequences of "
-        f"{memory.max_model_len:,} tokens."
-        if memory.sequence_gib
-        else "No KV cache: the model keeps nothing between steps."
-    )
+    note = "No KV cache: the model keeps nothing between steps."
+    if memory.sequence_gib:
+        holds = f"{memory.max_concurrency:,.0f} sequences of {memory.max_model_len:,} tokens"
+        note = f"The pool holds {memory.kv_cache_tokens:,} tokens a replica, {holds}."
     if not memory.fits:
         note = f"One sequence of {memory.max_model_len:,} tokens needs {gib(memory.deficit_gib)} GiB more."
     heads = (Column("part", False), Column("GiB"), Column("of visible"))
     yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*part) for part in shown), note)
-
-
-def _layout(c: CompareCandidate) -> str | None:
-    return None if c.replicas is None else f"{c.replicas} x {c.sizes}"
 
 
 def _limit(c: CompareCandidate) -> str:
@@ -281,7 +260,7 @@ CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
     quantities.GPUS._replace(write="{:,}".format),
     MONTH,
-    in_words("layout", "layout", _layout),
+    in_words("layout", "layout", lambda c: None if c.replicas is None else f"{c.replicas} x {c.sizes}"),
     quantities.USD_PER_HOUR,
     quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
     *quantities.LATENCY_QUANTITIES,
@@ -291,14 +270,6 @@ CANDIDATES = (
 )
 
 
-def _changed(one: ChangedInput) -> str:
-    return milliseconds(one.value) if one.unit == "ms" else f"{number(one.value)} {one.unit}"
-
-
-def _then(one: ChangedInput) -> str | None:
-    return f"{one.gpu}, {(one.weight_precision or '').upper()}, {one.layout}" if one.feasible else one.reason
-
-
 COUNTED = quantities.GPUS._replace(write="{:,}".format)
 CHANGES = (
     in_words("what", "input"),
@@ -306,9 +277,18 @@ CHANGES = (
     COUNTED,
     Quantity("usd_per_month", "$/month", rounded_usd),
     Quantity("extra_gpus", "more GPUs", "{:+,}".format),
-    Quantity("value", "to", str, _changed),
+    Quantity(
+        "value",
+        "to",
+        str,
+        lambda one: milliseconds(one.value) if one.unit == "ms" else f"{number(one.value)} {one.unit}",
+    ),
     quantities.REQUESTS_PER_S,
-    in_words("layout", "then", _then),
+    in_words(
+        "layout",
+        "then",
+        lambda one: f"{one.gpu}, {one.weight_precision.upper()}, {one.layout}" if one.feasible else one.reason,
+    ),
 )
 MEETING = "Other layouts that meet the demand (closed form, means)"
 GPU = in_words("gpu", "GPU", lambda one: f"{one.gpu}, {one.weight_precision.upper()}")
@@ -333,16 +313,9 @@ REJECTED = (
 
 def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:
     """Yield the assumptions, the least certain first, each with the number of its source."""
-    found = [
-        (at, assumption)
-        for kind in KINDS
-        for at, assumption in enumerate(report.estimate.assumptions)
-        if assumption.kind == kind
-    ]
-    sources = {
-        source: n
-        for n, source in enumerate(dict.fromkeys(assumption.source for _, assumption in found if assumption.source), 1)
-    }
+    found = sorted(enumerate(report.estimate.assumptions), key=lambda each: KINDS.index(each[1].kind))
+    each_once = dict.fromkeys(assumption.source for _, assumption in found if assumption.source)
+    sources = {source: n for n, source in enumerate(each_once, 1)}
 
     def row(at: int, assumption: Assumption) -> tuple[Cell, ...]:
         pointer = None if isinstance(assumption.value, str) else f"/estimate/assumptions/{at}/value"

@@ -21,9 +21,8 @@ def verdict(report: Report) -> PageVerdict:
     if deployment is not None:
         shape = f"{plural(deployment.replicas, 'replica')} x {deployment.sizes}"
         checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
-        return PageVerdict(
-            True, f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit", (f"{shape}, {checked}.",)
-        )
+        kept = f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit"
+        return PageVerdict(True, kept, (f"{shape}, {checked}.",))
     helps = "No single change that was tried helps."
     if d.change is not None:
         helps = f"The change that helps and takes the fewest GPUs is {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
@@ -38,9 +37,8 @@ def tiles(report: Report) -> Tiles:
 
 def _served(report: Report) -> Iterator[Tile]:
     d, deployment, cost = report.decision, report.estimate.deployment, report.estimate.cost
-    yield Tile(
-        "GPUs", figure(report, "/decision/gpus", "{:,}".format), deployment.gpu if deployment is not None else ""
-    )
+    gpu = deployment.gpu if deployment is not None else ""
+    yield Tile("GPUs", figure(report, "/decision/gpus", "{:,}".format), gpu)
     note = "no price is known"
     if cost is not None and cost.usd_per_gpu_hour is not None:
         year = f"{rounded_usd(d.usd_per_year)} a year at {money(cost.usd_per_gpu_hour)} a GPU-hour"
@@ -75,10 +73,9 @@ def _unserved(report: Report) -> Iterator[Tile]:
     yield _tightest(report, "needed", "" if report.decision.used is None else report.estimate.limiting.detail)
     change = report.decision.change
     if change is not None:
+        gpus = figure(report, "/decision/change/gpus", "{:,}".format)
         yield Tile("The change that helps", Cell(change.change), style="good")
-        yield Tile(
-            "GPUs then", figure(report, "/decision/change/gpus", "{:,}".format), f"{change.gpu}, {change.layout}"
-        )
+        yield Tile("GPUs then", gpus, f"{change.gpu}, {change.layout}")
 
 
 def _tightest(report: Report, takes: str, detail: str) -> Tile:
@@ -130,9 +127,8 @@ def _said(one: ChangedInput, gpu: str) -> str:
     if not one.feasible or one.gpus is None:
         return f"{share}: not feasible"
     count = plural(one.gpus, "GPU") if one.gpu == gpu else f"{one.gpus} x {one.gpu}"
-    return f"{share}: {count}" + (
-        f", {rounded_usd(one.usd_per_month)} a month" if one.usd_per_month is not None else ""
-    )
+    usd = "" if one.usd_per_month is None else f", {rounded_usd(one.usd_per_month)} a month"
+    return f"{share}: {count}{usd}"
 
 
 def cost_by_gpu(report: Report) -> Iterator[BarChart]:
@@ -141,12 +137,8 @@ def cost_by_gpu(report: Report) -> Iterator[BarChart]:
     priced = sorted((month, one) for one in found if one.feasible and (month := a_month(one.usd_per_hour)) is not None)
     if len(priced) < 2:
         return
-    rows = [
-        (
-            f"{one.gpu}, {one.weight_precision.upper()}",
-            ((rounded_usd(month), month),),
-            f"{rounded_usd(month)} a month, {plural(one.gpus or 0, 'GPU')}",
-        )
-        for month, one in priced
-    ]
+    rows = []
+    for month, one in priced:
+        usd, name = rounded_usd(month), f"{one.gpu}, {one.weight_precision.upper()}"
+        rows.append((name, ((usd, month),), f"{usd} a month, {plural(one.gpus or 0, 'GPU')}"))
     yield bar_chart("$ a month of each GPU type, around the clock", rows)

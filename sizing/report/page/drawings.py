@@ -52,16 +52,10 @@ def drawings(report: Report) -> Iterator[tuple[Figure, PageTable]]:
         called = latency_name(metric, single=inputs.osl <= 1)
         series = tuple(Series(_name(line), tuple(_marks(line, metric, statistic, called))) for line in _lines(report))
         if any(one.marks for one in series):
-            yield (
-                Figure(
-                    f"{called}, {statistic} (ms)",
-                    PER_8,
-                    series,
-                    limit=None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}"),
-                    title=f"{called[0].upper()}{called[1:]} ({statistic}) against throughput",
-                ),
-                _points(report, metric, statistic, called),
-            )
+            tick = None if limit is None else Tick(limit.ms, f"limit {milliseconds(limit.ms)}")
+            title = f"{called[0].upper()}{called[1:]} ({statistic}) against throughput"
+            drawn = Figure(f"{called}, {statistic} (ms)", PER_8, series, limit=tick, title=title)
+            yield drawn, _points(report, metric, statistic, called)
 
 
 def _lines(report: Report) -> Sequence[LineRecord | RateLine]:
@@ -112,10 +106,10 @@ def _points(report: Report, metric: Metric, statistic: str, called: str) -> Page
             *of_task(shown, report.estimate.inputs.task),
             in_words("feasible", "limits kept", verdict),
         )
-        title = (
-            f"Points of the curves ({how}), {called} {statistic} on the axis; latencies without a statistic are means"
+        means = f"{called} {statistic} on the axis; latencies without a statistic are means"
+        return page_table(
+            Table(columns, line.points, f"{root}/{index}/points", f"Points of the curves ({how}), {means}")
         )
-        return page_table(Table(columns, line.points, f"{root}/{index}/points", title))
 
     tables = [of_line(index, line) for index, line in enumerate(_lines(report))]
     return tables[0]._replace(rows=tuple(row for table in tables for row in table.rows))

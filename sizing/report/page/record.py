@@ -57,12 +57,10 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
     return filled(
         ChangedInput,
         change,
-        **changed
-        | {
-            "feasible": best is not None,
-            "extra_gpus": best.gpus - now.gpus if best and now else None,
-            "reason": change.reason if outcome is None else unmet(outcome).detail if best is None else None,
-        },
+        changed,
+        feasible=best is not None,
+        extra_gpus=best.gpus - now.gpus if best and now else None,
+        reason=change.reason if outcome is None else unmet(outcome).detail if best is None else None,
     )
 
 

@@ -30,6 +30,8 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
     "assumed": "assumed",
     "derived": "derived",
 }
+# Settings of the engine that its memory depends on, besides its memory fraction.
+OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num_seqs", "max_num_batched_tokens")
 REQUESTS_OF_USER = "requests per user per day"
 
 
@@ -45,47 +47,39 @@ def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     for note in (*model.notes, *notes):
         yield taken("note on the model", note, model.source)
     if model.pooled:
-        yield taken(
-            "output head",
-            f"none: {question.service.task} pools states, its own matrix of labels is not counted",
-            "as asked",
-        )
+        head = f"none: {question.service.task} pools states, its own matrix of labels is not counted"
+        yield taken("output head", head, "as asked")
     yield from of_extras(question)
+
+
+def of_question(question: Question) -> Iterator[Assumption]:
+    """Yield the assumptions that hold for every layout: the model and the limits."""
+    yield from of_model(question, question.origin.notes)
+    yield from of_limits(question)
 
 
 def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the engine's memory rules and the card's visible memory."""
-    sheet = chosen.gpu_type.gpu.datasheet
+    sheet, model, serving = chosen.gpu_type.gpu.datasheet, question.service.model, question.service.serving
     yield Assumption("CUDA-visible memory", sheet.memory.cuda_visible_gib, "GiB", "datasheet", "; ".join(sheet.sources))
-    offloaded, stated = chosen.service.serving.cpu_offload_gb, question.service.serving.cpu_offload_gb
+    offloaded, stated = chosen.service.serving.cpu_offload_gb, serving.cpu_offload_gb
     if offloaded is not None and offloaded != stated:
         capped = f"the weights of all layers of a GPU stay in host memory, fewer than the stated {stated:g} GiB"
         yield Assumption(capped, round(offloaded, 2), "GiB", "derived", "an engine offloads until no layer is left")
-    given = {
-        "memory_fraction": question.service.serving.memory_fraction,
-        "max_num_seqs": question.service.serving.max_num_seqs,
-        "max_num_batched_tokens": question.service.serving.max_num_batched_tokens,
-        "cuda_graphs": 0.0 if question.service.serving.enforce_eager else question.service.serving.cuda_graphs_gib,
-    }
+    graphs = 0.0 if serving.enforce_eager else serving.cuda_graphs_gib
+    given = {**dict(serving), "cuda_graphs": graphs}
     fraction = "reserve" if chosen.settings.memory_fraction is None else "memory_fraction"
-    if question.service.model.unstretched == question.service.max_model_len != question.service.serving.max_model_len:
+    if model.unstretched == question.service.max_model_len != serving.max_model_len:
         yield _of_setting(question, chosen, "unstretched_default")._replace(
             what="longest sequence, the engine's own for LongRoPE; --max-model-len has more",
             value=question.service.max_model_len,
             unit="tokens",
         )
-    for name in (
-        fraction,
-        "non_torch_gib",
-        "sampler_bytes_per_logit",
-        "cuda_graphs",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-    ):
+    for name in (fraction, *OF_MEMORY):
         if given.get(name) is None:
             yield _of_sequences(question, chosen) if name == "max_num_seqs" else _of_setting(question, chosen, name)
-    kept = "compressed" if sparse_class(question.service.model) == "compressed" else "states"
-    if kept == "compressed" or has_states(question.service.model):
+    kept = "compressed" if sparse_class(model) == "compressed" else "states"
+    if kept == "compressed" or has_states(model):
         yield _of_setting(question, chosen, kept)
     if chosen.memory.warm_up_gib:
         outside = settings.source_of(*_where(question, chosen), "graphs_in_budget")
@@ -100,12 +94,8 @@ def _of_sequences(question: Question, chosen: Replica) -> Assumption:
     default, own = _of_setting(question, chosen, "max_num_seqs"), lowered_from(chosen)
     if own is None:
         return default
-    row = settings.source_of(*_where(question, chosen), "states")
-    held = (
-        "with which it is sure to start"
-        if chosen.settings.states.rule == "pages"
-        else "as many as its pool of them holds"
-    )
+    row, by_pages = settings.source_of(*_where(question, chosen), "states"), chosen.settings.states.rule == "pages"
+    held = "with which it is sure to start" if by_pages else "as many as its pool of them holds"
     what = f"{default.what}, {held}: recurrent states allow no more; the engine's own is {own:,}"
     return Assumption(what, chosen.settings.max_num_seqs, "", "derived", row.source)
 
@@ -153,9 +143,8 @@ def of_steps(
     yield Assumption("memory bandwidth", sheet.memory.bandwidth_gb_per_s, "GB/s", "datasheet", sources)
     for precision in dict.fromkeys((chosen.plan.gemm, chosen.plan.activation)):
         yield Assumption(f"dense {precision} peak", kernels.peak(precision) / 1e12, "TFLOPS", "datasheet", sources)
-    for (operation, wanted), choice in kernels.choices(
-        every_operation(kernels.shard) if timed is None else timed
-    ).items():
+    choices = kernels.choices(every_operation(kernels.shard) if timed is None else timed)
+    for (operation, wanted), choice in choices.items():
         row = choice.row
         had = getattr(row, "precision", "")
         label = f"{operation} efficiency" + (f", {had}" if had else "")
@@ -201,17 +190,12 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     layout, serving = chosen.layout, question.service.serving
     if layout.ep > 1 and is_moe(question.service.model):
         what = "load of the busiest expert rank over the mean"
-        if serving.expert_imbalance is not None:
-            yield taken(what, serving.expert_imbalance, "as asked")
-        else:
-            yield taken(what, "that of random routing", "sizing.operation.busiest")
+        stated, random = serving.expert_imbalance, ("that of random routing", "sizing.operation.busiest")
+        yield taken(what, *(random if stated is None else (stated, "as asked")))
     if is_moe(question.service.model) and serving.all2all_backend is not None:
-        used = dispatches(layout, chosen.settings) or (
-            layout.token_ranks > 1 and serving.all2all_backend == "allgather"
-        )
-        why = (
-            "experts are cut by width, so tokens are gathered" if layout.token_ranks > 1 else "attention is on one rank"
-        )
+        ranks = layout.token_ranks > 1
+        used = dispatches(layout, chosen.settings) or (ranks and serving.all2all_backend == "allgather")
+        why = "experts are cut by width, so tokens are gathered" if ranks else "attention is on one rank"
         yield Assumption("all2all_backend", "as asked" if used else f"not used: {why}", "", "derived", "the layout")
     elif layout.token_ranks > 1 and is_moe(question.service.model):
         yield _of_setting(question, chosen, "all2all_backend")
@@ -225,20 +209,14 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
 
 def of_extras(question: Question) -> Iterator[Assumption]:
     """Yield the assumptions of the chosen optimisations."""
-    extras = question.service.extras
+    extras, model = question.service.extras, question.service.model
     if (spoken := extras.speculation) is not None:
         known = KIND_OF_EVIDENCE[spoken.evidence]
         alike = len(set(spoken.acceptance)) == 1
         each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
         yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
-        if spoken.draft is not None and spoken.draft.of_checkpoint and question.service.model.mtp is not None:
-            yield Assumption(
-                question.service.model.mtp.field,
-                question.service.model.mtp.modules,
-                "",
-                "datasheet",
-                question.service.model.source,
-            )
+        if spoken.draft is not None and spoken.draft.of_checkpoint and model.mtp is not None:
+            yield Assumption(model.mtp.field, model.mtp.modules, "", "datasheet", model.source)
         yield taken("speculative decoding needs", spoken.needs, "as asked")
         each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
         yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
@@ -258,20 +236,14 @@ def of_extras(question: Question) -> Iterator[Assumption]:
     if cached.restored:
         yield taken("share of a prompt restored from host memory", cached.restored, "as asked")
     if (adapters := extras.adapters) is not None:
-        where = (
-            "every linear layer, each routed expert too"
-            if adapters.experts
-            else "every linear layer but routed experts"
-        )
-        amount = f"{adapters.slots:,} of rank {adapters.rank:,}, on {where}"
+        where = ", each routed expert too" if adapters.experts else " but routed experts"
+        amount = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer{where}"
         yield taken("LoRA adapters on the GPU", amount, adapters.facts.source)
     if (encoder := extras.encoder) is not None:
         source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
-        stated = (
-            "in place of the model's own, whose weights are counted"
-            if question.service.model.vision_parameters
-            else "the model's config states none: it must be one that takes images"
-        )
+        stated = "the model's config states none: it must be one that takes images"
+        if model.vision_parameters:
+            stated = "in place of the model's own, whose weights are counted"
         value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
         yield Assumption("image encoder", value, "", known, source)
         yield Assumption("tokens of a request's images", encoder.tokens, "", known, source)
@@ -306,22 +278,18 @@ def of_limits(question: Question) -> Iterator[Assumption]:
 def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
     """Yield the assumptions on planning, and the price."""
     defaults, workload = question.origin.defaults, question.origin.workload
-    if question.target.amount is not None and question.target.concurrency is None and not question.target.offline:
-        stated = workload.planning.max_utilisation is not None
-        yield taken(
-            "highest stable utilisation", question.target.max_utilisation, "as asked" if stated else defaults.source
-        )
+    target = question.target
+    if target.amount is not None and target.concurrency is None and not target.offline:
+        stated = "as asked" if workload.planning.max_utilisation is not None else defaults.source
+        yield taken("highest stable utilisation", target.max_utilisation, stated)
         yield taken("arrivals", "Poisson", "open loop: requests come at random times")
-    if question.target.concurrency is not None:
-        yield taken(
-            "arrivals",
-            "all requests start together and stay grouped",
-            "closed loop: requests in flight that wait for each other",
-        )
+    if target.concurrency is not None:
+        grouped, why = "all requests start together and stay grouped", "requests in flight that wait for each other"
+        yield taken("arrivals", grouped, f"closed loop: {why}")
     demand, turns = workload.demand, workload.optimisations.prefix
     stated_s = (demand and demand.think_time_s, turns and turns.think_time_s)
-    if question.target.think_time_s > 0 and all(seconds is None for seconds in stated_s):
-        yield Assumption("think time", question.target.think_time_s, "s", "assumed", defaults.source)
+    if target.think_time_s > 0 and all(seconds is None for seconds in stated_s):
+        yield Assumption("think time", target.think_time_s, "s", "assumed", defaults.source)
     for name in _habits_assumed(workload):
         if getattr(workload.planning, name) is None:
             yield taken(name.replace("_", " "), getattr(defaults, name), defaults.source)

@@ -16,26 +16,16 @@ from sizing.replica.replica import Replica, memory_kind
 from sizing.report.parts import quantities
 from sizing.report.parts.figures import Figures, Latency, LoadFigures, Throughput
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, Situation, find, region
-from sizing.specs.units import MILLI
+from sizing.specs.units import MILLI, Statistics
 from sizing.specs.workload import LATENCIES
 
 TITLES: dict[BandMetric, str] = {
-    "ttft": "TTFT",
-    "itl": "ITL",
-    "e2e": "E2E",
+    **{name: name.upper() for name in LATENCIES},
     "throughput": "throughput",
     "weights": "weights",
     "kv_cache": "KV cache",
 }
-STATISTICS = (
-    "mean",
-    "p50",
-    "p90",
-    "p95",
-    "p99",
-)  # one class for all: too few percentiles were published for classes of their own
-
-
+STATISTICS = Statistics._fields  # one class for all: too few percentiles were published for classes of their own
 ALL_LOGS = "engine logs of all kinds, as too few are like this"
 AT_DEMAND = (
     "measured / predicted, each run at the load that it has under the demand: 8 in 10 of the runs of the sure count"
@@ -133,16 +123,9 @@ def of_load(
     least = least_of(latency.solo_ttft_ms, latency.solo_itl_ms, alone)
     for metric in LATENCIES:
         for statistic in STATISTICS:
-            name = f"{metric}_ms"
+            name, low = f"{metric}_ms", least.get(metric, 0.0) if metric in found else 0.0
             value = getattr(getattr(latency, name), statistic)
-            yield Predicted(
-                f"latency.{name}.{statistic}",
-                value,
-                metric,
-                here,
-                likely=found.get(metric),
-                least=least.get(metric, 0.0) if metric in found else 0.0,
-            )
+            yield Predicted(f"latency.{name}.{statistic}", value, metric, here, likely=found.get(metric), least=low)
     yield Predicted("latency.solo_ttft_ms", latency.solo_ttft_ms, "ttft", alone)
     yield Predicted("latency.solo_itl_ms", latency.solo_itl_ms, "itl", alone)
     waited = _waited(request, latency)
@@ -184,29 +167,20 @@ def explanations(numbers: Iterable[Predicted]) -> Iterator[Explanation]:
     for (metric, situation, likely_), number in classes.items():
         what = f"error band of {TITLES[metric]}{', alone' if situation.load == 'solo' else ''}"
         band = number.band()
+        unit, source = "times the prediction" if band else "", found.source
         if band is None:
-            yield Explanation(
-                what, "none", "", "measured", "measured / predicted", f"nothing published of {_words(situation)}", found.source,
-                FAR_OFF,
-            )  # fmt: skip
-            continue
-        if band in situation.own:
-            yield Explanation(
-                what, f"{band.low:g} to {band.high:g}", "times the prediction", "measured", "measured / predicted, each run left out: 8 in 10",
-                f"{band.n:,} own runs", "the GPU's profile", FAR_OFF,
-            )  # fmt: skip
-            continue
-        yield Explanation(
-            what, f"{band.low:.3g} to {band.high:.3g}", "times the prediction", "measured",
-            "measured / predicted: the range of about 8 in 10" if likely_ is None else AT_DEMAND + (NO_LOWER if number.least else ""),
-            f"{band.n:,} published measurements of {band.groups:,} groups (source, model, GPU): {_class(band, situation)}",
-            found.source,
-            FAR_OFF,
-        )  # fmt: skip
-
-
-def _words(situation: Situation) -> str:
-    return ", ".join(_word(name, value) for name, value in situation.named().items())
+            value, formula = "none", "measured / predicted"
+            inputs = f"nothing published of {', '.join(_word(*each) for each in situation.named().items())}"
+        elif band in situation.own:
+            value, formula = f"{band.low:g} to {band.high:g}", "measured / predicted, each run left out: 8 in 10"
+            inputs, source = f"{band.n:,} own runs", "the GPU's profile"
+        else:
+            value, formula = f"{band.low:.3g} to {band.high:.3g}", "measured / predicted: the range of about 8 in 10"
+            if likely_ is not None:
+                formula = AT_DEMAND + (NO_LOWER if number.least else "")
+            groups = f"{band.groups:,} groups (source, model, GPU): {_class(band, situation)}"
+            inputs = f"{band.n:,} published measurements of {groups}"
+        yield Explanation(what, value, unit, "measured", formula, inputs, source, FAR_OFF)
 
 
 def _class(band: Band, situation: Situation) -> str:

@@ -81,10 +81,11 @@ def _year(option: CostOption, usage: Usage) -> tuple[str, str]:
         return "requests a year * (ISL * $ per input token + OSL * $ per output token)", values
     price = f"${option.usd_per_gpu_hour or 0:.4g} per GPU-hour"
     if option.follows_load:
-        formula = (
-            "mean GPUs over the hours * $ per GPU-hour * 8,760 h; each hour takes the whole instances that it needs"
+        hours = "each hour takes the whole instances that it needs"
+        return (
+            f"mean GPUs over the hours * $ per GPU-hour * 8,760 h; {hours}",
+            f"{option.mean_gpus or 0:.4g} GPUs on average, {price}; hours: {usage.hours_said}",
         )
-        return formula, f"{option.mean_gpus or 0:.4g} GPUs on average, {price}; hours: {usage.hours_said}"
     held = f"{plural(option.units or 0, 'instance')} of {plural(option.gpus_per_unit or 0, 'GPU')}, {price}"
     return "instances * GPUs of an instance * $ per GPU-hour * 8,760 h", held
 
@@ -99,28 +100,17 @@ def _parts(option: CostOption, year: ServerYear, each: OwnServer) -> Iterator[Ex
         "staff": f"staff share {each.staff_share:g}, ${each.staff_usd_per_year:,.0f} a person and year",
     }
     for name, usd in year._asdict().items():
-        what = f"{name}, all servers"
-        yield Explanation(
-            what,
-            usd,
-            "$ a year",
-            "derived",
-            PARTS[name],
-            values[name],
-            "the server's numbers, each under Inputs",
-            option.name,
-        )
+        what, source = f"{name}, all servers", "the server's numbers, each under Inputs"
+        yield Explanation(what, usd, "$ a year", "derived", PARTS[name], values[name], source, option.name)
 
 
 def _per_tokens(option: CostOption, usage: Usage) -> Explanation:
     tokens = option.usd_per_million_tokens
-    way = (
-        "split by the time of prefill and decode"
-        if usage.split == BY_TIME
-        else f"an output token costs {usage.split:.4g} times an input token"
-    )
+    way = "split by the time of prefill and decode"
     if option.kind == "api":
         way = "the prices of the API"
+    elif usage.split != BY_TIME:
+        way = f"an output token costs {usage.split:.4g} times an input token"
     values = f"ISL {usage.isl:,}, OSL {usage.osl:,}; input ${tokens.input.at_load:.4g}, output ${tokens.output.at_load:.4g}; {way}"
     formula, usd = "$ per 1,000 requests * 1,000 / (ISL + OSL)", tokens.total.at_load
     return Explanation("$ per million tokens", usd, "$", "derived", formula, values, DEFINITION, option.name)
@@ -136,6 +126,5 @@ def _break_even(pair: BreakEven) -> Explanation:
     values = f"{rate}{first}{pair.reason or f'{below}, less above it'}"
     what = f"{pair.one} costs no more than {pair.other} from"
     formula = "the lowest load above which the one yearly cost never exceeds the other"
-    return Explanation(
-        what, value, "requests a day" * (stays is not None), "derived", formula, values, CURVES, BREAK_EVEN
-    )
+    unit = "" if stays is None else "requests a day"
+    return Explanation(what, value, unit, "derived", formula, values, CURVES, BREAK_EVEN)

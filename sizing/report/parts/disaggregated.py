@@ -12,7 +12,7 @@ from sizing.question.question import Question
 from sizing.report.parts import repeat, screen
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import memory_of, statistics
-from sizing.report.parts.layouts import RejectedLayout, headline, nodes, rejected
+from sizing.report.parts.layouts import RejectedLayout, figures_by_name, headline, nodes, rejected
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     PoolFigures,
@@ -31,6 +31,7 @@ from sizing.report.parts.question import (
     demand_line,
     is_limited,
     is_rate,
+    of_replica,
     replica_lines,
 )
 from sizing.specs.units import MILLI, Statistics
@@ -93,7 +94,7 @@ def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
     best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
-        aggregated=None if one is None else _aggregated(one),
+        aggregated=None if one is None else filled(Aggregated, one, figures_by_name(one, question)),
         why=unserved(found) or "",
         needs=pools.facts.needs,
         rejected={phase: tuple(map(rejected, refusals)) for phase, refusals in pairing.refusals.items()},
@@ -141,9 +142,8 @@ def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
     whole = aggregated.pool
     most = f"{number(whole.capacity.requests_per_s)} requests/s a replica of {plural(whole.replica.layout.gpus, 'GPU')}"
     if beats(pooled, aggregated, question):
-        reached = (
-            f"{number(pooled.decode.capacity.requests_per_s)} on {plural(pooled.decode.replica.layout.gpus, 'GPU')}"
-        )
+        gpus = plural(pooled.decode.replica.layout.gpus, "GPU")
+        reached = f"{number(pooled.decode.capacity.requests_per_s)} on {gpus}"
         if whole.capacity.binding == "itl":
             return (
                 f"prompts beside them lengthen the steps of sequences that decode: serving as one reaches the ITL limit at "
@@ -181,27 +181,18 @@ def _pool(
     return filled(
         PoolFigures,
         pool,
-        gpu=chosen.gpu_type.name,
-        gpu_id=chosen.gpu_type.id,
+        of_replica(chosen),
+        chosen.memory,
         replicas=pool.count,
-        sizes=chosen.layout,
-        gpus_per_replica=chosen.layout.gpus,
         nodes_per_replica=nodes(pool),
-        weight_precision=chosen.plan.weight_format,
         utilisation=_utilisation(pool),
         limit=end_of(pool),
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
-        kv_cache_tokens=chosen.memory.kv_cache_tokens,
         solo_ms=alone_s / MILLI,
         all2all_backend=backend_in_force(question, chosen),
         memory=memory_of(chosen),
     )
-
-
-def _aggregated(answer: Answer) -> Aggregated:
-    means = {f"{name}_ms": answer.latency_s(name)["mean"] / MILLI for name in ("ttft", "itl")}
-    return filled(Aggregated, answer, **means)
 
 
 def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
@@ -219,7 +210,7 @@ def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
         (screen.verdict(f"{holds}; {_against(found)}", good=True), *sure.lines()),
         headline(found.gpus or 0, gpu, shape, found.usd_per_hour),
     )
-    rows = screen.latencies(lambda name, statistic: getattr(getattr(found, name), statistic), inputs.limits)
+    rows = screen.latencies(screen.by_name(found), inputs.limits)
     most = min(prefill.most_requests_per_s, decode.most_requests_per_s)
     yield screen.figures([*rows, screen.rate("most requests/s", most, found.requests_per_s)], banded=False)
     transfer = f"{milliseconds(found.kv_transfer_ms)} a prompt, in TTFT: {transfer_words(way)}"
@@ -241,10 +232,9 @@ def sections(found: Disaggregated, inputs: Inputs) -> Iterator[Section]:
 def _memory(prefill: PoolFigures, decode: PoolFigures) -> Iterator[Line]:
     """Yield the memory of one GPU of each pool; of both where it is the same."""
     texts = {pool: screen.memory_line(pool.memory).text for pool in (prefill, decode) if pool.memory is not None}
-    said = tuple(dict.fromkeys(texts.values()))
-    named = (
-        said if len(said) == 1 else [f"{'prefill' if pool is prefill else 'decode'}: {texts[pool]}" for pool in texts]
-    )
+    named = list(dict.fromkeys(texts.values()))
+    if len(named) > 1:
+        named = [f"{'prefill' if pool is prefill else 'decode'}: {texts[pool]}" for pool in texts]
     yield from (line._replace(spare=6) for line in labelled("Memory", named))
 
 
@@ -260,9 +250,8 @@ def _used(pool: PoolFigures, requests_per_s: float, inputs: Inputs) -> str:
     nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
     share = percent(requests_per_s / pool.most_requests_per_s)
     most = f"at most {number(pool.most_requests_per_s)} requests/s"
-    within = (
-        f"within the {limit_words(pool.limit)} limit" if pool.limit in LATENCIES else f"by {limit_words(pool.limit)}"
-    )
+    name = limit_words(pool.limit)
+    within = f"within the {name} limit" if pool.limit in LATENCIES else f"by {name}"
     if pool.limit == "utilisation":
         within = f"at {percent(inputs.max_utilisation)} of the stable rate"
     return f"uses {share} of {plural(pool.gpus, 'GPU')}{nodes}; {most} {within}{backend_words(pool.all2all_backend)}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.confidence import NONE_SIMILAR
-from sizing.formats.view import Line
+from sizing.formats.view import Line, filled
 from sizing.formats.words import money, plural
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
@@ -21,13 +21,6 @@ class StepFactors(NamedTuple):
     prefill: float
     groups: int
     source: str
-
-
-class Chosen(NamedTuple):
-    """The GPU type and the GPUs of an answer, to compare another layout with them."""
-
-    gpu: str
-    gpus: int
 
 
 class SurerType(NamedTuple):
@@ -50,11 +43,11 @@ class SurerType(NamedTuple):
         shape = "" if self.layout is None else f" = {self.layout}"
         return Line(f"Another choice is sure: {about}{self.gpus_sure:,} x {self.gpu}{shape}{price}")
 
-    def same_gpus(self, chosen: Chosen) -> Line | None:
+    def same_gpus(self, gpu: str, gpus: int) -> Line | None:
         """Write that the GPUs of an answer are sure in this layout, which is not searched first; None if it takes other GPUs."""
-        if (self.gpu, self.gpus_sure) != (chosen.gpu, chosen.gpus) or self.layout is None:
+        if (self.gpu, self.gpus_sure) != (gpu, gpus) or self.layout is None:
             return None
-        return Line(f"The same {plural(chosen.gpus, 'GPU')} as {self.layout} would be sure, not simulated")
+        return Line(f"The same {plural(gpus, 'GPU')} as {self.layout} would be sure, not simulated")
 
 
 class Evidence(NamedTuple):
@@ -89,35 +82,28 @@ def evidence(outcome: Outcome, predicted: Iterable[Predicted] = ()) -> Evidence 
         return None
     ranges = bands.whose(predicted) if sure.why_not == NONE_SIMILAR else ""
     why_not = f"{sure.why_not}; {ranges}" if ranges else sure.why_not
-    return Evidence(
-        sure.groups,
-        sure.chance,
-        why_not,
-        _factors(outcome),
-        *_as_predicted(outcome),
-        sure.own,
-        _surer(outcome),
-        sure.any_gpu,
-        _layout_sure(outcome),
-        sure.by,
-        sure.times,
+    gpus, gpu = _as_predicted(outcome)
+    surely, best = outcome.surely, outcome.answer
+    other = None if surely is None or best is None or is_alike(surely, best) else surely.pool.replica.layout
+    return filled(
+        Evidence,
+        sure,
+        why_not=why_not,
+        correction=_factors(outcome),
+        gpus_as_predicted=gpus,
+        gpu_as_predicted=gpu,
+        surer=_surer(outcome),
+        layout_sure=None if other is None else str(other),
     )
-
-
-def _layout_sure(outcome: Outcome) -> str | None:
-    """The layout of a replica of the sure size, if it is not that of the answer."""
-    sure, best = outcome.surely, outcome.answer
-    return None if sure is None or best is None or is_alike(sure, best) else str(sure.pool.replica.layout)
 
 
 def _surer(outcome: Outcome) -> SurerType | None:
     found = outcome.surer
     if found is None:
         return None
-    of, count = found.answer, found.sure.gpus
-    pool = found.sure.pool
+    of, pool = found.answer, found.sure.pool
     shape = f"{pool.count} x {pool.replica.layout}"
-    return SurerType(pool.replica.gpu_type.name, of.gpus, count, of.usd_per_hour, shape, pool.count)
+    return SurerType(pool.replica.gpu_type.name, of.gpus, pool.gpus, of.usd_per_hour, shape, pool.count)
 
 
 def is_own(found: Evidence | None) -> bool:
@@ -137,7 +123,7 @@ def _factors(outcome: Outcome) -> StepFactors | None:
     if outcome.best is None or outcome.best.separate:
         return None
     by = outcome.correction
-    return StepFactors(by.decode, by.prefill, by.groups, by.source) if by.groups else None
+    return filled(StepFactors, by) if by.groups else None
 
 
 def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
@@ -150,7 +136,7 @@ def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
 
 
 class SureOf(NamedTuple):
-    """The sure count of an answer: the expected and sure GPUs, the confidence, and the kinds of limits that runs must keep."""
+    """The sure count of an answer: the expected and sure GPUs, the confidence, the kinds of limits that runs must keep; its GPU type."""
 
     gpus: int
     gpus_sure: int | None
@@ -158,7 +144,7 @@ class SureOf(NamedTuple):
     evidence: Evidence | None
     limited: bool
     by_rate: bool
-    chosen: Chosen | None = None
+    gpu: str = ""
 
     def lines(self, without: str = "") -> Iterable[Line]:
         """Yield the sure number of GPUs (or why it is unknown) and a surer choice; nothing if nothing was asked for.
@@ -168,10 +154,8 @@ class SureOf(NamedTuple):
         if self.evidence is None or self.confidence is None:
             return
         found = self.evidence
-        known = ConfidentSize(
-            self.gpus_sure, self.confidence, found.groups, found.chance, found.why_not, found.own, any_gpu=found.any_gpu
-        )._replace(by=found.by, times=found.times)
+        known = filled(ConfidentSize, found, gpus=self.gpus_sure, confidence=self.confidence)
         keeps = screen.kept_by_runs(self.limited, self.by_rate)
         yield screen.sure(self.gpus, known, keeps, without, found.layout_sure)
         if found.surer is not None:
-            yield (None if self.chosen is None else found.surer.same_gpus(self.chosen)) or found.surer.line()
+            yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers import counts
+from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
@@ -187,26 +188,20 @@ def mean_ms(best: Answer, name: str, question: Question, statistic: str = "mean"
 
 def statistics(seconds: dict[str, float]) -> Statistics:
     """The statistics in ms of `seconds`."""
-    return Statistics(**{key: seconds[key] / MILLI for key in ("mean", "p50", "p90", "p95", "p99")})
+    return Statistics(*(seconds[key] / MILLI for key in Statistics._fields))
 
 
 def phase_steps(best: Answer, outcome: Outcome) -> tuple[Step, Step | None]:
     """Time one prefill step (one prompt's chunk) and one decode step (the batch at this load), exactly."""
-    load, request = best.pool.load, outcome.question
-    chunk = load.batching.chunk_tokens
-
-    def timed(batch: Batch) -> Step:
-        return step_model.step(load.kernels, batch)
-
-    cached = float(request.service.isl - load.batching.isl)
-    prefill = timed(
-        Batch(prefill_sequences=1.0, prefill_tokens=float(chunk), prefill_prior_tokens=cached, finishing=1.0)
-    )
-    if request.service.osl <= 1:
+    load, service = best.pool.load, outcome.question.service
+    chunk, cached = float(load.batching.chunk_tokens), float(service.isl - load.batching.isl)
+    whole = Batch(prefill_sequences=1.0, prefill_tokens=chunk, prefill_prior_tokens=cached, finishing=1.0)
+    prefill = step_model.step(load.kernels, whole)
+    if service.osl <= 1:
         return prefill, None
     micro: Numeric = max(1.0, best.pool.point.decoding / load.batching.pp)
-    context = request.service.isl + request.service.osl / 2
-    return prefill, timed(Batch(decode_sequences=micro, decode_context_tokens=context))
+    decoding = Batch(decode_sequences=micro, decode_context_tokens=service.isl + service.osl / 2)
+    return prefill, step_model.step(load.kernels, decoding)
 
 
 def utilisation(prefill: Step, decode: Step | None) -> Utilisation:
@@ -235,11 +230,26 @@ def users_of(best: Answer, question: Question) -> Users:
     user = habits(question)
     demand, planning = question.origin.workload.demand, question.origin.workload.planning
     own = (planning.requests_per_user_per_day, planning.active_hours, planning.peak_to_mean)
-    by_rate = demand is None or demand.kind in ("requests_per_s", *AT_ONCE)
-    stated = (demand is not None and demand.daily_active_users is not None) or (
-        by_rate and any(value is not None for value in own)
-    )
+    stated = any(value is not None for value in own)
+    if demand is not None and demand.kind not in ("requests_per_s", *AT_ONCE):
+        stated = demand.daily_active_users is not None
     return Users(user.users_of(best.requests_per_s), *user[:3], stated)
+
+
+class IdleConversations(NamedTuple):
+    """Idle conversations of one replica: the number to keep in cache, the room for them, and the assumed cache hit share."""
+
+    needed: float
+    room: float
+    histories_kept: float
+
+
+def idle_conversations(pool: Pool, question: Question) -> IdleConversations | None:
+    """The idle conversations of one replica of `pool`; None without a think time."""
+    found = counts.idle_conversations(pool.replica, question.target, pool.point, pool.count)
+    if found is None:
+        return None
+    return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)
 
 
 def cost_figures(best: Answer, question: Question) -> Cost:

@@ -19,7 +19,7 @@ from sizing.question.question import Question
 from sizing.replica.replica import Refusal, cache_format
 from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import limits
+from sizing.report.parts.question import limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
@@ -116,8 +116,8 @@ def deployment(best: Answer, outcome: Outcome) -> SizedLayout:
     """The deployment of an answer from one pool, with its sure number of GPUs."""
     return filled(
         SizedLayout,
-        **figures_by_name(best, outcome.question),
-        gpu_id=best.pool.replica.gpu_type.id,
+        figures_by_name(best, outcome.question),
+        of_replica(best.pool.replica),
         nodes_per_replica=nodes(best.pool),
         gpus_sure=None if outcome.sure is None else outcome.sure.gpus,
     )
@@ -128,7 +128,8 @@ def alternative(found: Answer, question: Question) -> Alternative:
     closed = {f"{name}_ms": found.closed_s(name)["mean"] / MILLI for name in LATENCIES}
     return filled(
         Alternative,
-        **figures_by_name(found, question) | closed,
+        closed,
+        figures_by_name(found, question),
         limit=found.pool.capacity.binding,
         limited=limited_statistics(Answer(found.pools), question),
     )
@@ -136,26 +137,18 @@ def alternative(found: Answer, question: Question) -> Alternative:
 
 def limited_statistics(best: Answer | None, question: Question) -> dict[str, Limited | None]:
     """Each latency by name with the statistic that its limit is of; None where it has no limit."""
-    return {
-        name: None
-        if limit is None
-        else Limited(
-            limit.statistic, None if best is None else mean_ms(best, name, question, limit.statistic), limit.ms
-        )
-        for name, limit in limits(question).items()
-    }
+    found: dict[str, Limited | None] = {}
+    for name, limit in limits_in_ms(question.target.limits).items():
+        ms = None if best is None or limit is None else mean_ms(best, name, question, limit.statistic)
+        found[name] = None if limit is None else Limited(limit.statistic, ms, limit.ms)
+    return found
 
 
 def rejected(refusal: Refusal) -> RejectedLayout:
     """The record of a refusal."""
-    return RejectedLayout(
-        gpu=refusal.gpu_type.name,
-        weight_precision=refusal.precision,
-        sizes=refusal.layout,
-        reason=refusal.reason,
-        detail=refusal.detail,
-        shortfall=refusal.shortfall if math.isfinite(refusal.shortfall) else None,
-    )
+    shortfall = refusal.shortfall if math.isfinite(refusal.shortfall) else None
+    gpu, weights, layout = refusal.gpu_type.name, refusal.precision, refusal.layout
+    return RejectedLayout(gpu, weights, layout, refusal.reason, refusal.detail, shortfall)
 
 
 def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
@@ -294,6 +287,7 @@ def figures_by_name(found: Answer, question: Question) -> dict[str, Any]:
         if usd is None or pooled
         else cost.usd_per_million_tokens(usd, outputs_per_s),
         "usd_per_million_tokens": None if usd is None else cost.usd_per_million_tokens(usd, tokens_per_s),
+        "limited": limited_statistics(found, question),
         "kwh_per_million_output_tokens": None if pooled else cost.kwh_per_million_tokens(found.power_w, outputs_per_s),
     }
 
@@ -313,4 +307,4 @@ def fewer(outcome: Outcome, best: Answer) -> FewerGpus | None:
         return None
     other = outcome.answers[1]
     asks = REACHES[1] if best.pool.replica.layout.pp == 1 else REACHES[2]
-    return filled(FewerGpus, **figures_by_name(other, outcome.question), asks=asks)
+    return filled(FewerGpus, figures_by_name(other, outcome.question), asks=asks)

@@ -84,14 +84,10 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
         return f"{longer} was not confirmed to save a GPU"
     if beyond.binding == best.pool.capacity.binding:
         return f"{longer} saves no GPU"
-    return f"{longer} saves no GPU: {_next_words(beyond, question)} then binds, at {number(beyond.requests_per_s)}"
-
-
-def _next_words(beyond: Beyond, question: Question) -> str:
-    """Name what binds after a limit: another latency, the rule of utilisation, or a capacity."""
+    binds = limit_words(beyond.binding, single=question.service.osl == 1)
     if beyond.binding == "utilisation":
-        return f"--max-utilisation {percent(question.target.max_utilisation)}"
-    return limit_words(beyond.binding, single=question.service.osl == 1)
+        binds = f"--max-utilisation {percent(question.target.max_utilisation)}"
+    return f"{longer} saves no GPU: {binds} then binds, at {number(beyond.requests_per_s)}"
 
 
 def _capacity_words(best: Answer, question: Question) -> str:
@@ -182,17 +178,15 @@ def _reads(miss: Refusal, outcome: Outcome) -> str:
 
 def _without_budget(outcome: Outcome, best: Answer) -> tuple[Suggestion, Answer]:
     """The suggested larger budget, and the closed-form answer of its layout, or the best answer if there is none."""
+
+    def of(answer: Answer) -> Suggestion:
+        replica = answer.pool.replica
+        return Suggestion(LARGER_BUDGET, answer.gpus, replica.gpu_type.name, str(replica.layout))
+
     for size in outcome.suggestions:
         if size.change == LARGER_BUDGET:
-            like = (each for each in outcome.answers if _is_of(each, size))
-            return size, next(like, best)
-    replica = best.pool.replica
-    return Suggestion(LARGER_BUDGET, best.gpus, replica.gpu_type.name, str(replica.layout)), best
-
-
-def _is_of(answer: Answer, size: Suggestion) -> bool:
-    replica = answer.pool.replica
-    return (replica.gpu_type.name, str(replica.layout)) == (size.gpu, size.layout)
+            return size, next((each for each in outcome.answers if of(each)[2:] == size[2:]), best)
+    return of(best), best
 
 
 def _served_within(like: Answer, outcome: Outcome) -> str:

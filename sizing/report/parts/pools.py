@@ -10,7 +10,7 @@ from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.report.parts.assumptions import taken
-from sizing.report.parts.limiting import at_limit, limit_words
+from sizing.report.parts.limiting import at_limit, limit_words, unmet
 from sizing.specs.units import GIGA, MILLI
 
 if TYPE_CHECKING:  # a report does not need to load the simulator or the sizing of pools
@@ -124,33 +124,26 @@ def why_not(found: Outcome) -> str:
     """The reason why no pair is feasible: the simulation, or the nearest refusal of a pool or the transfer."""
     if found.tries:
         return _unconfirmed(found)
-    pairing = found.pairing
+    pairing, e2e = found.pairing, found.question.target.limits.e2e
     assert pairing is not None
     parts = []
     for phase in pairing.lacking:
         entries = pairing.refusals[phase]
-        sized = [
-            entry for entry in entries if entry.reason != "memory"
-        ]  # a layout that has room misses a limit, which is the better reason
+        # A layout that has room misses a limit, which is the better reason.
+        sized = [entry for entry in entries if entry.reason != "memory"]
         nearest = min(sized or entries, key=lambda entry: entry.shortfall, default=None)
         if nearest is not None:
-            parts.append(_miss(nearest, phase) + _part_of(nearest, found.question))
+            of_e2e = f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e else ""
+            parts.append(_miss(nearest, phase) + of_e2e * (nearest.reason == "e2e"))
     if parts:
         return "; ".join(parts)
     if pairing.short:
         return _too_few(pairing.short, found.question)
     if pairing.unpaired:
         return _miss(min(pairing.unpaired, key=lambda entry: entry.shortfall), "prefill")
-    e2e = found.question.target.limits.e2e
     if e2e is not None:
         return f"no split of the E2E limit of {milliseconds(e2e.seconds / MILLI)} between prefill and decode leaves both enough"
     return "no pair of layouts carries the demand within the limits"
-
-
-def _part_of(entry: Refusal, question: Question) -> str:
-    """Write the limit on E2E that a pool's own limit is derived from."""
-    e2e = question.target.limits.e2e
-    return f" (of {milliseconds(e2e.seconds / MILLI)} for both pools)" if e2e and entry.reason == "e2e" else ""
 
 
 def _miss(entry: Refusal, phase: str) -> str:
@@ -275,9 +268,18 @@ def transfer_words(found: TransferSummary) -> str:
     return f"{number(found.gb_per_gpu)} GB per GPU at {number(found.gb_per_s_per_gpu)} GB/s over {where}{how}"
 
 
-def binding_limit(pair: Answer | None) -> str:
-    """The limit of the pool nearer to its maximum load; `UNSERVED` without a pair."""
-    return UNSERVED if pair is None else end_of(pair.tightest)
+def limit_and_reason(outcome: Outcome) -> tuple[str, str | None]:
+    """The limit on the load of an answer; without one, the limit that is missed and the reason.
+
+    With two pools it is the limit of the pool nearer to its maximum load; `UNSERVED` without a pair.
+    """
+    best = outcome.answer
+    if outcome.question.space.pools is not None:
+        return UNSERVED if best is None else end_of(best.tightest), unserved(outcome)
+    if best is not None:
+        return best.pool.capacity.binding, None
+    nearest = unmet(outcome)
+    return nearest.limit, nearest.detail
 
 
 def end_of(pool: Pool) -> str:

@@ -15,12 +15,9 @@ from sizing.specs.units import MICRO
 from sizing.specs.workload import GENERATE, ONE_LATENCY
 
 
-def _gib(value: float) -> str:
+def write_gib(value: float) -> str:
+    """Write a size with its unit."""
     return f"{gib(value)} GiB"
-
-
-def _us(seconds: float) -> str:
-    return number(seconds / MICRO)
 
 
 GPUS = Quantity("gpus", "GPUs", "{:,}".format)
@@ -36,10 +33,10 @@ REQUESTS_PER_S = Quantity("requests_per_s", "requests/s")
 REQUESTS_PER_S_PER_GPU = Quantity("requests_per_s_per_gpu", "per GPU")
 USD_PER_MILLION_OUTPUT_TOKENS = Quantity("usd_per_million_output_tokens", "$/M output tokens", rounded_usd)
 POWER_W = Quantity("power_w", "W (TDP)", number)
-US_IN_ALL = Quantity("seconds", "us in all", _us)
+US_IN_ALL = Quantity("seconds", "us in all", lambda seconds: number(seconds / MICRO))
 SHARE = Quantity("share", "share", percent)
-WEIGHTS_GIB = Quantity("weights_gib", "weights", _gib)
-KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", _gib)
+WEIGHTS_GIB = Quantity("weights_gib", "weights", write_gib)
+KV_CACHE_GIB = Quantity("kv_cache_gib", "KV cache", write_gib)
 
 # Titles for the columns of measured rows.
 COLUMN_TITLES = {

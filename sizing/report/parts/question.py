@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sizing.answers.deployment import Resolved
-from sizing.formats.view import Line, fields
+from sizing.formats.view import Line, fields, filled
 from sizing.formats.words import milliseconds, number, percent
 from sizing.model.architecture import Layout, is_moe
-from sizing.model.settings import NO_CACHE
+from sizing.model.extras import prefixes
+from sizing.model.settings import NO_CACHE, Service
 from sizing.question import demand as demands
 from sizing.question.demand import Habits, RateStep, Readings
 from sizing.question.question import Question
 from sizing.replica.replica import Replica, cache_format, lowered_from
-from sizing.report.parts.conversations import ConversationInputs, conversation
 from sizing.report.parts.optimised import WRITERS
-from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Limits, latency_name
 
@@ -47,6 +46,27 @@ class DemandInputs(NamedTuple):
     ranges: dict[str, dict[str, float]]
     mean_requests_per_s: float | None
     steps: tuple[RateStep, ...]
+
+
+class ConversationInputs(NamedTuple):
+    """The conversations whose turns are the requests.
+
+    The share found in cache depends on blocks and replicas, so it is null without a single layout.
+    """
+
+    turns: int
+    isl_first: int
+    shared_tokens: int
+    added_tokens_per_turn: int
+    isl_mean: float
+    isl_by_turn: tuple[int, ...]
+    cached_tokens_by_turn: tuple[float, ...] | None
+    hit: float | None
+    routing: str
+    caches: int | None
+    block_tokens: int | None
+    think_time_s: float | None
+    histories_kept: float | None
 
 
 class Inputs(NamedTuple):
@@ -123,51 +143,67 @@ class LayoutInputs(NamedTuple):
 def inputs(question: Question, chosen: Replica | None) -> Inputs:
     """The resolved inputs. Inputs that depend on the layout come from `chosen`, and are null without it."""
     origin, workload, gpu_types = question.origin, question.origin.workload, question.space.gpu_types
-    return Inputs(
+    service, tokens = question.service, workload.tokens
+    return filled(
+        Inputs,
+        of_service(service),
+        _of_any(question) if chosen is None else of_replica(chosen),
+        question.rules,
         workload=origin.workload_name,
-        model=question.service.model.name,
         model_id=origin.model_id,
         model_asked=origin.model_matched_from or origin.model_id,
-        gpu=_chosen_gpu(gpu_types, chosen),
         gpus_considered=tuple(gpu_type.name for gpu_type in gpu_types),
         gpu_ids=tuple(gpu_type.id for gpu_type in gpu_types),
         gpu_asked=dict(origin.gpus_matched_from),
-        engine=question.service.engine.name,
-        engine_title=question.service.engine.title,
-        engine_version=question.service.engine_version,
-        weight_precision=_chosen_precision(question, chosen),
-        kv_precision=cache_format(chosen) if chosen else question.service.cache_precision,
-        activation_precision=chosen.plan.activation if chosen else question.service.model.activation_precision,
-        isl=question.service.isl,
-        task=question.service.task,
-        osl=question.service.output_tokens,
-        isl_max=workload.tokens.isl_max or question.service.isl,
-        osl_max=workload.tokens.osl_max or question.service.output_tokens,
-        max_model_len=question.service.max_model_len,
+        isl_max=tokens.isl_max or service.isl,
+        osl_max=tokens.osl_max or service.output_tokens,
         mode=workload.mode,
         demand=demand(question),
-        limits=limits(question),
-        gpu_budget=question.rules.gpu_budget,
-        objective=question.rules.objective,
+        limits=limits_in_ms(question.target.limits),
         max_utilisation=question.target.max_utilisation,
-        headroom=question.rules.headroom,
         serving=serving(question, chosen),
-        optimisations=question.service.optimisations.asked(),
         conversation=conversation(question, placed=chosen is not None),
     )
 
 
-def _chosen_gpu(gpu_types: Sequence[GpuType], chosen: Replica | None) -> str | None:
-    """The GPU type of the answer. Without an answer, the only type considered, or None if there are several."""
-    if chosen is not None:
-        return chosen.gpu_type.name
-    return gpu_types[0].name if len(gpu_types) == 1 else None
+def of_service(service: Service) -> dict[str, Any]:
+    """What documents say of a service, by the names of their fields: its model, engine, lengths and optimisations."""
+    return {
+        "model": service.model.name,
+        "engine": service.engine.name,
+        "engine_title": service.engine.title,
+        "engine_version": service.engine_version,
+        "isl": service.isl,
+        "task": service.task,
+        "osl": service.output_tokens,
+        "max_model_len": service.max_model_len,
+        "optimisations": service.optimisations.asked(),
+    }
 
 
-def _chosen_precision(question: Question, chosen: Replica | None) -> str:
-    if chosen is not None:
-        return chosen.plan.weight_format
-    return ", ".join(name or question.service.model.quantisation.precision for name in question.space.precisions)
+def of_replica(replica: Replica) -> dict[str, Any]:
+    """What documents say of a replica, by the names of their fields: its GPU type, layout and formats."""
+    return {
+        "gpu": replica.gpu_type.name,
+        "gpu_id": replica.gpu_type.id,
+        "gpus_per_replica": replica.layout.gpus,
+        "sizes": replica.layout,
+        "weight_precision": replica.plan.weight_format,
+        "kv_precision": cache_format(replica),
+        "activation_precision": replica.plan.activation,
+    }
+
+
+def _of_any(question: Question) -> dict[str, Any]:
+    """The same without a replica, as far as all that are considered have it in common."""
+    service, gpu_types = question.service, question.space.gpu_types
+    formats = (name or service.model.quantisation.precision for name in question.space.precisions)
+    return {
+        "gpu": gpu_types[0].name if len(gpu_types) == 1 else None,
+        "weight_precision": ", ".join(formats),
+        "kv_precision": service.cache_precision,
+        "activation_precision": service.model.activation_precision,
+    }
 
 
 def demand(question: Question) -> DemandInputs:
@@ -198,18 +234,36 @@ def habits(question: Question) -> Habits:
     return question.origin.habits or demands.habits(origin.workload.demand, origin.workload.planning, origin.defaults)
 
 
-def limits(question: Question) -> LimitsInMs:
-    """The limits of a question in ms, each with its statistic; None where no limit is set."""
-    return limits_in_ms(question.target.limits)
-
-
 def limits_in_ms(limits: Limits) -> LimitsInMs:
     """Limits in ms by latency, each with its statistic; None where no limit is set."""
-    found = {f"{name}_ms": getattr(limits, name) for name in LATENCIES}
+    found = {name: getattr(limits, name) for name in LATENCIES}
     return {
-        name: None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
+        f"{name}_ms": None if limit is None else LimitInMs(limit.statistic, limit.seconds / MILLI)
         for name, limit in found.items()
     }
+
+
+def conversation(question: Question, *, placed: bool) -> ConversationInputs | None:
+    """The conversations in a document's inputs; None if requests are not turns. `placed` says whether a layout is known."""
+    cached = question.service.extras.cached
+    conversation = cached.conversation
+    if conversation is None:
+        return None
+    return ConversationInputs(
+        turns=conversation.turns,
+        isl_first=conversation.first,
+        shared_tokens=conversation.shared,
+        added_tokens_per_turn=conversation.adds,
+        isl_mean=conversation.mean_isl,
+        isl_by_turn=tuple(conversation.prompts),
+        cached_tokens_by_turn=tuple(prefixes.found_by_turn(conversation, cached.finding)) if placed else None,
+        hit=cached.hit if placed else None,
+        routing="affinity" if cached.affinity else "random",
+        caches=cached.engines if placed else None,
+        block_tokens=cached.block if placed else None,
+        think_time_s=cached.think_time_s,
+        histories_kept=cached.kept if placed else None,
+    )
 
 
 def is_by_day(demand: DemandInputs) -> bool:
@@ -268,23 +322,14 @@ def _in_force(question: Question, chosen: Replica) -> dict[str, Any]:
 
 def inputs_of_layout(resolved: Resolved) -> LayoutInputs:
     """The resolved inputs of one layout."""
-    request, plan, layout = resolved.question, resolved.plan, resolved.layout
-    return LayoutInputs(
-        model=request.service.model.name,
+    return filled(
+        LayoutInputs,
+        _in_force(resolved.question, resolved.replica),
+        of_service(resolved.question.service),
+        of_replica(resolved.replica),
         gpu=resolved.gpu_type.gpu.name,
-        gpu_id=resolved.gpu_type.id,
-        engine=request.service.engine.name,
-        engine_title=request.service.engine.title,
-        engine_version=request.service.engine_version,
-        weight_precision=plan.weight_format,
-        kv_precision=cache_format(resolved.replica),
-        activation_precision=plan.activation,
-        layout=str(layout),
-        sizes=layout,
-        task=request.service.task,
-        **_in_force(request, resolved.replica),
-        optimisations=request.service.optimisations.asked(),
-        conversation=conversation(request, placed=True),
+        layout=str(resolved.layout),
+        conversation=conversation(resolved.question, placed=True),
     )
 
 
@@ -336,11 +381,8 @@ def demand_line(inputs: Inputs, demand: DemandInputs | None = None, same: str = 
         spans = (f"{name.partition('.')[2]} {span['low']:g} to {span['high']:g}" for name, span in asked.ranges.items())
         hows.append(f"{MIDDLES.format(', '.join(spans))}")
     hows += other_reading(asked)
-    return Line(
-        f"{what}{grown}{same}, {lengths(inputs.isl, inputs.osl, inputs.task)}"
-        + (f"; {', '.join(hows)}" if hows else ""),
-        "Demand",
-    )
+    request, how = lengths(inputs.isl, inputs.osl, inputs.task), f"; {', '.join(hows)}" if hows else ""
+    return Line(f"{what}{grown}{same}, {request}{how}", "Demand")
 
 
 def other_reading(demand: DemandInputs) -> Iterator[str]:

@@ -13,7 +13,7 @@ from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_word
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.planning.growth import Growing
-from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT
+from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
@@ -123,6 +123,16 @@ def latencies(
         )
 
 
+def by_name(of: object) -> Callable[[str, str], float | None]:
+    """The figures of a record by the name of a latency and a statistic."""
+    return lambda name, statistic: getattr(getattr(of, name), statistic)
+
+
+def bands_in(found: Mapping[str, ErrorBand], path: str = "") -> Callable[[str, str], ErrorBand | None]:
+    """The bands of latencies at `path` by their name and statistic."""
+    return lambda name, statistic: found.get(f"{path}{name}.{statistic}")
+
+
 def rate(
     name: str,
     value: float | None,
@@ -172,11 +182,8 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
     more = f"; {without} without --confidence" if without else ""
     if found.gpus is None and not found.groups:
         return Line(f"Confidence is not known: {found.why_not or 'no published runs like this'}{more}")
-    share, count, runs = (
-        percent(found.confidence),
-        plural(gpus, "GPU"),
-        counted_runs(found.groups, found.own, any_gpu=found.any_gpu),
-    )
+    share, count = percent(found.confidence), plural(gpus, "GPU")
+    runs = counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
     if found.gpus is None:
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
         return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
@@ -282,13 +289,11 @@ def memory_bar(m: MemoryUse, *, shared: bool = False) -> Whole:
     )
     missing = m.deficit_gib - m.sequence_gib - m.shared_prefix_gib  # before any sequence
     if missing > 0 and not m.beyond_card_gib:
-        return Whole("Engine", parts, used_gib(m) - missing, lambda size: f"{gib(size)} GiB")
+        return Whole("Engine", parts, used_gib(m) - missing, write_gib)
+    filled = sum(part.size for part in parts)
     if shared:
-        return Whole(
-            "Share", parts, max(share_gib(m), sum(part.size for part in parts)), lambda size: f"{gib(size)} GiB"
-        )
-    card = m.visible_gib if over_gib(m) else max(m.visible_gib, sum(part.size for part in parts))
-    return Whole("One GPU", parts, card, lambda size: f"{gib(size)} GiB")
+        return Whole("Share", parts, max(share_gib(m), filled), write_gib)
+    return Whole("One GPU", parts, m.visible_gib if over_gib(m) else max(m.visible_gib, filled), write_gib)
 
 
 def few(label: str, texts: Sequence[str], noun: str, most: int = MOST_LINES, of: str = "") -> Iterator[Line]:
