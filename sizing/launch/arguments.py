@@ -110,16 +110,8 @@ def _expected(row: EngineFlag) -> tuple[str, Callable[[object], bool]] | None:
 
 OFF = "--no-"  # before the name of a switch
 # Kinds of flags that state no term. The kind says what follows the flag.
-SWITCH, ON, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = (
-    "switch",
-    "on",
-    "value",
-    "object",
-    "override",
-    "model",
-    "file",
-    "unread",
-)
+KINDS = ["switch", "on", "value", "object", "override", "model", "file", "unread"]
+SWITCH, ON, VALUE, OBJECT, OVERRIDE, MODEL, FILE, UNREAD = KINDS
 
 
 class _Place(NamedTuple):
@@ -316,20 +308,13 @@ class _Reader:
             elif row is not None:
                 if value is not None:
                     self._note(row, value, at)
-            elif (
-                limited := next((key for key in ignored.limited if f"{path}.".startswith(f"{key}.")), None)
-            ) is not None:
+            elif limited := next(_holding(path, ignored.limited), None):
                 self._limited(limited, value, at)
-            elif any(f"{path}.".startswith(f"{key}.") for key in passed):
-                continue
-            elif rows:
+            elif rows and not any(_holding(path, passed)):
                 self._fault(f"is not known of {place.name}", at, near=nearest(path, [*known, *passed]))
-            else:
-                self._fault(
-                    "is another model than the checkpoint's",
-                    at,
-                    f"--ignore-flags {place.name}, where it changes nothing",
-                )
+            elif not any(_holding(path, passed)):
+                allowed = f"--ignore-flags {place.name}, where it changes nothing"
+                self._fault("is another model than the checkpoint's", at, allowed)
 
     def _settings(self, name: str, place: _Place) -> None:
         """Read the engine's settings file, from the same file as the command or from its folder."""
@@ -378,6 +363,11 @@ def _as_flags(content: Mapping[str, object], spots: Mapping[tuple[str | int, ...
         for each in value if isinstance(value, list) else () if value is True else (value,):
             text = json.dumps(each) if isinstance(each, dict) else str(each)
             yield Word(text if written is None else written, line)
+
+
+def _holding(path: str, keys: Iterable[str]) -> Iterator[str]:
+    """Yield those of the keys that are a dotted path, or hold it."""
+    return (key for key in keys if f"{path}.".startswith(f"{key}."))
 
 
 def _flat(content: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:

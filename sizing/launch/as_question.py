@@ -35,14 +35,10 @@ def deployments(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
         allowed = "one of each in a file"
         raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
     prefill, decode = pools["prefill"][0], pools["decode"][0]
-    notes = (
-        f"{name} is that of the {role} pool" for name, role in OF_ONE_POOL.items() if _differ(prefill, decode, name)
-    )
+    one, other = (pool.launched.serving for pool in (prefill, decode))
+    own = [(name, role) for name, role in OF_ONE_POOL.items() if getattr(one, name) != getattr(other, name)]
+    notes = [f"{name} is that of the {role} pool" for name, role in own]
     yield (prefill._replace(assumed=(*prefill.assumed, *notes)), decode)
-
-
-def _differ(one: Existing, other: Existing, name: str) -> bool:
-    return bool(getattr(one.launched.serving, name) != getattr(other.launched.serving, name))
 
 
 def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
@@ -130,9 +126,6 @@ def _check_alike(group: Sequence[Existing]) -> None:
     unlike = [name for name in one if one[name] != other[name]]
     unlike += [name for name in ("model", "precision", "kv_precision") if getattr(first, name) != getattr(second, name)]
     if unlike:
-        what, line = (
-            f"differs between the prefill and the decode pool: {', '.join(unlike)}",
-            group[1].line(*unlike, "command"),
-        )
-        allowed = "pools that differ in layout and GPU type alone"
+        what = f"differs between the prefill and the decode pool: {', '.join(unlike)}"
+        line, allowed = group[1].line(*unlike, "command"), "pools that differ in layout and GPU type alone"
         raise InputError(what, file=group[1].file, line=line, allowed=allowed)

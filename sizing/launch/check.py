@@ -39,6 +39,7 @@ from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
 NO_POLICY, NOTHING_FILLED = Policy.model_construct(), Filled()
 POOLING = "pooling"  # a task that generates nothing, whichever it is
 EMBEDS = "embed"  # what a model that generates does where it is started for pooling
+A_DEMAND = "a workload's file or name (llmsize workloads); or --isl, --osl and --rps, with limits as --ttft and --itl"
 OF_OPTIONS = "options"  # the name of a workload that options alone state
 
 
@@ -93,15 +94,9 @@ def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -
     """
     name = demand or group[0].demand
     if name is None and not options.fields and not options.faults:
-        allowed = (
-            "a workload's file or name (llmsize workloads); or --isl, --osl and --rps, with limits as --ttft and --itl"
-        )
-        raise InputError(Fault("is needed", field="--demand", allowed=allowed))
-    own = [
-        path
-        for path in options.fields
-        if any(f"{path}.".startswith(f"{field}.") for field in DEPLOYED if field != DRAFTS)
-    ]
+        raise InputError(Fault("is needed", field="--demand", allowed=A_DEMAND))
+    fixed = [f"{field}." for field in DEPLOYED if field != DRAFTS]
+    own = [path for path in options.fields if f"{path}.".startswith(tuple(fixed))]
     what, allowed = "is of the deployment, which its own file states", "fields of the demand"
     faults = [Fault(what, field=options.flags[path], allowed=allowed) for path in own]
     if faults or options.faults:
@@ -163,15 +158,12 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     launched = part.launched
     served, asked = (load_model(name) for name in (launched.model, demanded.model))
     same = served.id == asked.id or served.spec == replace(asked.spec, name=served.spec.name)
-    words = (
-        served.spec.name
-        if same
-        else (
-            f"serves {served.spec.name}, but the demand asks for {asked.spec.name}; --set model={launched.model} takes this one"
+    alike, words = not same or _may_be_alike(launched.model, demanded.model), served.spec.name
+    if not same:
+        words = (
+            f"serves {words}, but the demand asks for {asked.spec.name}; --set model={launched.model} takes this one"
         )
-    )
-    alike = not same or _may_be_alike(launched.model, demanded.model)
-    if not alike:
+    elif not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
     yield finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
     yield from _of_task(part, demanded, encoder=served.spec.encoder)
@@ -187,9 +179,8 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     yield from _of_gpus(part, gpus)
     node = load_gpu(launched.gpu).spec.datasheet.node.gpus if launched.gpu else gpus
     if part.nodes is not None and gpus > part.nodes * node:
-        words = (
-            f"a replica of {gpus} GPUs takes more than {plural(part.nodes, 'node')} of {node}, as usual servers have"
-        )
+        held = f"{plural(part.nodes, 'node')} of {node}, as usual servers have"
+        words = f"a replica of {gpus} GPUs takes more than {held}"
         yield finding(part, "nodes", False, words, "nodes", "dp_local", "tp", level="warning")
     if part.clash is not None:
         level: Literal["warning", "error"] = "error" if part.cards else "warning"
@@ -208,10 +199,9 @@ def _of_task(part: Existing, demanded: Workload, *, encoder: bool) -> Iterator[C
     does = said or (POOLING if encoder else GENERATE)
     vague = does == POOLING and demanded.pooled
     if does != asked and not vague and not (asked == "score" and does != GENERATE):  # scores compare what others give
-        known = (
-            "pools the states of a prompt (embed, classify or score)" if does == POOLING else f"is started to {does}"
-        )
-        words = known if said is not None or encoder else f"is started to {does}, as no flag says otherwise"
+        words = f"is started to {does}" + ", as no flag says otherwise" * (said is None and not encoder)
+        if does == POOLING:
+            words = "pools the states of a prompt (embed, classify or score)"
         yield finding(part, "task", False, f"{words}, and {asked} is asked for", *fields)
     elif vague and asked == "classify" and not encoder:
         engine = flags_of((part.launched.serving.engine or "").partition(":")[0])

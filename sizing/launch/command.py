@@ -20,16 +20,11 @@ def script(parts: Sequence[Started]) -> str:
 
 def _lines(part: Started) -> Iterator[str]:
     launched, engine = part.launched, part.dialect.engine
-    many = launched.replicas != 1
     role = "" if launched.role == "whole" else f" of the {launched.role} pool"
     where = f"{part.node_gpus} x {part.gpu_type.gpu.name}"
     where = where if part.nodes == 1 else f"{part.nodes} nodes with {where}"
-    count = (
-        f"{launched.replicas} replicas{role}: start this on each group of"
-        if many
-        else f"One replica{role}: start this on"
-    )
-    yield f"# {count} {where} ({part.dialect.title} {part.dialect.version})."
+    count, on = ("One replica", "") if launched.replicas == 1 else (f"{launched.replicas} replicas", " each group of")
+    yield f"# {count}{role}: start this on{on} {where} ({part.dialect.title} {part.dialect.version})."
     if part.launcher:
         yield "# Run it in a folder that all nodes share."
     said = {
@@ -40,18 +35,28 @@ def _lines(part: Started) -> Iterator[str]:
         **({} if part.drafts is None else {"speculative": part.drafts}),
     }
     if part.args.file is not None and engine.file is not None:
-        yield f"cat > {engine.file.name} <<'YAML'\n{part.args.file}YAML"
+        yield f"cat > {_own(part, engine.file.name)} <<'YAML'\n{part.args.file}YAML"
     if part.nodes > 1 and not part.launcher:
         yield 'HEAD="${HEAD:?the address of the first node}" # of each group'
     if engine.side_channel is not None and launched.role != "whole":
         yield f'export {engine.side_channel.host}="$(hostname -i)" # at which instances of the other pool reach this one'
-    *before, serves = (folded(words, part.args.env) for words in part.commands())
+    *before, serves = _folded(part, first=True)
     yield from (*before, f"# {' '.join(f'{ABOUT}{name}={value}' for name, value in said.items())}", serves)
     if part.nodes > 1 and not part.launcher:
         yield "# On each of the other nodes:"
         if part.further is not None:
             yield f"RANK=1 # of the node: 1 to {part.nodes - 1}"
-        yield from (folded(words, part.args.env) for words in part.commands(first=False))
+        yield from _folded(part, first=False)
+
+
+def _folded(part: Started, *, first: bool) -> list[str]:
+    return [folded([_own(part, word) for word in words], part.args.env) for words in part.commands(first=first)]
+
+
+def _own(part: Started, word: str) -> str:
+    """The word; the settings file of each of two pools has a name of its own, as both may be written in one folder."""
+    file, role = part.dialect.engine.file, part.launched.role
+    return f"{role}-{word}" if file is not None and word == file.name and role != "whole" else word
 
 
 def folded(words: Sequence[str], env: Sequence[tuple[str, str]] = ()) -> str:

@@ -46,6 +46,11 @@ REDUNDANT = "redundant_experts"  # changes nothing of a model without experts, a
 COMMANDS = "commands"  # of a script
 MOST_COMMANDS = 1024  # commands in a file
 ONE_START = "the command is started once: nothing says how many replicas run"
+ASKED_FOR = (
+    ("the model", "-m MODEL"),
+    ("the GPU type", "-g GPU (llmsize gpus)"),
+    ("how many replicas run", "--replicas N"),
+)
 COMMAND = "the command line"  # stands for the file if the argument itself is a command
 _KEYED = re.compile(r"[\w\"'.-]+:(\s|\Z)|---|- |[\[{]")  # how YAML begins
 
@@ -212,15 +217,14 @@ def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator
     Commands that name cards are of one server. Of others only ports that they state are compared: each may be of a server of its own.
     """
     ports: dict[str, list[int | None]] = {}
-    commands = [not (each.path or each.image) and one.port.isdecimal() for each, one in zip(found, read_, strict=True)]
-    commands = [is_one and bool(one.cards or "port" in one.lines) for is_one, one in zip(commands, read_, strict=True)]
-    for one in (one for is_one, one in zip(commands, read_, strict=True) if is_one):
-        ports.setdefault(one.port, []).append(one.line("command"))
-    for is_one, one in zip(commands, read_, strict=True):
-        lines = ports.get(one.port, []) if is_one else []
-        which = (
-            f"the commands of lines {', '.join(map(str, lines))}" if len(set(lines)) > 1 else f"{len(lines)} commands"
-        )
+    listening = []
+    for each, one in zip(found, read_, strict=True):
+        says = not (each.path or each.image) and one.port.isdecimal() and bool(one.cards or "port" in one.lines)
+        listening.append(ports.setdefault(one.port, []) if says else [])
+        listening[-1].append(one.line("command"))
+    for one, lines in zip(read_, listening, strict=True):
+        numbers = ", ".join(map(str, lines))
+        which = f"the commands of lines {numbers}" if len(set(lines)) > 1 else f"{len(lines)} commands"
         clash = f"{which} listen on port {one.port}: on one server only one of them starts" if len(lines) > 1 else None
         yield one._replace(clash=clash)
 
@@ -258,7 +262,8 @@ def _existing(container: Container, asked: Asked) -> Existing:
     engine = engine_of(container)
     assert engine is not None
     dialect = Part(lambda: dialect_in(engine[0], container, asked))
-    args = Part(lambda: _args(dialect.value[0], container.words[engine[1] :], container, asked))
+    source = Source(asked.file, container.variables, container.files, asked.filled.ignored, asked.folder)
+    args = Part(lambda: read(dialect.value[0], container.words[engine[1] :], source))
     name = Part(lambda: model_name(args.value, container, asked))
     model = Part(lambda: model_in(name.value, args.value, container, asked))
     gpu = Part(lambda: gpu_in(container, asked))
@@ -304,12 +309,6 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
             yield stated, lacks[term]
         elif term in ("expert_parallel", "ep") and REDUNDANT in lacks and int(stated.value) > (term == "ep"):
             yield stated, f"{lacks[REDUNDANT]} to spread"
-
-
-def _args(dialect: Dialect, words: Sequence[Word], container: Container, asked: Asked) -> ReadArgs:
-    return read(
-        dialect, words, Source(asked.file, container.variables, container.files, asked.filled.ignored, asked.folder)
-    )
 
 
 def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
@@ -376,12 +375,7 @@ def _validated(data: dict[str, Any], args: ReadArgs, asked: Asked, lines: Mappin
 
 def _check_said(name: str, said: tuple[str | None, str | None, int | None], asked: Asked, line: int | None) -> None:
     """Raise InputError for missing facts of a deployment (model, GPU type, replicas), with the options that state them."""
-    known = (
-        ("the model", "-m MODEL"),
-        ("the GPU type", "-g GPU (llmsize gpus)"),
-        ("how many replicas run", "--replicas N"),
-    )
-    missing = [entry for entry, value in zip(known, said, strict=True) if value is None]
+    missing = [entry for entry, value in zip(ASKED_FOR, said, strict=True) if value is None]
     if missing:
         what, options = (", ".join(each[at] for each in missing) for at in (0, 1))
         raise InputError(f"does not say {what}", file=asked.file, line=line, field=name, allowed=f"with {options}")

@@ -15,40 +15,13 @@ from sizing.launch.flags import Word
 from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, FieldPath, InputError, unknown
-from sizing.specs.launch import LaunchFacts
+from sizing.specs.launch import Charts, LaunchFacts
 
 COMMANDS = ("entrypoint", "command", "args")
 KEYED, EXTRA = "vllmConfig", "extraArgs"  # keys of Helm values if the chart writes the flags
-MODELS = (("storageUri",), ("modelURL",), ("modelUri",), ("hfModel",), ("modelArtifacts", "uri"), ("model", "uri"))
-PARALLEL = {
-    "tensor": "--tensor-parallel-size",
-    "pipeline": "--pipeline-parallel-size",
-    "data": "--data-parallel-size",
-    "dataLocal": "--data-parallel-size-local",
-    "expert": "--enable-expert-parallel",
-    "tensorParallelSize": "--tensor-parallel-size",
-    "pipelineParallelSize": "--pipeline-parallel-size",
-}
-OTHER_SIZES = ("dataRPCPort",)  # keys of KServe's `parallelism` that change no layout
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
-REPLICAS = (("replicas",), ("replicaCount",), ("minReplicas",), ("deploy", "replicas"), ("scale",), ("parallelism",))
-# Annotations of Knative for the fewest replicas, as text: of a manifest and of its template.
-FEWEST = tuple(("metadata", "annotations", f"autoscaling.knative.dev/{key}") for key in ("min-scale", "minScale"))
-# Kinds that scale other manifests, with their keys for the fewest and the most replicas.
-SCALERS = {
-    "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas"),
-    "ScaledObject": ("minReplicaCount", "maxReplicaCount"),
-}
 LLM_SERVICE = "LLMInferenceService"
-ONE = (
-    "Pod",
-    "Deployment",
-    "StatefulSet",
-    "Job",
-    "ReplicaSet",
-    LLM_SERVICE,
-)  # kinds that run one replica by default
 ONE_REPLICA = "one replica: nothing says more"
 SERVICES = "services"  # in Compose
 EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
@@ -135,7 +108,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
     _check_extended(found, file)
-    beside = Beside(_files(found), _config_maps(found), _scaled(found))
+    beside = Beside(_files(found), _config_maps(found), _scaled(found, facts.charts))
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
     return [each for node in stated if (each := _container(node, facts, beside)) is not None]
@@ -198,11 +171,11 @@ def _config_maps(found: Sequence[YamlDocument]) -> dict[str, dict[str, str]]:
     return {str(value_at(each, "metadata", "name")): _pairs(value_at(each, "data")) for each in maps}
 
 
-def _scaled(found: Sequence[YamlDocument]) -> dict[str, tuple[object, object, int | None]]:
+def _scaled(found: Sequence[YamlDocument], charts: Charts) -> dict[str, tuple[object, object, int | None]]:
     """The fewest and the most replicas of each scaled manifest by its name, with the line that states them."""
     scaled = {}
     for document in found:
-        keys = SCALERS.get(str(value_at(document.data, "kind")))
+        keys = charts.scalers.get(str(value_at(document.data, "kind")))
         name = value_at(document.data, "spec", "scaleTargetRef", "name")
         if keys is not None and isinstance(name, str):
             fewest, most = (value_at(document.data, "spec", key) for key in keys)
@@ -223,10 +196,10 @@ def _container(node: ManifestNode, facts: LaunchFacts, beside: Beside) -> Contai
         found.name += "-decode"
     found.variables = _variables(own, beside.variables)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
-    found.words += tuple(_parallel(holders, stated, node.line()))
-    found.faults += _unknown_sizes(node) if service else ()
+    found.words += tuple(_parallel(holders, stated, node.line(), facts.charts))
+    found.faults += _unknown_sizes(node, facts.charts) if service else ()
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
-    _replicas(found, node, beside.scaled)
+    _replicas(found, node, beside.scaled, facts.charts)
     _gpus(found, node, facts)
     claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
     if found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
@@ -242,7 +215,7 @@ def _container(node: ManifestNode, facts: LaunchFacts, beside: Beside) -> Contai
     found.pods = next((size for size in sizes if isinstance(size, int) and size > 1), 1)
     found.variables |= {GROUP_SIZE: str(found.pods)} if found.pods > 1 else {}
     _selected(found, node, facts)
-    named = [value_at(each, *steps) for each in holders for steps in MODELS]
+    named = [value_at(each, *steps) for each in holders for steps in facts.charts.models]
     found.model = next((uri.removeprefix("hf://") for uri in named if isinstance(uri, str)), None)
     return found
 
@@ -276,27 +249,29 @@ def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
         yield from (Word(flag, line), Word(str(value), line))
 
 
-def _parallel(holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None) -> Iterator[Word]:
+def _parallel(
+    holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None, charts: Charts
+) -> Iterator[Word]:
     """Yield the flags that a chart or a controller adds for `parallelism: {tensor: 4, expert: true}`."""
     stated_ = (value_at(each, name) for each in holders for name in ("parallelism", WORKERS))
     sizes: dict[str, object] = next((each for each in stated_ if isinstance(each, dict)), {})
     given = {word.text.partition("=")[0] for word in stated}
-    for name, flag in PARALLEL.items():
+    for name, flag in charts.parallel.items():
         if sizes.get(name) is True and flag not in given:
             yield Word(flag, line)
         elif sizes.get(name) not in (None, False) and flag not in given:
             yield from (Word(flag, line), Word(str(sizes[name]), line))
 
 
-def _unknown_sizes(node: ManifestNode) -> Iterator[Fault]:
+def _unknown_sizes(node: ManifestNode, charts: Charts) -> Iterator[Fault]:
     """Yield the fault of each key of `parallelism` that an LLMInferenceService does not have."""
     for depth in range(len(node.above), 0, -1):
         sizes = value_at(node.above[depth - 1], "parallelism")
         if isinstance(sizes, dict):
             for key in sizes:
-                if str(key) not in (*PARALLEL, *OTHER_SIZES):
+                if str(key) not in (*charts.parallel, *charts.other_sizes):
                     line = line_of(node.document, (*node.path[: depth - 1], "parallelism", key))
-                    fault = unknown(str(key), "key of parallelism", PARALLEL, field=f"parallelism.{key}")
+                    fault = unknown(str(key), "key of parallelism", charts.parallel, field=f"parallelism.{key}")
                     yield replace(fault, file=node.file, line=line)
             return
 
@@ -357,7 +332,9 @@ def _count(found: Container, what: str, value: object, place: tuple[str, int | N
     return None
 
 
-def _replicas(found: Container, node: ManifestNode, scaled: Mapping[str, tuple[object, object, int | None]]) -> None:
+def _replicas(
+    found: Container, node: ManifestNode, scaled: Mapping[str, tuple[object, object, int | None]], charts: Charts
+) -> None:
     """Record the replicas from an autoscaler, or from the nearest mapping around a container; else one if the kind runs one."""
     kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
     named = value_at(node.document.data, "metadata", "name")
@@ -366,13 +343,13 @@ def _replicas(found: Container, node: ManifestNode, scaled: Mapping[str, tuple[o
         found.replicas = _count(found, "replicas", fewest, (node.file, line, "minReplicas"), text=False)
         found.notes.append(f"the fewest replicas of the autoscaler, {fewest}, of at most {most}")
         return
-    stated = next(node.nearest(*REPLICAS, *FEWEST), None)
+    stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
     if stated is not None:
         value, line, path = stated
         fewest = path.startswith("metadata")
         found.replicas = _count(found, "replicas", value, (node.file, line, path), text=fewest or not of_kubernetes)
         found.notes += [f"the fewest replicas of the autoscaler, {value}"] if fewest else []
-    elif kind in ONE or (node.path[:1] == (SERVICES,) and kind is None):
+    elif kind in charts.one or (node.path[:1] == (SERVICES,) and kind is None):
         found.replicas = 1
         found.notes.append(ONE_REPLICA)
 

@@ -9,7 +9,7 @@ from sizing.answers.answer import Answer
 from sizing.answers.check import Held, bearing
 from sizing.formats.words import percent, plural
 from sizing.launch.verdict import Checked, CheckFinding, finding
-from sizing.question.question import Question, load_data
+from sizing.question.question import load_data
 from sizing.specs.errors import InputError
 from sizing.specs.launch import Policy
 
@@ -24,26 +24,18 @@ def needs_of(checked: Checked, policy: Policy) -> str:
         return ""
     needed = found.needed
     if needed.separate:
-        bears = _bears(needed, found.question, policy)
-        pools = (
-            needed
-            if bears
-            else None
-            if policy.confidence is not None
-            else bearing(found, _asked_share(policy), load_data())
-        )
+        pools = _bearing(found, needed, policy)
         if pools is None:
             return ""
-        needed, gpus = pools, checked.gpus_of(pools)
-        counts = " and ".join(f"{pool.count} {pool.name}".strip() for pool in needed.pools) + " replicas"
+        gpus, counts = checked.gpus_of(pools), " and ".join(f"{pool.count} {pool.name}".strip() for pool in pools.pools)
+        counts += " replicas"
     else:
         count = _fewest(checked, policy)
         if count is None:
             return ""
         counts, gpus = plural(count, "replica"), count * checked.gpus // checked.replicas
-    beyond = (
-        "" if policy.max_gpus is None or gpus <= policy.max_gpus else f", more than the limit of {policy.max_gpus} GPUs"
-    )
+    most = gpus if policy.max_gpus is None else policy.max_gpus
+    beyond = f", more than the limit of {most} GPUs" * (gpus > most)
     return f"; {counts} ({gpus} GPUs) of this layout would do{beyond}"
 
 
@@ -53,10 +45,12 @@ def _asked_share(policy: Policy) -> float:
     return growth if policy.max_utilisation is None else min(growth, policy.max_utilisation)
 
 
-def _bears(needed: Answer, question: Question, policy: Policy) -> bool:
-    """Whether pools of this size keep the policy; their confidence is not known."""
-    rate, share = question.target.requests_per_s, _asked_share(policy)
-    return policy.confidence is None and (rate is None or rate <= share * needed.most_requests_per_s)
+def _bearing(found: Held, needed: Answer, policy: Policy) -> Answer | None:
+    """The size of two pools that keeps the policy; None with a confidence, which is not known of them."""
+    rate, share = found.question.target.requests_per_s, _asked_share(policy)
+    if policy.confidence is not None:
+        return None
+    return needed if rate is None or rate <= share * needed.most_requests_per_s else bearing(found, share, load_data())
 
 
 def _fewest(checked: Checked, policy: Policy) -> int | None:
@@ -85,12 +79,7 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         yield finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
     bounds: tuple[tuple[str, float | None, str, Callable[[float], str]], ...] = (
         ("max_gpus", checked.gpus, "{} GPUs, limit {}", str),
-        (
-            "max_usd_per_million_tokens",
-            usd,
-            "${} per million output tokens, limit ${}",
-            lambda dollars: f"{dollars:,.4g}",
-        ),
+        ("max_usd_per_million_tokens", usd, "${} per million output tokens, limit ${}", "{:,.4g}".format),
         ("max_utilisation", found.utilisation, "{} used, limit {}", percent),
     )
     for rule, value, words, written in bounds:

@@ -196,6 +196,22 @@ class BenchmarkTool(Spec):
     added_tokens: Annotated[int, Field(ge=0, strict=True)] = 0
 
 
+class Charts(Spec):
+    """The keys of charts and controllers, as paths: of the model, of replicas, and annotations of the fewest replicas.
+
+    `parallel` has the flags that they write for the keys of their sizes; `other_sizes` change no layout. `scalers` are kinds that
+    scale other manifests, with the keys of the fewest and the most replicas; kinds in `one` run one replica by default.
+    """
+
+    models: tuple[tuple[Text, ...], ...]
+    replicas: tuple[tuple[Text, ...], ...]
+    fewest: tuple[tuple[Text, ...], ...]
+    parallel: dict[str, Text]
+    other_sizes: tuple[Text, ...]
+    scalers: dict[str, tuple[Text, Text]]
+    one: tuple[Text, ...]
+
+
 class LaunchFacts(OneFile, Sourced):
     """The file hardware_profiles/_launch.yaml: what manifests state in addition to an engine's flags."""
 
@@ -219,6 +235,7 @@ class LaunchFacts(OneFile, Sourced):
     device_files: dict[str, tuple[Text, ...]]
     chosen_devices: dict[str, Text]
     closed_images: dict[str, Text]
+    charts: Charts
     start_period_s: PositiveInt
     start_failures: PositiveInt
     probe_period_s: PositiveInt

@@ -272,6 +272,13 @@ def test_instances_of_pools_state_their_address() -> None:
         )
 
 
+def test_the_settings_of_two_pools_do_not_overwrite_each_other() -> None:
+    outcome = estimated("tensorrt-llm", disaggregate="prefill=1xtp2,decode=1xtp2", kv_precision="fp8", rps=1)
+    text = deploy(outcome, "trtllm", checkpoints=NAMED).text
+    for role in ("prefill", "decode"):
+        assert f"cat > {role}-llm-api.yaml" in text and f"--config {role}-llm-api.yaml" in text
+
+
 def test_one_launcher_starts_an_instance_of_tensorrt_llm_on_all_its_nodes() -> None:
     script = " ".join(deploy(deepseek("tensorrt-llm", tp=1, dp=16, ep=16), "trtllm").text.replace("\\\n", " ").split())
     assert (
