@@ -12,7 +12,6 @@ from sizing.question.names import ALL, Catalog, checked_price, precisions_of
 from sizing.question.values import ALLOWED, comma_separated, numbers, positive
 from sizing.specs.errors import Fault, InputError, nearest, raise_any
 from sizing.specs.facts import OptimisationFacts
-from sizing.specs.workload import Workload
 
 MOST_ROWS = 1_000_000
 # A valid workload with the fields that other fields depend on. If a value put into it makes it invalid, the value is wrong.
@@ -84,12 +83,10 @@ def _values(option: Field, text: str) -> tuple[Any, ...]:
             raise ValueError("names no value")
         return words
     found = numbers(text)
-    if option.type != WHOLE:
-        return found
-    broken = next((value for value in found if not value.is_integer()), None)
-    if broken is not None:
-        raise ValueError(f"{broken:g} is no whole number")
-    return tuple(map(int, found))
+    broken = [value for value in found if option.type == WHOLE and not value.is_integer()]
+    if broken:
+        raise ValueError(f"{broken[0]:g} is no whole number")
+    return tuple(map(int, found)) if option.type == WHOLE else found
 
 
 def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[Fault]:
@@ -106,15 +103,16 @@ def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[F
     for value in values:
         try:
             if option.field is not None:
-                given = [value] if option.field == "gpu" else value
-                stated = workloads.override(
-                    None, {**_plain(option), option.field: given}, {option.field: field_of(option)}
-                )
-                _check_method(stated)
+                given = {**_plain(option), option.field: [value] if option.field == "gpu" else value}
+                asked = workloads.override(None, given, {option.field: field_of(option)}).optimisations.speculative
+                if asked is not None:
+                    shelf.only(OptimisationFacts).method(asked.method)
             if option.name in look_up:
                 look_up[option.name](value)
         except InputError as error:
-            yield from (fault if fault.file else _named(fault, option) for fault in error.faults)
+            for fault in error.faults:
+                own = Fault(fault.message, field=field_of(option), allowed=fault.allowed, nearest=fault.nearest)
+                yield fault if fault.file else own
 
 
 def _plain(option: Field) -> dict[str, Any]:
@@ -123,32 +121,16 @@ def _plain(option: Field) -> dict[str, Any]:
             **PLAIN,
             "demand.sessions": {"concurrent_users": 1.0, "requests_per_session": 1.0, "session_length": "1h"},
         }
-    if option.name not in OF_TURNS:
-        return PLAIN
-    return {field: value for field, value in PLAIN.items() if field != "optimisations.prefix.hit"} | {
-        "optimisations.prefix.turns": 2
-    }
-
-
-def _check_method(stated: Workload) -> None:
-    """Raise InputError for an unknown method of speculative decoding."""
-    speculative = stated.optimisations.speculative
-    if speculative is not None:
-        shelf.only(OptimisationFacts).method(speculative.method)
-
-
-def _named(fault: Fault, option: Field) -> Fault:
-    return Fault(fault.message, field=field_of(option), allowed=fault.allowed, nearest=fault.nearest)
+    if option.name in OF_TURNS:
+        return {**PLAIN, "optimisations.prefix.hit": None, "optimisations.prefix.turns": 2}
+    return PLAIN
 
 
 def _rivals(options: Sequence[Field], axes: Sequence[Axis], values: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield a fault for a second kind of demand, because one would replace the other."""
     varied = {axis.name for axis in axes}
-    stated = [
-        option
-        for option in options
-        if states_demand(option) and (option.name in varied or values.get(option.name) is not None)
-    ]
+    of_demand = filter(states_demand, options)
+    stated = [option for option in of_demand if option.name in varied or values.get(option.name) is not None]
     if len(stated) > 1 and any(option.name in varied for option in stated):
         names = ", ".join(field_of(option) if option.name in varied else option.flags[0] for option in stated)
         yield Fault("state a demand each", field=names, allowed="one kind of demand")

@@ -25,7 +25,7 @@ from sizing.question.fields import (
 )
 from sizing.question.rules import broken, check_rules
 from sizing.question.values import Part, check
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 
 if TYPE_CHECKING:  # loaded when the command runs
     from pathlib import Path
@@ -68,14 +68,9 @@ TP, PP, LOADS = (1, 2, 4, 8), (1,), tuple(2**power for power in range(10))
 MOST_PARALLEL = 4096
 LISTS = "1,2,4; 1..8; doublings 1..512x2; steps 10..100:10"
 SEED = 0
-NO_MODEL = Fault(
-    "no workload, no model and no measurements",
-    field="--model",
-    allowed="a workload file or name, --model, or --measured",
-)
-NO_GPU = Fault(
-    "is needed: each GPU type is a line", field="--gpu", allowed="names with commas (llmsize gpus), a path, or all"
-)
+OF_MODEL, OF_GPU = "a workload file or name, --model, or --measured", "names with commas (llmsize gpus), a path, or all"
+NO_MODEL = Fault("no workload, no model and no measurements", field="--model", allowed=OF_MODEL)
+NO_GPU = Fault("is needed: each GPU type is a line", field="--gpu", allowed=OF_GPU)
 
 
 @takes((*OWN_OPTIONS, *CURVE_OPTIONS, *FORMAT_OPTIONS, *CLOSED_FORM))
@@ -153,11 +148,8 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
         question, grid = _predicted(found, values, own, measured, parts)
         limits, mode = question.target.limits, question.origin.workload.mode
     else:
-        stated, idle = (
-            Part(lambda: _limits(values)),
-            Part(lambda: check_rules(("no predictions",), CURVE_OPTIONS, values)),
-        )
-        check(*parts, stated, idle)
+        stated = Part(lambda: _limits(values))
+        check(*parts, stated, Part(lambda: check_rules(("no predictions",), CURVE_OPTIONS, values)))
         limits, mode = stated.value, values["mode"] or "streaming"
     if measured.value is not None:
         say_unread(measured.value.rows)
@@ -258,11 +250,12 @@ def _predicted(
 
     if measured.faults and values["measured"] is not None:  # without them, their values would be reported as missing
         check(*parts)
-    known, spec, read = None if measured.faults else measured.value, _spec(found), load_data()
+    spec = None if found.faults or found.value is None else found.value.spec
+    known, read = None if measured.faults else measured.value, load_data()
     filled = dict(values) if known is None else {**values, **_as_measured(known, values, spec)}
     names = look_up(None if found.faults else found.value, options_of(CURVE_OPTIONS, filled), no_model=NO_MODEL)
     asked = Part(lambda: _question(names, read), names.layers.by_field)
-    gpu = Part(lambda: _check_gpu(filled, spec))
+    gpu = Part(lambda: raise_any([NO_GPU] if filled["gpu"] is None and not (spec and spec.gpu) else []))
     pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
     arrivals = Part(lambda: _arrivals(own.value, known, pooled=pools.value is not None))
     still = Part(lambda: _check_seed(values, names.workload.value, arrivals.value))
@@ -281,11 +274,6 @@ def _predicted(
     )
 
 
-def _spec(found: Part[Found[Workload] | None]) -> Workload | None:
-    """The workload; None without one, or if its file can't be read, which is reported separately."""
-    return None if found.faults or found.value is None else found.value.spec
-
-
 def _question(names: Names, read: Data) -> Question:
     """The question without its demand, because the loads of a curve are those of one replica or pair."""
     from sizing.question.ask import resolved
@@ -293,11 +281,8 @@ def _question(names: Names, read: Data) -> Question:
     workload = names.workload.value.model_copy(update={"demand": None})
     prefix = workload.optimisations.prefix
     if prefix is not None and prefix.think_time_s is not None:
-        raise InputError(
-            "a curve's loads each leave other room between turns; it takes every history as kept",
-            field="optimisations.prefix.think_time_s",
-            allowed="estimate, simulate",
-        )
+        what = "a curve's loads each leave other room between turns; it takes every history as kept"
+        raise InputError(what, field="optimisations.prefix.think_time_s", allowed="estimate, simulate")
     return resolved(names, workload, read, gpu_budget=1).with_(gpu_budget=None)
 
 
@@ -323,11 +308,6 @@ def _arrivals(own: _Own, known: Measured | None, *, pooled: bool) -> Arrivals:
     if pooled and own.closed_loop:
         raise InputError("a closed loop is not simulated over two pools", field="--closed-loop", allowed="without it")
     return "closed" if own.closed_loop or (known is not None and not known.random and not pooled) else "poisson"
-
-
-def _check_gpu(values: Mapping[str, Any], spec: Workload | None) -> None:
-    if values["gpu"] is None and not (spec is not None and spec.gpu):
-        raise InputError(NO_GPU)
 
 
 def _layouts(own: _Own, question: Question, known: Measured | None) -> Layouts:

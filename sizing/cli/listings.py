@@ -114,9 +114,8 @@ def models(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> Non
         one = KnownEntry(found.id, found.path, stated)
     else:
         known = [(id_, models.load_model(id_).facts) for id_ in several or models.SHELF.ids]
-        rows = tuple(
-            (id_, f.parameters_b, f.active_parameters_b, f.name, ", ".join(f.aliases)) for id_, f in known if f
-        )
+        about = [(id_, f, ", ".join(f.aliases)) for id_, f in known if f]
+        rows = tuple((id_, f.parameters_b, f.active_parameters_b, f.name, others) for id_, f, others in about)
     _answer(Listing("models", MODEL_COLUMNS, rows), one, json=json, yaml=yaml)
 
 
@@ -143,25 +142,20 @@ def workloads(name: Name = None, json: AsJson = False, yaml: AsYaml = False) -> 
     from sizing.catalog.shelf import find
     from sizing.report.listings import Listing
 
-    one, rows = None, tuple[tuple[Any, ...], ...]()
+    one, rows = None, list[tuple[Any, ...]]()
     if name:
         fleet = workloads.find_fleet(name) if name in workloads.FLEETS.ids else None
-        one = (
-            _stated(workloads.load_workload(name))
-            if fleet is None
-            else _stated(fleet, find(name, workloads.FLEETS).path)
-        )
+        found = workloads.load_workload(name) if fleet is None else None
+        one = _stated(found) if found is not None else _stated(fleet, find(name, workloads.FLEETS).path)
     else:
-        specs = [(id_, workloads.load_workload(id_).spec) for id_ in workloads.SHELF.ids]
-        fleets = [(id_, fleet) for id_ in workloads.FLEETS.ids if (fleet := workloads.find_fleet(id_)) is not None]
-        rows = (
-            *((id_, w.model, w.tokens.isl, w.tokens.osl, w.mode, w.description or "") for id_, w in specs),
-            *(
-                (id_, f"{len(fleet.members)} workloads", None, None, "fleet", fleet.spec.description or "")
-                for id_, fleet in fleets
-            ),
-        )
-    _answer(Listing("workloads", WORKLOAD_COLUMNS, rows), one, json=json, yaml=yaml)
+        for id_ in workloads.SHELF.ids:
+            w = workloads.load_workload(id_).spec
+            rows.append((id_, w.model, w.tokens.isl, w.tokens.osl, w.mode, w.description or ""))
+        for id_ in workloads.FLEETS.ids:
+            if (fleet := workloads.find_fleet(id_)) is not None:
+                about = fleet.spec.description or ""
+                rows.append((id_, f"{len(fleet.members)} workloads", None, None, "fleet", about))
+    _answer(Listing("workloads", WORKLOAD_COLUMNS, tuple(rows)), one, json=json, yaml=yaml)
 
 
 def _of_one_price(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

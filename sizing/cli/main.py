@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -60,9 +59,8 @@ BAD_VALUE = "Invalid value for"  # the beginning of a usage error about the valu
 INFEASIBLE, BAD_INPUT = 1, 2
 MOST_COMMANDS = 6  # that have an option which another command lacks
 MOST_LINES, FIRST_LINES = 40, 10  # lines of faults: of very many, only the first are shown, and the others are counted
-ENDLESS = re.compile(
-    r"(\S{60})\S{340,}?(['\");:,.]*)(?!\S)"
-)  # strings longer than any path are cut, not what ends them
+# Strings longer than any path are cut, not what ends them.
+ENDLESS = re.compile(r"(\S{60})\S{340,}?(['\");:,.]*)(?!\S)")
 HELP_COLUMNS = 100  # the most columns for help on a wide terminal
 INTERRUPTED, READER_LEFT = 130, 141  # as a shell reports SIGINT and SIGPIPE: 128 and the signal's number
 
@@ -170,21 +168,15 @@ def _no_option(command: str, option: str, error: Exception) -> Fault:
         have = f"{some} {'has' if len(others) == 1 else 'have'} it"
         remedy = f"write the name alone: llmsize {command} NAME" if command in LISTINGS else have
         return next(iter(refused), Fault(f"{command} has no such option", field=option, remedy=remedy))
-    nearest = (
-        own
-        if own in known
-        else max(getattr(error, "possibilities", None) or (), key=partial(_likeness, option), default=None)
-    )
+    possible = getattr(error, "possibilities", None) or ()
+    likest = max(possible, key=lambda flag: SequenceMatcher(None, option, flag).ratio(), default=None)
+    nearest = own if own in known else likest
     return Fault(f"{command} has no such option", field=option, remedy=f"see llmsize {command} --help", nearest=nearest)
 
 
 def _commands_with(option: str) -> list[str]:
     commands = getattr(typer.main.get_command(application()), "commands", {})
     return [name for name, each in commands.items() if any(option in parameter.opts for parameter in each.params)]
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other).ratio()
 
 
 def _bad_input(lines: Iterable[str]) -> int:

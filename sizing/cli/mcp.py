@@ -19,7 +19,7 @@ import typer
 
 from sizing import __version__
 from sizing.cli.help.text import summary
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import InputError
 
 Json = dict[str, Any]
 TOOLS = (
@@ -44,7 +44,7 @@ def command() -> None:
     try:
         import_module("mcp.server.lowlevel")
     except ImportError:
-        raise InputError(Fault("needs the package mcp", field="mcp", allowed="pip install 'llmsize[mcp]'")) from None
+        raise InputError("needs the package mcp", field="mcp", allowed="pip install 'llmsize[mcp]'") from None
     import asyncio
 
     asyncio.run(_serve())
@@ -153,17 +153,16 @@ def _words(name: str, arguments: Mapping[str, Any], folder: Path) -> Iterator[st
     known = {one.name: one for one in _parameters(name)}
     for key, value in arguments.items():
         if key not in known:
-            raise InputError(Fault("is no option here", field=key, allowed=", ".join(known)))
+            raise InputError("is no option here", field=key, allowed=", ".join(known))
         one = known[key]
         if isinstance(value, dict):
             path = folder / "workload.yaml"
             path.write_text(json.dumps(value), encoding="utf-8")
             value = str(path)
         if one.param_type_name == "argument":
-            if str(value).startswith("-") or str(value).startswith("/dev/"):
-                raise InputError(
-                    Fault(f"{value!r} is no name", field=key, allowed="a name, a file, or a workload as an object")
-                )
+            if str(value).startswith(("-", "/dev/")):
+                allowed = "a name, a file, or a workload as an object"
+                raise InputError(f"{value!r} is no name", field=key, allowed=allowed)
             yield str(value)
         elif isinstance(value, bool):
             yield from one.opts[:1] if value else one.secondary_opts[:1]

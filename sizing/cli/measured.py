@@ -80,16 +80,16 @@ def answer_from(
     if added.sort not in (None, *ORDERS):
         allowed = ", ".join(ORDERS)
         raise InputError(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=allowed)
-    values = {
-        field.name: values.get(field.name, False if field.type is bool else None) for field in QUESTION_OPTIONS
-    } | dict(values)
+    absent = {field.name: False if field.type is bool else None for field in QUESTION_OPTIONS}
+    values = {**absent, **values}
     idle = Part(lambda: _check_idle(values, {*TAKEN, *added.taken}))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
     rows = Part(lambda: _rows(file, values, found.value))
     check(*parts, idle, found, rows)
     closed, measured = bool(values["closed_loop"]), rows.value
     say_unread(measured.rows)
-    stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": _of_clients(values)})
+    of_clients = closed and values["concurrency"] is not None  # with other demands it says how to read the rows
+    stated = options_of(QUESTION_OPTIONS, {**values, **_of_rows(measured), "closed_loop": of_clients})
     question = measured_question(found.value, stated)
     sizes, short = measured_sizes(measured.lines, question.target, question.headroom, closed=closed)
     answer = record(measured, question, sizes, short, closed=closed, whole=added.whole)
@@ -115,10 +115,8 @@ def _check_idle(values: Mapping[str, Any], taken: set[str]) -> None:
     every = (*QUESTION_OPTIONS, *PLAN_OPTIONS, *COST_OPTIONS)
     own = ("no_verify", "explain", "verbose", "jobs", "replace", "trace")
     flags = {field.name: field.flags[0] for field in every} | {name: f"--{name.replace('_', '-')}" for name in own}
-    faults = [
-        Fault(NO_EFFECT, field=flag) for name, flag in flags.items() if name not in taken and is_given(values.get(name))
-    ]
-    raise_any(faults)
+    given = (flag for name, flag in flags.items() if name not in taken and is_given(values.get(name)))
+    raise_any(Fault(NO_EFFECT, field=flag) for flag in given)
 
 
 def _rows(file: str, values: Mapping[str, Any], found: Found[Workload] | None) -> Measured:
@@ -186,8 +184,3 @@ def _of_rows(measured: Measured) -> dict[str, Any]:
     known = [name for name in ids if name in profiles.GPUS.ids]
     return {"model": measured.model, "isl": measured.isl, "osl": measured.osl, "precision": None, "gpu": ",".join(known) or None,
             "tp": None, "pp": None}  # fmt: skip
-
-
-def _of_clients(values: Mapping[str, Any]) -> bool:
-    """Whether --closed-loop describes --concurrency. With other demands it says how to read the rows."""
-    return bool(values["closed_loop"]) and values["concurrency"] is not None

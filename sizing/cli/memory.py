@@ -89,13 +89,11 @@ def _members(values: dict[str, Any]) -> list[dict[str, Any]]:
         shares = []
     if len(shares) != len(names) or not all(0 < share <= 1 for share in shares) or sum(shares) > 1 + HAIR:
         allowed = f"{len(names)} numbers above 0, one a model, which add up to 1 at most: 0.5,0.3"
-        raise InputError(
-            f"{stated!r} are no shares of the models" if stated else "is needed", field="--share", allowed=allowed
-        )
+        what = f"{stated!r} are no shares of the models" if stated else "is needed"
+        raise InputError(what, field="--share", allowed=allowed)
     if values["memory_fraction"] is not None:
         raise InputError("contradicts --share, which is it", field="--gpu-memory-utilization", allowed="one of them")
     if values["engine"] and not values["engine"].lower().startswith("vllm"):
-        raise InputError(
-            "is the memory fraction of vLLM, which is of the whole card", field="--share", allowed="--engine vllm"
-        )
+        what = "is the memory fraction of vLLM, which is of the whole card"
+        raise InputError(what, field="--share", allowed="--engine vllm")
     return [{**values, "model": name, "memory_fraction": share} for name, share in zip(names, shares, strict=True)]

@@ -227,23 +227,7 @@ def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
 
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        shared = [
-            inspect.Parameter(
-                option.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if option.type is bool else None,
-                annotation=Annotated[
-                    _kind(option),
-                    typer.Option(
-                        *option.flags,
-                        help=option.help,
-                        rich_help_panel=option.panel or None,
-                        **_reading(option.type if option.type == COUNT else _kind(option)),
-                    ),
-                ],
-            )
-            for option in options
-        ]
+        shared = list(map(_parameter, options))
         configured.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
         configured.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
         return configured
@@ -251,24 +235,26 @@ def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
     return decorate
 
 
-def _kind(option: Field) -> Any:
-    """The type that typer reads. A share is read as text, so that a wrong share is reported with all other faults."""
-    return TEXT if option.type == SHARE and option.field else int | None if option.type == COUNT else option.type
+def _parameter(option: Field) -> inspect.Parameter:
+    """An option as typer takes it. A share of a workload is read as text, so that it is checked with all other faults."""
+    kind = TEXT if option.type == SHARE and option.field else int | None if option.type == COUNT else option.type
+    more = _reading(option.type if option.type == COUNT else kind)
+    stated = typer.Option(*option.flags, help=option.help, rich_help_panel=option.panel or None, **more)
+    default = False if option.type is bool else None
+    found = inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default)
+    return found.replace(annotation=Annotated[kind, stated])
 
 
 def _reading(kind: Any) -> dict[str, Any]:
     """The parser of a number and its name in help. Typer parses other types."""
-    if kind == COUNT:
-        return {"min": 1}
-    if kind == WHOLE:
-        return {"parser": _number(whole_number, "whole number"), "metavar": "INTEGER"}
-    if kind == NUMBER:
-        return {"parser": _number(parse_number, "number"), "metavar": "FLOAT"}
-    if kind == PRICE:
-        return {"parser": _price, "metavar": "PRICE"}
-    if kind == SHARE:
-        return {"parser": _number(parse_share, "share, as 90% or 0.9"), "metavar": "SHARE"}
-    return {}
+    readers: dict[Any, dict[str, Any]] = {
+        COUNT: {"min": 1},
+        WHOLE: {"parser": _number(whole_number, "whole number"), "metavar": "INTEGER"},
+        NUMBER: {"parser": _number(parse_number, "number"), "metavar": "FLOAT"},
+        PRICE: {"parser": _price, "metavar": "PRICE"},
+        SHARE: {"parser": _number(parse_share, "share"), "metavar": "SHARE"},
+    }
+    return readers.get(kind, {})
 
 
 def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:

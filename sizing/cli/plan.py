@@ -22,7 +22,7 @@ from sizing.question.fields import (
 )
 from sizing.question.rules import broken, check_rules, is_given
 from sizing.question.values import comma_separated
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, nearest, placed, raise_any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,11 +196,10 @@ def _rules(own: PlanRules, fleet: FoundFleet | None) -> PlanRules:
     file = fleet.spec.planning if fleet is not None else type(own)()
     rules = file.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
     in_file = file.model_fields_set - own.model_fields_set
-    faults = [
+    raise_any(
         _in_file(fault, name, fleet.document) if fleet is not None and name in in_file else fault
         for name, fault in contradictions(rules)
-    ]
-    raise_any(faults)
+    )
     return rules
 
 
@@ -257,9 +256,8 @@ def _priced(workload: str | Found[Workload] | None, values: Mapping[str, Any], r
         raise InputError(parts[0][1].faults)
     if provider != rules.cloud:
         what = f"{rules.cloud!r} names one kind of price, and a plan mixes reserved, on-demand and spot GPUs by itself"
-        raise InputError(
-            what, field="--cloud", allowed=f"{provider}, or --provider {provider}:{kind} in place of --cloud"
-        )
+        allowed = f"{provider}, or --provider {provider}:{kind} in place of --cloud"
+        raise InputError(what, field="--cloud", allowed=allowed)
     return asked.with_(gpu_types=offered)
 
 
@@ -288,7 +286,6 @@ def _of_member(member: FoundMember, values: Mapping[str, Any], rules: PlanRules,
 
 def _moves(stated: str | None, others: Mapping[str, OnGpu]) -> Iterator[tuple[str, Question]]:
     """Yield the workloads to move, each with its question on another GPU type. `others` makes the question for any type."""
-    from sizing.question.values import Part, check
 
     if stated is None:
         return
@@ -301,10 +298,6 @@ def _moves(stated: str | None, others: Mapping[str, OnGpu]) -> Iterator[tuple[st
             what = f"{text!r} is not NAME=GPU" if not gpu else f"{name!r} is no workload here"
             near = nearest(name, names) if gpu else None
             raise InputError(what, field="--move", allowed=f"NAME=GPU with {', '.join(names)}", nearest=near)
-        part = Part(partial(others[name], gpu), _of_move)
-        check(part)
-        yield name, part.value
-
-
-def _of_move(fault: Fault) -> Fault:
-    return replace(fault, field="--move") if fault.field in ("--gpu", "gpu") else fault
+        with placed(lambda fault: replace(fault, field="--move") if fault.field in ("--gpu", "gpu") else fault):
+            moved = others[name](gpu)
+        yield name, moved

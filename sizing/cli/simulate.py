@@ -141,13 +141,11 @@ def _ticks(workload: str | None, values: Mapping[str, Any], output: Part[str], f
 
 
 def _save_requests(path: Path | None, runs: Mapping[str, Any], unit: str) -> None:
-    if path is None:
-        return
-
     from sizing.cli.output import write_file
     from sizing.report.parts.requests import requests_csv
 
-    write_file(path, "--requests-out", requests_csv(runs, unit))
+    if path is not None:
+        write_file(path, "--requests-out", requests_csv(runs, unit))
 
 
 def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
@@ -171,9 +169,7 @@ def as_estimated(workload: str | None, values: Mapping[str, Any]) -> tuple[Mappi
     found = Part(lambda: question_of(workload, options_of((*SHARED, *LIMIT_OPTIONS), values)))
     if found.faults or len(found.value.space.gpu_types) != 1 or found.value.target.amount is None:
         return values, ""
-    if found.value.space.pools is not None:
-        return values, ""
-    best = answer(found.value, load_data()).answer
+    best = answer(found.value, load_data()).answer if found.value.space.pools is None else None
     if best is None or best.pool.count > MOST_REPLICAS:
         return values, ""
     layout, count, serving = best.pool.replica.layout, best.pool.count, found.value.service.serving
@@ -203,11 +199,8 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     traced, data = values["trace"] is not None, load_data()
     wrong = (*OF_LOADS, *OF_LENGTHS) if traced else ()  # invalid here and already reported, as is a limit in ticks
     unitless = ("itl",) if values["itl"] is not None and _is_number(values["itl"]) else ()
-    said = [
-        option.name
-        for option in SHARED
-        if (option.field or "").startswith("demand.") and values[option.name] is not None
-    ]
+    of_demand = (option.name for option in SHARED if (option.field or "").startswith("demand."))
+    said = [name for name in of_demand if values[name] is not None]
     closed = said == ["concurrency"] and not traced
     loads = {**values, **dict.fromkeys((*wrong, *unitless)), "closed_loop": closed}
     stated = options_of((*OPTIONS, *CLOSED_LOOP), loads)
@@ -216,16 +209,13 @@ def scenario_of(workload: str | None, values: Mapping[str, Any], *parts: Part[An
     pools = Part(lambda: separate_pools(names, ()), names.layers.at(SEPARATE_PATH))
     against = Part(lambda: _check_pools(values, driving.value) if pools.value is not None else None)
     serving = Part(lambda: names.workload.value.serving)
-    layout = Part(
-        lambda: layout_of(serving.value if pools.value is None else pools.value.decode.serving(serving.value)),
-        add_place,
-    )
+    of_pool = Part(lambda: serving.value if pools.value is None else pools.value.decode.serving(serving.value))
+    layout = Part(lambda: layout_of(of_pool.value), add_place)
     rows = Part(lambda: _results_alone(read_rows.value, names.model.value))
     question = Part(lambda: _question(names, layout.value, driving.value, rows.value, data), add_place)
     idle = Part(lambda: _check_idle(values, names, driving.value, pools.value))
-    unused = Part(
-        lambda: check_rules(_of_model(question.value, layout.value, pools.value, traced=traced), OPTIONS, values)
-    )
+    of_model = Part(lambda: tuple(_of_model(question.value, layout.value, pools.value, traced=traced)))
+    unused = Part(lambda: check_rules(of_model.value, OPTIONS, values))
     check(*parts, driving, rows, *names.parts, pools, against, layout, question, idle, unused)
     asked = with_origin(question.value, names, data, pools.value)
     trace = None if rows.value is None else Trace(values["trace"], rows.value)
@@ -269,13 +259,12 @@ def _form_faults(values: Mapping[str, Any]) -> list[Fault]:
     at_once = values["arrivals"] is not None and _is_at_once(values["arrivals"])
     spread = any(values[name] is not None for name in ("isl_std", "osl_std", "length_shape"))
     holding = {
-        "a trace": values["trace"] is not None,
         "lengths are spread": spread,
         "all at once": at_once,
         "requests in flight": values["concurrency"] is not None,
     }
     faults = broken(("real time",), OPTIONS, values)
-    faults += broken(("a trace",) if holding.pop("a trace") else (), OPTIONS, values)
+    faults += broken(("a trace",) if values["trace"] is not None else (), OPTIONS, values)
     if values["itl"] is not None and _is_number(values["itl"]):
         message = f"{values['itl']!r} is a latency limit without its unit"
         faults.append(Fault(message, field="--itl", allowed="30ms, p99:50ms; ticks of a decode step with --ticks"))
@@ -369,11 +358,9 @@ def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
         return
     if traced or driving.isl_std is not None or driving.length_ratio is not None:
         other = "a trace" if traced else "--isl-std" if driving.isl_std is not None else "--length-ratio"
-        raise InputError(
-            f"turns say how long prompts are, and so does {other}",
-            field="optimisations.prefix.turns",
-            allowed="one of them; of a trace --prefix-hit",
-        )
+        twice = f"turns say how long prompts are, and so does {other}"
+        allowed = "one of them; of a trace --prefix-hit"
+        raise InputError(twice, field="optimisations.prefix.turns", allowed=allowed)
 
 
 def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:

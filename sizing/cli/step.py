@@ -47,11 +47,8 @@ def command(
 
     def check_batch() -> None:
         if decode == 0 and prefill == 0:
-            raise InputError(
-                "the step is empty",
-                field="--decode, --prefill",
-                allowed="--decode N (sequences), --prefill N (tokens), or both",
-            )
+            allowed = "--decode N (sequences), --prefill N (tokens), or both"
+            raise InputError("the step is empty", field="--decode, --prefill", allowed=allowed)
         if decode and context == 0:
             raise InputError("decoding sequences need a context", field="--context", allowed="tokens above zero")
         if context and decode == 0:

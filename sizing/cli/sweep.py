@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,10 +141,9 @@ class Resolver:
         check_rules(of_kind(found, rows=True), self.options, values)
         return found
 
-    def faults(self, values: Mapping[str, Any]) -> tuple[Fault, ...]:
-        """The faults of `values`."""
-        asked = Part(lambda: to_size(self.question(values), values))
-        return asked.faults
+    def asked(self, values: Mapping[str, Any]) -> Part[Question]:
+        """The question of `values` to size, or its faults."""
+        return Part(lambda: to_size(self.question(values), values))
 
 
 @dataclass
@@ -163,20 +163,13 @@ class Combinations:
             self.resolver = _resolver(self.asking.workload, self.asking.axes)
             self.searches = Searches(self.resolver.data)
         every = [combination(self.asking.axes, number) for number in numbers]
-        asked = [self._question({**self.asking.values, **varied}, self.resolver) for varied in every]
-        questions = [each for each in asked if not isinstance(each, InputError)]
+        asked = [self.resolver.asked({**self.asking.values, **varied}) for varied in every]
+        questions = [each.value for each in asked if not each.faults]
         outcomes = iter(self.searches.answers(questions, simulated=self.asking.verified))
         return [
-            report.row_of_faults(varied, each) if isinstance(each, InputError) else report.row(varied, next(outcomes))
+            report.row_of_faults(varied, InputError(each.faults)) if each.faults else report.row(varied, next(outcomes))
             for varied, each in zip(every, asked, strict=True)
         ]
-
-    @staticmethod
-    def _question(values: dict[str, Any], resolver: Resolver) -> Question | InputError:
-        try:
-            return to_size(resolver.question(values), values)
-        except InputError as error:
-            return error
 
 
 def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
@@ -201,12 +194,9 @@ def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
         raise InputError(message, field="--shard", allowed=f"at most {total:,} parts")
     if values["dask"] is not None and values["jobs"] is not None:
         raise InputError("has no effect: the cluster's workers compute the rows", field="--jobs with --dask")
-    wrong = _always_wrong(_resolver(found.value, axes.value), axes.value, values)
-    raise_any(wrong)
-    jobs = values["jobs"] or cores()
-    return Sweeping(
-        found.value, values, axes.value, bool(values["verify"]), output.value, jobs, shard.value, values["dask"]
-    )
+    raise_any(_always_wrong(_resolver(found.value, axes.value), axes.value, values))
+    how = (bool(values["verify"]), output.value, values["jobs"] or cores(), shard.value, values["dask"])
+    return Sweeping(found.value, values, axes.value, *how)
 
 
 def _shard(text: str | None) -> SweepPart:
@@ -237,9 +227,9 @@ def _always_wrong(resolver: Resolver, axes: Sequence[Axis], values: Mapping[str,
     from sizing.answers.sweep import combination
 
     combined = combination(axes, 0)
-    first = set(map(str, resolver.faults({**values, **combined})))
+    first = set(map(str, resolver.asked({**values, **combined}).faults))
     stand_in = {name: SHORT if name in LENGTHS else combined[name] for name in NEEDED if name in combined}
-    return [fault for fault in resolver.faults({**values, **stand_in}) if str(fault) in first] if first else []
+    return [fault for fault in resolver.asked({**values, **stand_in}).faults if str(fault) in first] if first else []
 
 
 def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
@@ -255,13 +245,9 @@ def _rows(asking: Sweeping, *, streams: bool) -> Iterator[list[SweepRow]]:
     jobs = asking.jobs if total > (1 if asking.slow else FEW) else 1
     if jobs == 1 and asking.dask is None:
         collect()
-    work = Combinations(asking)
-    found = (
-        ordered(work, tasks, min(jobs, -(-total // each)))
-        if asking.dask is None
-        else on_cluster(work, tasks, asking.dask)
-    )
-    done = 0
+    work, done = Combinations(asking), 0
+    here = min(jobs, -(-total // each))
+    found = ordered(work, tasks, here) if asking.dask is None else on_cluster(work, tasks, asking.dask)
     hidden = streams and sys.stdout.isatty()  # a bar would mix with the rows
     with Bar("Sweeping", total) as bar:
         for rows in found:
@@ -284,12 +270,8 @@ def _each_varied(asking: Sweeping) -> Iterator[Question]:
     """Yield the first combination, then variants of it with each other value of one input (for numbers, only the last)."""
     resolver = _resolver(asking.workload, asking.axes)
     first = {axis.name: axis.values[0] for axis in asking.axes}
-    changed = [
-        {**first, axis.name: value}
-        for axis in asking.axes
-        for value in (axis.values[1:] if isinstance(axis.values[0], str) else axis.values[-1:])
-    ]
+    others = {axis.name: axis.values[1 if isinstance(axis.values[0], str) else -1 :] for axis in asking.axes}
+    changed = ({**first, name: value} for name, values in others.items() for value in values)
     for varied in (first, *changed):
-        part = Part(lambda varied=varied: resolver.question({**asking.values, **varied}))  # type: ignore[misc]
-        if not part.faults:
-            yield part.value
+        with suppress(InputError):
+            yield resolver.question({**asking.values, **varied})

@@ -115,12 +115,8 @@ def _check_values(found: TickInputs, read: Reader) -> None:
     """Record faults for outputs with too much spread, a prefill without time, and a rate with too many arrivals."""
     together = found.prefill * found.slots
     if together < SHORTEST_STEP:
-        read.fault(
-            f"{found.prefill:g} would change nothing: no step is shorter than a tick, and {found.slots} prefills add up to "
-            f"{together:g}",
-            "--prefill",
-            f"at least {SHORTEST_STEP / found.slots:g} with so many --slots",
-        )
+        message = f"{found.prefill:g} would change nothing: no step is shorter than a tick, and {found.slots} prefills add up to {together:g}"
+        read.fault(message, "--prefill", f"at least {SHORTEST_STEP / found.slots:g} with so many --slots")
     read.spread("--osl-std", found.osl_std, found.osl_mean)
     if found.rate is not None and found.requests is None and found.limit is not None:
         arriving = found.rate * found.limit
@@ -135,12 +131,8 @@ def _check_work(found: TickInputs, read: Reader) -> None:
     steps = [_steps(found, policy) for policy in found.policies]
     if sum(steps) * (found.slots + STEP_SLOTS) > most:
         each = most // ((found.slots + STEP_SLOTS) * len(steps))
-        read.fault(
-            f"about {max(steps):,.0f} steps are too many to {what}",
-            "--ticks",
-            f"about {each:,} a policy with {found.slots:,} slots: a --limit, fewer --requests, shorter outputs or fewer "
-            "--prefill-chunks",
-        )
+        allowed = f"about {each:,} a policy with {found.slots:,} slots: a --limit, fewer --requests, shorter outputs or fewer --prefill-chunks"
+        read.fault(f"about {max(steps):,.0f} steps are too many to {what}", "--ticks", allowed)
 
 
 def _steps(found: TickInputs, policy: str) -> float:
@@ -153,9 +145,8 @@ def _steps(found: TickInputs, policy: str) -> float:
     prompts = together if policy in ONE_BY_ONE else 1
     arriving = found.requests / found.rate if found.rate is not None else 0.0
     steps = arriving + rounds * (found.prefill_chunks * prompts + found.osl_mean + TAIL_STDS * found.osl_std)
-    if (
-        found.batch_size is not None and policy == "dynamic"
-    ):  # with fewer requests in flight than a batch holds, every batch waits for its window
+    if found.batch_size is not None and policy == "dynamic":
+        # With fewer requests in flight than a batch holds, every batch waits for its window.
         waits = rounds if found.concurrency is not None and found.concurrency < found.batch_size else 1
         steps += waits * (found.batch_window or 0.0)
     return min(limit, steps)
@@ -165,23 +156,12 @@ def run(question: TickInputs) -> dict[str, TickResult]:
     """Run every policy on the same load."""
     rules = SchedulerRules(slots=question.slots, units_per_request=1.0)
     clock = TickClock(question.prefill, question.itl, question.prefill_chunks)
-    return {
-        policy: tick_run.simulate(
-            with_policy(
-                rules,
-                policy,
-                ticks=True,
-                batch_size=question.batch_size or question.slots,
-                batch_window=question.batch_window or WINDOW,
-            ),
-            clock,
-            osl_mean=question.osl_mean,
-            osl_std=question.osl_std,
-            seed=question.seed,
-            limit=math.inf if question.limit is None else question.limit,
-            requests=question.requests,
-            concurrency=question.concurrency,
-            rate=question.rate,
-        )
-        for policy in question.policies
+    size, window = question.batch_size or question.slots, question.batch_window or WINDOW
+    load = {
+        name: getattr(question, name) for name in ("osl_mean", "osl_std", "seed", "requests", "concurrency", "rate")
     }
+    load["limit"] = math.inf if question.limit is None else question.limit
+    ruled = {
+        name: with_policy(rules, name, ticks=True, batch_size=size, batch_window=window) for name in question.policies
+    }
+    return {policy: tick_run.simulate(own, clock, **load) for policy, own in ruled.items()}
