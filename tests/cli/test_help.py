@@ -144,7 +144,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     command = tmp_path / "llmsize"
     command.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m sizing "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    code = f"PATH={tmp_path}:$PATH; {SCRIPTS['bash']}\nCOMP_WORDS=(llmsize estimate -g l4,h100-s); COMP_CWORD=3; _llmsize\n"
+    code = f"PATH={tmp_path}:$PATH; {SCRIPTS['bash'].read_text('utf-8')}\nCOMP_WORDS=(llmsize estimate -g l4,h100-s); COMP_CWORD=3; _llmsize\n"
     done = subprocess.run(["bash", "-c", f'{code}echo "${{COMPREPLY[@]}}"'], check=True, capture_output=True, text=True)
     assert done.stdout == "l4,h100-sxm\n"
 

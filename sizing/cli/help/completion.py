@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 WORDS, MAN = "words", "man"
-SCRIPTS = {
-    "bash": """\
-_llmsize() {
-    local IFS=$'\\n'
-    COMPREPLY=($(llmsize completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-}
-complete -o default -F _llmsize llmsize
-""",
-    "zsh": """\
-_llmsize() {
-    local -a found
-    found=("${(@f)$(llmsize completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ -n "$found" ]]; then compadd -Q -a found; else _files; fi
-}
-compdef _llmsize llmsize
-""",
-    "fish": """\
-function __llmsize_words
-    set -l before (commandline -opc) (commandline -ct)
-    llmsize completion words -- $before[2..-1] 2>/dev/null
-end
-complete -c llmsize -a '(__llmsize_words)'
-""",
-}
+SCRIPTS = {shell: Path(__file__).with_suffix(f".{shell}") for shell in ("bash", "zsh", "fish")}
 # Names to complete: the module of the catalogue and its shelf.
 SHELVES = {
     "gpu": ("profiles", "GPUS"),
@@ -71,7 +49,7 @@ def command(
         what = f"{' '.join([shell, *(line or ())])!r} is no shell"
         raise InputError(what, allowed=", ".join(known), nearest=nearest(shell, known))
     else:
-        print_text(SCRIPTS[shell].rstrip("\n"))
+        print_text(SCRIPTS[shell].read_text(encoding="utf-8").rstrip("\n"))
 
 
 def words(line: Sequence[str]) -> Iterator[str]:
