@@ -203,12 +203,7 @@ def comes_of_users(demand: Demand | None, planning: Planning, *, offline: bool =
 
 
 def habits(
-    demand: Demand | None,
-    planning: Planning,
-    defaults: Defaults,
-    shape: Shape | None = None,
-    *,
-    offline: bool = False,
+    demand: Demand | None, planning: Planning, defaults: Defaults, shape: Shape | None = None, *, offline: bool = False
 ) -> Habits:
     """The habits of users: from the workload, else from the profile `shape`, else from the defaults."""
     by_users = comes_of_users(demand, planning, offline=offline)
@@ -334,9 +329,8 @@ def _before_chance(
         yield mean
         active = mean.requests_per_s * HOURS_PER_DAY / user.active_hours
         if user.active_hours != HOURS_PER_DAY:
-            yield RateStep(
-                "mean of the active hours", active, f"{user.active_hours:g} of {HOURS_OF_DAY} hours are active"
-            )
+            how = f"{user.active_hours:g} of {HOURS_OF_DAY} hours are active"
+            yield RateStep("mean of the active hours", active, how)
         how = f"peak {user.peak_to_mean:g} x mean"
         if shape is not None:
             how = f"busiest hour of the profile {shape.name}, {user.peak_to_mean:.3g} x mean"
@@ -346,11 +340,9 @@ def _before_chance(
 def _mean(demand: Demand, user: Habits, as_stated: str) -> RateStep:
     """The mean rate around the clock: from daily users, from a yearly count, or as stated."""
     if demand.daily_active_users is not None:
-        each = user.requests_per_user_per_day
-        rate = demand.daily_active_users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)
-        return RateStep(
-            "mean", rate, f"{demand.daily_active_users:,.10g} daily active users x {each:g} requests / 86,400 s"
-        )
+        each, users = user.requests_per_user_per_day, demand.daily_active_users
+        rate = users * each / (SECONDS_PER_HOUR * HOURS_PER_DAY)
+        return RateStep("mean", rate, f"{users:,.10g} daily active users x {each:g} requests / 86,400 s")
     if demand.mean_requests_per_s is not None:
         return RateStep("mean", demand.mean_requests_per_s, as_stated)
     if demand.calls_per_year is not None:

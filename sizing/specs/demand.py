@@ -67,12 +67,8 @@ def _profile(value: Any) -> str | tuple[float, ...]:
 
 
 # What a workload states: a name, a path, or weights.
-_WEIGHTS = {
-    "type": "array",
-    "items": {"type": "number", "minimum": 0},
-    "minItems": HOURS_OF_DAY,
-    "maxItems": HOURS_OF_WEEK,
-}
+_WEIGHT = {"type": "number", "minimum": 0}
+_WEIGHTS = {"type": "array", "items": _WEIGHT, "minItems": HOURS_OF_DAY, "maxItems": HOURS_OF_WEEK}
 StatedProfile = Annotated[
     str | tuple[float, ...], PlainValidator(_profile), WithJsonSchema({"anyOf": [{"type": "string"}, _WEIGHTS]})
 ]
@@ -204,9 +200,8 @@ class Demand(Spec):
     def _one(self) -> Self:
         given = [name for name in self.kinds() if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"state exactly one of {', '.join(self.kinds())}" + (f" (given: {', '.join(given)})" if given else "")
-            )
+            several = f" (given: {', '.join(given)})" if given else ""
+            raise ValueError(f"state exactly one of {', '.join(self.kinds())}{several}")
         if self.closed_loop and self.concurrency is None:
             raise ValueError("closed_loop is of requests in flight: concurrency states how many")
         if self.think_time is not None and self.concurrent_users is None:

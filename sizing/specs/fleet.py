@@ -14,6 +14,7 @@ _LONG = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(min|h|d|y)\Z")
 _HOURS = {"min": 1 / 60, "h": 1.0, "d": 24.0, "y": 8760.0}
 MOST_HOURS = 1e9
 LAST_YEAR = 2200
+BY_MONTHS = "a number of months from the first day on is stated by months (--months 12)"
 LEAST_AVAILABILITY = 0.5  # a node that is down most of the time is not worth planning with
 
 
@@ -34,9 +35,7 @@ def _end(value: Any) -> date:
     try:
         return _day(value)
     except ValueError as error:
-        raise ValueError(
-            f"{error}; a number of months from the first day on is stated by months (--months 12)"
-        ) from None
+        raise ValueError(f"{error}; {BY_MONTHS}") from None
 
 
 def _long_hours(value: Any) -> float:

@@ -63,11 +63,8 @@ def _curve_faults(**columns: tuple[float, ...]) -> list[str]:
     (base, along), *_ = columns.items()
     if not along:
         return [f"{base} is empty; a curve has at least one point"]
-    wrong = [
-        f"{name} has {len(values)} values, {base} has {len(along)}"
-        for name, values in columns.items()
-        if len(values) != len(along)
-    ]
+    others = {name: len(values) for name, values in columns.items() if len(values) != len(along)}
+    wrong = [f"{name} has {count} values, {base} has {len(along)}" for name, count in others.items()]
     if any(later <= earlier for earlier, later in pairwise(along)):
         wrong.append(f"{base} must ascend")
     return wrong
@@ -85,15 +82,13 @@ class Memory(Spec):
     @model_validator(mode="after")
     def _reports_no_more_than_marketed(self) -> Self:
         most_gib = self.marketed_gb * MARKETED_SLACK
-        wrong = [
-            f"{name} {value:g} is more than the marketed size, {self.marketed_gb:g}"
-            for name, value, gib in (
-                ("cuda_visible_gib", self.cuda_visible_gib, self.cuda_visible_gib),
-                ("nvidia_smi_mib", self.nvidia_smi_mib, (self.nvidia_smi_mib or 0) / MIB_PER_GIB),
-            )
-            if gib > most_gib
-        ]
-        return _checked(self, wrong)
+        stated = {
+            "cuda_visible_gib": (self.cuda_visible_gib, 1),
+            "nvidia_smi_mib": (self.nvidia_smi_mib or 0, MIB_PER_GIB),
+        }
+        over = {name: value for name, (value, per_gib) in stated.items() if value / per_gib > most_gib}
+        size = f"is more than the marketed size, {self.marketed_gb:g}"
+        return _checked(self, [f"{name} {value:g} {size}" for name, value in over.items()])
 
 
 class Link(Spec):
@@ -260,17 +255,9 @@ EfficiencyRow = Annotated[
 
 # How a GPU-hour is sold. Owners' costs and purchases are not offers and are not compared with offers.
 PriceKind = Literal[
-    "on-demand",
-    "on-demand list",
-    "spot",
-    "flex-start",
-    "1-year reserved",
-    "3-year reserved",
-    "3-year rental",
-    "owner TCO (hyperscaler)",
-    "owner TCO (neocloud)",
-    "purchase",
-]
+    "on-demand", "on-demand list", "spot", "flex-start", "1-year reserved", "3-year reserved", "3-year rental",
+    "owner TCO (hyperscaler)", "owner TCO (neocloud)", "purchase",
+]  # fmt: skip
 Confidence = Literal["high", "medium", "low"]
 
 

@@ -329,6 +329,9 @@ class KvOffload(Spec):
     gb_per_s: Rate | None = None
 
 
+_images = _sizes("count", "height", "width", form="NxHxW, as 2x1024x768")
+
+
 class Optimisations(Spec):
     """The optimisations that a workload asks for. An absent one is off."""
 
@@ -336,9 +339,7 @@ class Optimisations(Spec):
     sparsity: Sparsity | None = None
     prefix: Annotated[Prefix, BeforeValidator(_prefix)] | None = None
     lora: Annotated[Lora, BeforeValidator(_lora)] | None = None
-    images: (
-        Annotated[Images, BeforeValidator(_sizes("count", "height", "width", form="NxHxW, as 2x1024x768"))] | None
-    ) = None
+    images: Annotated[Images, BeforeValidator(_images)] | None = None
     kv_offload: Annotated[KvOffload, BeforeValidator(_offload)] | None = None
     disaggregate: Pools | None = None
 

@@ -101,25 +101,19 @@ class Limit(Spec):
         return self.model_copy(update={"seconds": seconds})
 
 
+_LIMITS = "duration with its unit (500ms), or a statistic and one (p95:500ms)"
+_BY_STATISTIC = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "propertyNames": {"enum": list(get_args(Statistic))},
+}
+_LIMIT_FORMS = [{"type": "string"}, {**_BY_STATISTIC, "additionalProperties": {"type": "string"}}]
 LatencyLimit = Annotated[
     Limit,
     BeforeValidator(_limit),
-    Field(description="a duration with its unit (500ms), or a statistic and one (p95:500ms)"),
-    WithJsonSchema(
-        {
-            "description": "A duration with its unit (500ms), or a statistic and one (p95:500ms).",
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                    "propertyNames": {"enum": list(get_args(Statistic))},
-                    "additionalProperties": {"type": "string"},
-                },
-            ],
-        }
-    ),
+    Field(description=f"a {_LIMITS}"),
+    WithJsonSchema({"description": f"A {_LIMITS}.", "anyOf": _LIMIT_FORMS}),
 ]
 
 
@@ -164,9 +158,8 @@ class ImageLimit(Spec):
 def _image_limit(text: str) -> dict[str, Any]:
     """Read `{"image": 0, "video": 0}`, `{"image": {"count": 1, "width": 512, "height": 512}}` and `image=2`."""
     try:
-        stated = (
-            json.loads(text) if text.lstrip().startswith("{") else dict(part.split("=") for part in text.split(","))
-        )
+        as_json = text.lstrip().startswith("{")
+        stated = json.loads(text) if as_json else dict(part.split("=") for part in text.split(","))
         counts = {name: limit if isinstance(limit, dict) else {"count": int(limit)} for name, limit in stated.items()}
         image = {"count": ANY_NUMBER, **counts.get("image", {})}
     except (ValueError, TypeError, AttributeError):
@@ -204,9 +197,8 @@ class Tokens(Spec):
 
     def growing(self, prompts: tuple[int, ...]) -> Self:
         """The tokens of conversations whose turns have these `prompts`."""
-        found = self.model_copy(
-            update={"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
-        )
+        lengths = {"isl": round(sum(prompts) / len(prompts)), "isl_max": self.isl_max or max(prompts)}
+        found = self.model_copy(update=lengths)
         found._prompts = prompts
         return found
 
@@ -224,10 +216,9 @@ class Tokens(Spec):
                 raise ValueError(f"{name}_std needs {name}_max, the longest that is served")
             kept = lognormal_mean_below(getattr(self, name), std, longest) / getattr(self, name)
             if kept < LEAST_MEAN_KEPT:
-                raise ValueError(
-                    f"lengths with {name}_std {std:g} do not fit below {name}_max {longest}: the mean would fall to "
-                    f"{kept * getattr(self, name):.0f}; a smaller std or a larger maximum is needed"
-                )
+                what = f"lengths with {name}_std {std:g} do not fit below {name}_max {longest}"
+                mean = f"the mean would fall to {kept * getattr(self, name):.0f}"
+                raise ValueError(f"{what}: {mean}; a smaller std or a larger maximum is needed")
         return self
 
     @property
@@ -310,9 +301,8 @@ class Planning(Spec):
     def _one_shape(self) -> Self:
         besides = [name for name in REPLACED_BY_PROFILE if getattr(self, name) is not None]
         if self.profile is not None and besides:
-            raise ValueError(
-                f"profile says when the load comes, and so does {' and '.join(besides)}; state one of them"
-            )
+            both = f"profile says when the load comes, and so does {' and '.join(besides)}"
+            raise ValueError(f"{both}; state one of them")
         return self
 
 

@@ -29,7 +29,7 @@ from sizing.catalog.measured import (
 )
 from sizing.catalog.shelf import by_stem, only
 from sizing.catalog.workloads import optimisations
-from sizing.specs.errors import Fault, InputError, nearest, raise_any
+from sizing.specs.errors import Fault, InputError, collected, raise_any, unknown
 from sizing.specs.measurements import Conventions
 from sizing.specs.model import MoeMlp
 from sizing.specs.units import MILLI
@@ -66,23 +66,15 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
     faults: list[Fault] = []
     values = dict(given)
     for name, find in (("model", models.load_model), ("gpu", profiles.load_gpu)):
-        if name in values:
-            try:
-                values[name] = find(values[name]).id
-            except InputError as error:
-                faults += error.faults
+        with collected(faults):
+            values |= {name: find(values[name]).id} if name in values else {}
     if "engine" in values:
-        try:
+        with collected(faults):
             engine, version = profiles.load_engine(values["engine"])
             values |= {"engine": engine.id, "engine_version": version or ""}
-        except InputError as error:
-            faults += error.faults
     for name, known in (("weight_precision", get_args(Precision)), ("kv_precision", get_args(KvPrecision))):
         if name in values and values[name] not in known:
-            near = nearest(values[name], known)
-            faults.append(
-                Fault(f"{values[name]!r} is no precision", field=OPTIONS[name], allowed=", ".join(known), nearest=near)
-            )
+            faults.append(unknown(values[name], "precision", known, field=OPTIONS[name]))
     for name, bounds in {**BOUNDS, "rate_per_s": RATE_PER_S}.items():
         if name in values:
             try:
@@ -90,10 +82,8 @@ def stated(given: Mapping[str, Any]) -> RunSettings:
             except ValueError as error:
                 faults.append(Fault(f"{values[name]} is {error}", field=OPTIONS[name], allowed=str(bounds)))
     ran_with = {name: values.pop(name) for name in UNLIKE_PLAIN if name in values}
-    try:
+    with collected(faults):
         found = optimisations(UNLIKE_PLAIN, ran_with)
-    except InputError as error:
-        faults += error.faults
     raise_any(faults)
     hit = found.prefix.hit if found.prefix else None
     return RunSettings(**values, speculative=str(found.speculative or ""), prefix_hit=hit)
