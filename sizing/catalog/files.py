@@ -165,9 +165,8 @@ class _Pipe(io.RawIOBase):
                 count = os.readv(self._descriptor, [buffer])
             except BlockingIOError:
                 if not select.select([self._descriptor], [], [], PIPE_PATIENCE_S)[0]:
-                    raise InputError(
-                        f"is a pipe through which nothing came in {PIPE_PATIENCE_S:.0f} s", file=self._file
-                    ) from None
+                    message = f"is a pipe through which nothing came in {PIPE_PATIENCE_S:.0f} s"
+                    raise InputError(message, file=self._file) from None
                 continue
             if not count and not self._began:
                 raise InputError("is a pipe that nobody writes to", file=self._file, allowed=_READABLE)

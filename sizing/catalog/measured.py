@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sizing.catalog.files import expanded, read_text
 from sizing.catalog.shelf import only
 from sizing.catalog.workloads import load_workload
-from sizing.specs.errors import Fault, InputError, nearest
+from sizing.specs.errors import Fault, InputError, nearest, unknown
 from sizing.specs.measurements import Conventions, SystemBenchmark
 from sizing.specs.optimisations import MOST_DRAFTED
 from sizing.specs.units import MILLI
@@ -188,10 +188,8 @@ def unread_columns(rows: Iterable[MeasuredRow], used: Iterable[str] = ()) -> lis
     read = (*COLUMNS, *PERCENTILE_COLUMNS)
     names = dict.fromkeys(name for row in rows for name in row.cells)
     own = (name for name in names if name not in (*read, *used) and not PERCENTILE.fullmatch(name))
-    return [
-        Fault("the column is not read; validate --by can group by it", field=name, nearest=nearest(name, read))
-        for name in own
-    ]
+    what = "the column is not read; validate --by can group by it"
+    return [Fault(what, field=name, nearest=nearest(name, read)) for name in own]
 
 
 def load_measured(path: Path | str) -> tuple[MeasuredRow, ...]:
@@ -332,19 +330,10 @@ def _filled(cells: dict[str, str]) -> dict[str, str]:
 def _wrong_head(names: Any, file: str) -> list[Fault]:
     known = [name for name in names if name]
     if not set(NEEDED) & set(known):
-        return [
-            Fault(
-                "is no file of measured rows",
-                file,
-                1,
-                allowed=f"columns {', '.join(NEEDED)}, as llmsize import writes them",
-            )
-        ]
-    faults = [
-        Fault("the column is missing", file, 1, name, nearest=nearest(name, known))
-        for name in NEEDED
-        if name not in known
-    ]
+        allowed = f"columns {', '.join(NEEDED)}, as llmsize import writes them"
+        return [Fault("is no file of measured rows", file, 1, allowed=allowed)]
+    missing = [name for name in NEEDED if name not in known]
+    faults = [Fault("the column is missing", file, 1, name, nearest=nearest(name, known)) for name in missing]
     twice = sorted({name for name in known if known.count(name) > 1})
     faults += [Fault("the column is given twice", file, 1, name) for name in twice]
     if not faults and not set(METRICS) & set(known):
@@ -366,10 +355,7 @@ def checked_cells(cells: Mapping[str, str], file: str, line: int | None) -> list
                 faults.append(Fault("is empty", file, line, name))
             continue
         if name == "mode" and text not in MODES:
-            fault = Fault(
-                f"{text!r} is no mode", file, line, name, allowed=", ".join(MODES), nearest=nearest(text, MODES)
-            )
-            faults.append(fault)
+            faults.append(replace(unknown(text, "mode", MODES, field=name), file=file, line=line))
         elif name in bounds:
             try:
                 read_number(text, bounds[name])

@@ -246,9 +246,8 @@ def unknown(query: str, known: Sequence[CatalogEntry], shelf: Shelf[Any]) -> Fau
         stands = "" if other.nearest is None else f"; nearest: {other.nearest}"
         return Fault(f"{query!r} is not modelled ({other.what}): {facts.modelled}{stands}", allowed=allowed)
     if is_file(expanded(query)):
-        return Fault(
-            f"{query!r} is no {shelf.label} known by name, and a file is named by its path", allowed=f"./{query}"
-        )
+        message = f"{query!r} is no {shelf.label} known by name, and a file is named by its path"
+        return Fault(message, allowed=f"./{query}")
     names = [name for entry in known for name in entry.names if _numbers(name) == _numbers(query)]
     with_words = sorted((e for e in known if _has_words(query, e)), key=lambda e: _likeness(query, e), reverse=True)
     likely = nearest(query, names) or " or ".join(entry.id for entry in with_words[:MOST_LIKELY]) or None

@@ -28,11 +28,8 @@ SORTS: tuple[Objective, ...] = ("gpus", "cost", "energy")
 DEMANDS = tuple(option.name for option in WORKLOAD_OPTIONS if states_demand(option))
 STAND_IN = {"rps": 1.0}  # a demand used only to validate the other options
 _REPLACE = re.compile(r"\s*([0-9]{1,7})\s*[xX]\s*([^,]+?)\s*\Z")
-NO_DEMAND = Fault(
-    "there is no demand to compare for",
-    field="demand",
-    allowed="one of --rps, --users, --dau, --concurrency, --mean-rps (or demand: in the workload), or --replace for what GPUs serve now",
-)
+OF_DEMANDS = "one of --rps, --users, --dau, --concurrency, --mean-rps (or demand: in the workload), or --replace for what GPUs serve now"
+NO_DEMAND = Fault("there is no demand to compare for", field="demand", allowed=OF_DEMANDS)
 
 
 @takes((*OWN_OPTIONS, *QUESTION_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS))
@@ -63,16 +60,10 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
     if values["replace"] is not None:  # the replaced GPUs set the demand
         values = without_settings(values, OF_DEMAND)
     asked = ask(workload, values)
-    most = min(values["jobs"] or cores(), len(candidates_of(asked.question)))
+    simulated, jobs = not values["no_verify"], min(values["jobs"] or cores(), len(candidates_of(asked.question)))
+    each = partial(ordered, jobs=jobs)
     with Bar("Comparing") as bar:
-        outcomes = compare(
-            asked.question,
-            load_data(),
-            sort=asked.sort,
-            simulated=not values["no_verify"],
-            each=partial(ordered, jobs=most),
-            progress=bar,
-        )
+        outcomes = compare(asked.question, load_data(), sort=asked.sort, simulated=simulated, each=each, progress=bar)
     found = record(outcomes, asked.question, asked.sort, asked.replaced)
     write(document(found), asked.format)
     return 0 if found.feasible else 1
@@ -116,10 +107,8 @@ def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     if replacing.value is not None:
         rest = None if found.value is None else _without_demand(found.value)
         replaced = _replaced(rest, values, replacing.value)
-        served = {
-            "rps": replaced.requests_per_s,
-            "headroom": values["headroom"] or "0",
-        }  # growth as stated for this comparison
+        # The growth is that stated for this comparison.
+        served = {"rps": replaced.requests_per_s, "headroom": values["headroom"] or "0"}
         asked = question_of(rest, options_of(QUESTION_OPTIONS, {**values, **served}), pooled=True)
     order = sort.value or asked.rules.objective
     return Asking(to_size(asked, values), order, replaced, output.value)

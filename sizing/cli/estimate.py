@@ -142,11 +142,8 @@ def _of_minute(options: Options, minute: BusiestMinute | None) -> Options:
         return options
     lengths = minute.lengths()
     longest = options.fields.get("serving.max_model_len") or lengths.pop("max_model_len")
-    own = {
-        "demand": {"requests_per_s": minute.per_s},
-        "tokens": {name: lengths[name] for name in ("isl", "osl")},
-        "serving.max_model_len": longest,
-    }
+    tokens = {name: lengths[name] for name in ("isl", "osl")}
+    own = {"demand": {"requests_per_s": minute.per_s}, "tokens": tokens, "serving.max_model_len": longest}
     flags = dict.fromkeys(("demand", "tokens", *(f"tokens.{name}" for name in ("isl", "osl"))), "--trace")
     return replace(options, fields={**options.fields, **own}, flags={**options.flags, **flags})
 

@@ -40,11 +40,8 @@ NAMED = {
     "completion": "help.completion:command",
 }  # fmt: skip
 # Any other file in this folder with a function `command` is a command with the file's name.
-COMMANDS = NAMED | {
-    name: f"{name}:command"
-    for name in files_with("def command(", Path(__file__).parent)
-    if f"{name}:command" not in NAMED.values()
-}
+_FILES = {name: f"{name}:command" for name in files_with("def command(", Path(__file__).parent)}
+COMMANDS = NAMED | {name: place for name, place in _FILES.items() if place not in NAMED.values()}
 
 OTHER_TOOLS = {  # names that engines, benchmark tools and other calculators use for our options
     "model-name": "--model", "gpu-type": "--gpu", "gpu-name": "--gpu", "num-gpus": "--gpus", "gpu-count": "--gpus", "tensor-parallel-size": "--tp",

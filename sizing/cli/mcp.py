@@ -19,14 +19,13 @@ import typer
 
 from sizing import __version__
 from sizing.cli.help.text import summary
+from sizing.cli.main import LISTINGS, application, run
 from sizing.specs.errors import InputError
 
 Json = dict[str, Any]
 TOOLS = (
-    "estimate", "compare", "memory", "step", "roofline", "whatif", "simulate", "cost", "plan", "explain", "gpus", "models", "engines",
-    "workloads", "prices",
+    "estimate", "compare", "memory", "step", "roofline", "whatif", "simulate", "cost", "plan", "explain", *LISTINGS,
 )  # fmt: skip
-LISTINGS = ("gpus", "models", "engines", "workloads", "prices")
 # Options that write a file, set the output format, or are for a terminal.
 NO_OPTIONS = ("format", "json", "quiet", "verbose", "plot", "requests_out", "yaml", "help", "others", "jobs")
 INSTRUCTIONS = (
@@ -90,8 +89,6 @@ def server() -> Any:
 
 @cache
 def _command(name: str) -> Any:
-    from sizing.cli.main import application
-
     app: Any = typer.main.get_command(application([name]))
     return app.commands[name]
 
@@ -130,8 +127,6 @@ def output_schema(name: str) -> Json:
 
 def called(name: str, arguments: Mapping[str, Any]) -> tuple[int, str]:
     """The exit code and the printed text of a command: JSON, or the faults for code 2."""
-    from sizing.cli.main import run
-
     if name not in TOOLS:
         return 2, f"{name!r} is no tool; allowed: {', '.join(TOOLS)}"
     out, err = io.StringIO(), io.StringIO()

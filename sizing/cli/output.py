@@ -53,9 +53,8 @@ def chosen_format(values: Mapping[str, Any], known: Sequence[str] = FORMATS) -> 
     if name in (None, "table"):
         return DETAILED if values.get("verbose") or values.get("explain") else "table"
     if name not in known:
-        raise InputError(
-            f"{stated!r} is no format", field="--format", allowed=", ".join(known), nearest=nearest(name, known)
-        )
+        near = nearest(name, known)
+        raise InputError(f"{stated!r} is no format", field="--format", allowed=", ".join(known), nearest=near)
     return str(name)
 
 

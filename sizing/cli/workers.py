@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from multiprocessing.connection import wait
@@ -31,9 +32,8 @@ AHEAD = 3  # tasks for each process that start early: no process idles, and litt
 MOST_ON_WINDOWS = 61  # processes that a wait can watch there
 
 REACHED_S = 10  # timeout for the cluster's answer
-MISSING = Fault(
-    "needs dask.distributed, which is not installed", field="--dask", allowed="after pip install 'llmsize[dask]'"
-)
+INSTALLED = "after pip install 'llmsize[dask]'"
+MISSING = Fault("needs dask.distributed, which is not installed", field="--dask", allowed=INSTALLED)
 
 _work: list[Callable[[Any], Any]] = []  # in a worker process: its work, received once
 _of_thread = threading.local()  # in a cluster's worker: this thread's work, and the bytes that it was unpickled from
@@ -95,9 +95,8 @@ def on_cluster(work: Callable[[Task], Result], tasks: Iterable[Task], address: s
         if not threads:
             raise InputError(f"the cluster at {address!r} has no workers", field="--dask")
         packed = pickle.dumps(work)
-        yield from _in_turn(
-            lambda task: client.submit(_do_packed, packed, task, pure=False), iter(tasks), AHEAD * threads
-        )
+        submit = partial(client.submit, _do_packed, packed, pure=False)
+        yield from _in_turn(submit, iter(tasks), AHEAD * threads)
 
 
 def _in_turn(submit: Callable[[Any], Promise], tasks: Iterator[Any], ahead: int) -> Iterator[Any]:

@@ -182,11 +182,8 @@ class Options:
 
     def stated(self, fields: Iterable[Field]) -> tuple[tuple[Field, ...], dict[str, Any]]:
         """The stated options of workload fields, spelt as stated and without settings, and their values by name."""
-        given = [
-            (field, field.field)
-            for field in fields
-            if field.field and field.field in self.fields and field.name not in self.configured
-        ]
+        own = without(fields, *self.configured)
+        given = [(field, field.field) for field in own if field.field and field.field in self.fields]
         spelt = tuple(field._replace(flags=(self.flags[path],)) for field, path in given)
         return spelt, {field.name: self.fields[path] for field, path in given}
 
@@ -205,9 +202,8 @@ def _counted(names: list[str], gpus: int | None, options: set[str]) -> tuple[lis
         allowed = ", ".join(f"--{name}" for name in ("tp", "replicas") if name in options)
         fault = Fault(f"{text!r} counts GPUs, and here the layout says how many", None, None, "--gpu", allowed)
     elif len(names) > 1:
-        fault = Fault(
-            f"{text!r} counts GPUs of one type, and several are named", None, None, "--gpu", "one type, or --gpus N"
-        )
+        message = f"{text!r} counts GPUs of one type, and several are named"
+        fault = Fault(message, field="--gpu", allowed="one type, or --gpus N")
     elif gpus is not None and gpus != count:
         fault = Fault(f"{text!r} contradicts --gpus {gpus:,}", None, None, "--gpu", "one of them")
     else:

@@ -165,14 +165,9 @@ def situation_of(question: Question, gpu: Gpu, load: LoadRegion | None = None) -
 
 def load_data() -> Data:
     """Read the data files that every evaluation needs."""
-    return Data(
-        shelf.only(Assumptions),
-        profiles.borrowed,
-        shelf.only(Formats),
-        shelf.only(Defaults),
-        shelf.only(Corrections).of,
-        shelf.only(PublishedRuns),
-    )
+    assumptions, formats, defaults = shelf.only(Assumptions), shelf.only(Formats), shelf.only(Defaults)
+    corrections, runs = shelf.only(Corrections), shelf.only(PublishedRuns)
+    return Data(assumptions, profiles.borrowed, formats, defaults, corrections.of, runs)
 
 
 def shape_of(workload: Workload) -> Shape | None:
@@ -214,11 +209,7 @@ def demand_of(workload: Workload, defaults: Defaults) -> Demanded | None:
 
 def think_time_of(workload: Workload, defaults: Defaults) -> float:
     """Seconds between an answer and a user's next request: as stated for users or for turns, else the default."""
-    prefix = workload.optimisations.prefix
-    stated = (
-        workload.demand.think_time_s if workload.demand is not None else None,
-        prefix.think_time_s if prefix is not None else None,
-    )
+    stated = [of.think_time_s for of in (workload.demand, workload.optimisations.prefix) if of is not None]
     return next((seconds for seconds in stated if seconds is not None), defaults.think_time_s)
 
 

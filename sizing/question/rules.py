@@ -16,20 +16,10 @@ if TYPE_CHECKING:  # not needed for help and option faults
 
 OF_CONVERSATIONS = ("turns", "think_time", "prefix_routing")
 SPARING = ("prefix_hit", "prefix_shared", "prefix_distinct", *OF_CONVERSATIONS, "kv_offload")
-OF_LOADS = ("rps", "users", "requests_per_session", "session_length", "concurrency", "dau", "arrivals")
 OF_LENGTHS = ("isl", "osl", "isl_max", "osl_max", "isl_std", "osl_std", "length_shape", "length_ratio")
-OF_DEMAND = (
-    "rps",
-    "users",
-    "requests_per_session",
-    "session_length",
-    "concurrency",
-    "closed_loop",
-    "dau",
-    "mean_rps",
-    "profile",
-    "percentile",
-)
+OF_RATES = ("rps", "users", "requests_per_session", "session_length", "concurrency")
+OF_DEMAND = (*OF_RATES, "closed_loop", "dau", "mean_rps", "profile", "percentile")
+OF_LOADS = (*OF_RATES, "dau", "arrivals")
 # Options of `curve` that filter or judge measured rows; options of `plan` that a fleet takes too.
 OF_ROWS = ("model", "gpu", "precision", "isl", "osl", "mode", "ttft", "itl", "e2e")
 OF_FLEETS = ("headroom", "max_utilisation", "percentile", "price_uncertainty")
@@ -59,10 +49,8 @@ NO_DRAWS = "has no meaning without draws"
 NO_HOURS = "has no meaning at the same load all day"
 NO_HOURS_HERE = "has no meaning for a load that is stated at its peak, whose hours change no size"
 NO_DEMAND = "has no meaning without a demand"
-UNPREDICTED, PREDICTED = (
-    "has no meaning where nothing is predicted",
-    "with a workload or --model, without --measured-only",
-)
+UNPREDICTED = "has no meaning where nothing is predicted"
+PREDICTED = "with a workload or --model, without --measured-only"
 LONGER = "has no meaning where no {} is longer than the mean", "with --{}-std; --max-model-len holds longer sequences"
 
 RULES = (

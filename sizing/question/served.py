@@ -40,13 +40,10 @@ def as_served(workload: Workload, extras: Extras) -> Workload:
         return whole
     tokens, last = whole.tokens, conversation.prompts[-1]
     if tokens.isl_max is not None and tokens.isl_max < last:
-        raise InputError(
-            f"the prompt of turn {conversation.turns:,} is {last:,} tokens, "
-            f"more than the longest prompt, {tokens.isl_max:,}",
-            field="optimisations.prefix.turns",
-            allowed=f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL (the first prompt; each turn "
-            f"adds {conversation.adds:,} and the answer's {conversation.osl:,})",
-        )
+        what = f"the prompt of turn {conversation.turns:,} is {last:,} tokens, more than the longest prompt, {tokens.isl_max:,}"
+        turn = f"the first prompt; each turn adds {conversation.adds:,} and the answer's {conversation.osl:,}"
+        allowed = f"isl_max (--isl-max) of at least {last:,}, fewer turns, or a shorter ISL ({turn})"
+        raise InputError(what, field="optimisations.prefix.turns", allowed=allowed)
     return whole.model_copy(update={"tokens": tokens.growing(conversation.prompts)})
 
 
@@ -73,11 +70,10 @@ def extras_of(workload: Workload, model: Model) -> Extras:
         raise InputError("no images are encoded", field="serving.language_model_only", allowed="without --images")
     limit = serving.limit_mm_per_prompt
     if limit is not None and asked_images > limit.count:
-        raise InputError(
-            f"the engine takes {limit.count:,} images of a prompt at most, fewer than the {asked_images:,} of --images",
-            field="serving.limit_mm_per_prompt",
-            allowed=f"image={asked_images} or more",
+        what = (
+            f"the engine takes {limit.count:,} images of a prompt at most, fewer than the {asked_images:,} of --images"
         )
+        raise InputError(what, field="serving.limit_mm_per_prompt", allowed=f"image={asked_images} or more")
     from sizing.specs.facts import OptimisationFacts
 
     facts = shelf.only(OptimisationFacts)  # read where an optimisation is on
@@ -102,11 +98,9 @@ def _conversation(workload: Workload, of_images: int) -> Conversation | None:
         return None
     first, shared = tokens.isl + of_images, asked.shared_tokens or 0
     if shared >= first:
-        raise InputError(
-            f"{shared:,} shared tokens leave nothing of the {first:,} of the first prompt (ISL) for the user to add",
-            field="optimisations.prefix.shared_tokens",
-            allowed=f"at most {first - 1:,}; or an ISL that counts them",
-        )
+        what = f"{shared:,} shared tokens leave nothing of the {first:,} of the first prompt (ISL) for the user to add"
+        allowed = f"at most {first - 1:,}; or an ISL that counts them"
+        raise InputError(what, field="optimisations.prefix.shared_tokens", allowed=allowed)
     if tokens.isl_std is not None and asked.turns > 1:
         twice = "turns spread the lengths of prompts, and so does isl_std"
         raise InputError(twice, field="optimisations.prefix.turns", allowed="one of them")
@@ -160,12 +154,12 @@ def check_prefix(extras: Extras, isl: int) -> None:
     """Raise InputError for a shared prefix longer than the cached part of a prompt."""
     cached = extras.cached
     if not cached.within(isl):
-        raise InputError(
-            f"{cached.shared_tokens:,} shared tokens are more than the {cached.hit * isl:,.0f} of a prompt that are "
-            f"found in cache ({cached.hit:g} of {isl:,})",
-            field="optimisations.prefix",
-            allowed="at most the hit rate times the prompt's tokens",
+        found = f"the {cached.hit * isl:,.0f} of a prompt that are found in cache ({cached.hit:g} of {isl:,})"
+        what, allowed = (
+            f"{cached.shared_tokens:,} shared tokens are more than",
+            "at most the hit rate times the prompt's tokens",
         )
+        raise InputError(f"{what} {found}", field="optimisations.prefix", allowed=allowed)
 
 
 def check_images(workload: Workload, extras: Extras, model: Model) -> None:
@@ -173,12 +167,10 @@ def check_images(workload: Workload, extras: Extras, model: Model) -> None:
     tokens, of_images = workload.longest, extras.encoder.tokens if extras.encoder else 0
     most = min(workload.serving.max_model_len or model.max_position, model.max_position)
     if tokens - of_images <= most < tokens:
-        raise InputError(
-            f"{of_images:,} tokens of a request's images make {tokens:,} with the text, more than the {most:,} "
-            "that a sequence may have",
-            field="optimisations.images",
-            allowed=f"at most {most - tokens + of_images:,} tokens of images: fewer or smaller ones",
-        )
+        what = f"{of_images:,} tokens of a request's images make {tokens:,} with the text"
+        allowed = f"at most {most - tokens + of_images:,} tokens of images: fewer or smaller ones"
+        more = f"more than the {most:,} that a sequence may have"
+        raise InputError(f"{what}, {more}", field="optimisations.images", allowed=allowed)
 
 
 def speculation(asked: Speculative, model: Model, facts: OptimisationFacts) -> Speculation:

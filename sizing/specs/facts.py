@@ -170,9 +170,8 @@ class OptimisationFacts(OneFile):
         for known, method in self.speculative.items():
             if name in (known, *method.aliases):
                 return method
-        raise InputError(
-            unknown(name, "method of speculative decoding", self.speculative, field="optimisations.speculative")
-        )
+        field = "optimisations.speculative"
+        raise InputError(unknown(name, "method of speculative decoding", self.speculative, field=field))
 
 
 class Topic(Spec):

@@ -76,15 +76,8 @@ class EngineFacts(NamedTuple):
         return ", ".join(words for value, words in known if value)
 
 
-SIZES = (
-    "weights_gib",
-    "activation_gib",
-    "non_torch_gib",
-    "graphs_gib",
-    "kv_cache_gib",
-    "max_concurrency",
-    "memory_fraction",
-)
+MEMORY = ("weights_gib", "activation_gib", "non_torch_gib", "graphs_gib", "kv_cache_gib")
+SIZES = (*MEMORY, "max_concurrency", "memory_fraction")
 SWITCHES = ("expert_parallel", "prefix_caching", "dp_in_tp")
 # Facts whose words are those of a flag.
 TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_precision", "speculative": "spec_method"}

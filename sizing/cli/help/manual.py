@@ -11,7 +11,7 @@ from sizing import __version__
 from sizing.cli.help.examples import GROUPS
 from sizing.cli.help.text import summary
 
-WIDTH = 78  # columns for the options of a command, as on a terminal
+WIDE: dict[str, Any] = dict.fromkeys(("terminal_width", "max_content_width"), 78)  # columns, as on a terminal
 HELP = ["-h", "--help"]
 
 
@@ -32,19 +32,11 @@ def _lines(app: Any) -> Iterator[str]:
     for names in GROUPS.values():
         for name in names:
             command = app.commands[name]
-            context = typer.Context(
-                command,
-                info_name=f"llmsize {name}",
-                terminal_width=WIDTH,
-                max_content_width=WIDTH,
-                help_option_names=HELP,
-            )
+            context = typer.Context(command, info_name=f"llmsize {name}", help_option_names=HELP, **WIDE)
             yield from (f".SS {_escaped(name)}", ".nf", *map(_escaped, command.get_help(context).splitlines()), ".fi")
     yield from (".SH EXIT STATUS", "0 feasible, 1 infeasible, 2 bad input.")
-    yield from (
-        ".SH ENVIRONMENT",
-        "LLMSIZE_\\fINAME\\fR sets the option of that name; llmsize config shows what is set.",
-    )
+    variable = "LLMSIZE_\\fINAME\\fR sets the option of that name; llmsize config shows what is set."
+    yield from (".SH ENVIRONMENT", variable)
 
 
 def _escaped(text: str) -> str:

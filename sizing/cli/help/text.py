@@ -51,9 +51,8 @@ class CommandHelp(TyperCommand):
                 flags, text = _named_type(record[0]), record[1]
                 default = known.get((parameter.name or "", _heading(parameter)))
                 said = DEFAULT in text.lower() or default is None
-                panels.setdefault(_heading(parameter), []).append(
-                    (flags, text if said else f"{text} [{DEFAULT}: {default}]")
-                )
+                line = (flags, text if said else f"{text} [{DEFAULT}: {default}]")
+                panels.setdefault(_heading(parameter), []).append(line)
         for heading, records in panels.items():
             with formatter.section(heading):
                 formatter.write_dl([(_folded(flags, formatter), text) for flags, text in records])
