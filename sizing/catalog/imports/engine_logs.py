@@ -81,6 +81,7 @@ SIZES = (*MEMORY, "max_concurrency", "memory_fraction")
 SWITCHES = ("expert_parallel", "prefix_caching", "dp_in_tp")
 # Facts whose words are those of a flag.
 TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_precision", "speculative": "spec_method"}
+AFTER_START = 2**20  # characters after the last line that is a sign of a start
 NOTHING = ("", "auto", "None")
 ON = "on"
 KEY_AND_VALUE = re.compile(r"KV Cache is allocated\..*K size: ([\d.]+) GB, V size: ([\d.]+) GB")
@@ -95,6 +96,8 @@ def facts(content: str, file: str) -> EngineFacts:
     """The facts of a start-up log. Raises MalformedRunError for a log without memory or cache."""
     engine = engine_of(content)
     known = only(EngineLogs).engines[engine]
+    *_, last = re.finditer(known.sign, content)
+    content = content[: last.end() + AFTER_START]  # what a service writes later says nothing of its start
     found: dict[str, str | float | int] = {}
     for name, spellings in known.facts.items():
         values = (_last(spelling, content) for spelling in spellings)

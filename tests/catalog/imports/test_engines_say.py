@@ -268,6 +268,14 @@ def test_what_a_log_does_not_say_is_asked_for_by_name() -> None:
     assert logged(EngineFacts("x.log", "vllm", model=MODEL), RunSettings()).why_not == "a prediction needs --gpu"
 
 
+def test_a_service_that_ran_for_long_says_what_its_start_said(tmp_path: Path) -> None:
+    """Lines of a running service after the start take no time, and those far behind it no part."""
+    log = LOGS["vllm"][0]
+    for later, said in (("INFO 11-29 throughput: 5 tokens/s\n" * 40_000, ""), ("x" * 2**21 + "\nmax_num_seqs=7\n", "")):
+        (facts,) = imported(tmp_path, log + later).facts
+        assert facts == imported(tmp_path, log + said).facts[0]
+
+
 def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
     (fault,) = imported(tmp_path, LOGS["vllm"][0].splitlines()[0]).faults
     assert "ends before it says what its memory holds" in str(fault)
