@@ -14,7 +14,7 @@ from sizing.catalog import models
 from sizing.catalog.measured import MeasuredRow, load_measured
 from sizing.catalog.profiles import GPUS, named_gpu
 from sizing.catalog.shelf import only
-from sizing.evidence.notes import NoteFacts, check_weights, facts_of
+from sizing.evidence.notes import NoteFacts, facts_of, weights_of
 from sizing.evidence.rows import cache_over_predicted, layout_of
 from sizing.model.architecture import Layout
 from sizing.specs.errors import Fault, InputError, nearest
@@ -195,7 +195,7 @@ def _lines(rows: Iterable[MeasuredRow], file: str) -> tuple[CurveLine, ...]:
     conventions = only(Conventions)
     for row in rows:
         try:
-            check_weights(row, get_args(Precision), conventions)
+            weights_of(row, get_args(Precision), conventions)
             facts = facts_of(row.notes, conventions.notes)
             layout, gpus, replicas = _replicas_of(row, facts)
         except InputError as error:

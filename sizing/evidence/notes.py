@@ -159,7 +159,7 @@ def formats_of(
     Raises InputError for a spelling that is neither a format nor in the table.
     """
     names = tuple(known)
-    weights = _spelt(row.weight_precision, conventions.weights, names, "weight_precision") or found.precision
+    weights = weights_of(row, names, conventions) or found.precision
     cache = _spelt(row.kv_precision, conventions.cache, (*names, "auto"), "kv_precision") or "auto"
     if cache != "auto":
         return weights, cache, None
@@ -173,9 +173,9 @@ def formats_of(
     return weights, "auto", None
 
 
-def check_weights(row: MeasuredRow, known: Iterable[str], conventions: Conventions) -> None:
-    """Raise InputError for a weight precision that is neither a format nor in the table of spellings."""
-    _spelt(row.weight_precision, conventions.weights, tuple(known), "weight_precision")
+def weights_of(row: MeasuredRow, known: Iterable[str], conventions: Conventions) -> str | None:
+    """The weight precision of a row, None where it states none. Raises InputError for an unknown spelling."""
+    return _spelt(row.weight_precision, conventions.weights, tuple(known), "weight_precision")
 
 
 def _spelt(text: str, spellings: Mapping[str, str], known: tuple[str, ...], column: str) -> str | None:

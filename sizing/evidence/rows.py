@@ -6,12 +6,14 @@ If a row does not state its slots, token budget or number of requests, conventio
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
 from sizing.catalog import models, profiles, shelf, workloads
 from sizing.catalog.measured import MeasuredRow, benchmark_of
+from sizing.catalog.models import FoundModel
 from sizing.catalog.profiles import stands_for
 from sizing.catalog.shelf import Found
 from sizing.engine import rules as scheduling
@@ -30,6 +32,7 @@ from sizing.evidence.notes import (
     longest_of,
     stretched,
     version_of,
+    weights_of,
 )
 from sizing.model import architecture, memory, precision, settings
 from sizing.model.architecture import Layout, Shard
@@ -194,6 +197,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     facts = facts_of(row.notes, conventions.notes)
     check_stated(row, facts)
     found, gpu = _model(row.model), _gpu(row.gpu) if on is None else on
+    found = of_maker(row, found, conventions)
     model, length_note = stretched(found.spec, row, conventions.stretch.factor)
     engine = _engine(row.engine)[0].spec
     _check_profile(row, engine, gpu, given=on is not None)
@@ -241,6 +245,17 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         missed=None if replica.memory.fits else f"does not fit: {replica.memory.deficit_gib:.1f} GiB a GPU are missing",
         notes=tuple(note for note in notes if note),
     )
+
+
+def of_maker(row: MeasuredRow, found: FoundModel, conventions: Conventions) -> FoundModel:
+    """The checkpoint of a row's model in the row's format, if its maker publishes one by this name; else the model as it is."""
+    weights = weights_of(row, shelf.only(Formats).formats, conventions)
+    if weights and weights not in row.model.lower() and found.spec.quantisation.method is None:
+        with suppress(InputError):
+            own = _model(f"{row.model}-{weights.upper()}")
+            if own.id == found.id and own.spec.quantisation.method == weights:
+                return own
+    return found
 
 
 def with_pool(replica: Replica, tokens: int | None) -> tuple[Replica, str | None]:
