@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.confidence import least_of, likely
 from sizing.answers.points import CurvePoint, LoadSample, applying, judged, point_of, sample_of
+from sizing.answers.search import timed
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, simulated, steady
 from sizing.catalog import shelf
@@ -30,13 +32,11 @@ from sizing.question.question import Question, SeparatePools, situation_of
 from sizing.replica import batching, throughput
 from sizing.replica import step as step_model
 from sizing.replica.capacity import highest_stable, point_at_rate, points_of
-from sizing.replica.replica import Refusal, Replica, cache_format, candidates
+from sizing.replica.replica import Refusal, cache_format, candidates
 from sizing.replica.step import Batch
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.bands import Band, BandMetric, Bands, ErrorBand, PublishedRuns, find, region
 from sizing.specs.data import Data
-from sizing.specs.errors import UntimedError
-from sizing.specs.gpu import GpuType
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Metric
 
@@ -148,11 +148,10 @@ def lines(question: Question, grid: Grid, data: Data) -> Iterator[CurveLine]:
     timing = Timing(data)
     for gpu_type in question.space.gpu_types:
         for precision in question.space.precisions:
-            for tp in grid.layouts.tp:
-                for pp in grid.layouts.pp:
-                    serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
-                    for entry in candidates(question.with_(serving=serving).service, gpu_type, precision, data):
-                        yield _line(entry, question, timing)
+            for tp, pp in product(*grid.layouts):
+                serving = question.service.serving.model_copy(update={"tp": tp, "pp": pp})
+                found = candidates(question.with_(serving=serving).service, gpu_type, precision, data)
+                yield from (_line(entry, question) for entry in timed(found, timing))
 
 
 def line_of(answer: Answer, question: Question, data: Data) -> CurveLine | None:
@@ -164,21 +163,14 @@ def line_of(answer: Answer, question: Question, data: Data) -> CurveLine | None:
     return next((line for line in found if line.parts and line.layout == replica.layout), None)
 
 
-def _line(entry: Replica | Refusal, question: Question, timing: Timing) -> CurveLine:
+def _line(entry: Timed | Refusal, question: Question) -> CurveLine:
     if isinstance(entry, Refusal):
-        return _refused(entry.gpu_type, entry.precision, entry.layout, entry.detail, question)
-    try:
-        timed = timing.of(entry)
-    except UntimedError as error:
-        detail = "; ".join(fault.message for fault in error.faults)
-        return _refused(entry.gpu_type, entry.plan.weight_format, entry.layout, detail, question)
-    holds = entry.memory_at(entry.service.isl + entry.service.output_tokens).max_concurrency
-    return predicted((timed,), question, layout=entry.layout, gpus=entry.layout.gpus, cache_holds=holds)
-
-
-def _refused(gpu_type: GpuType, precision: str, layout: Layout, reason: str, question: Question) -> CurveLine:
-    engine = (question.service.engine.title, question.service.engine_version)
-    return CurveLine("predicted", gpu_type.name, precision, *engine, layout=layout, gpus=layout.gpus, reason=reason)
+        engine, layout = (question.service.engine.title, question.service.engine_version), entry.layout
+        of = (entry.gpu_type.name, entry.precision, *engine)
+        return CurveLine("predicted", *of, layout=layout, gpus=layout.gpus, reason=entry.detail)
+    replica = entry.replica
+    holds = replica.memory_at(replica.service.isl + replica.service.output_tokens).max_concurrency
+    return predicted((entry,), question, layout=replica.layout, gpus=replica.layout.gpus, cache_holds=holds)
 
 
 def predicted(

@@ -20,7 +20,7 @@ import numpy as np
 from sizing.answers import search as searching
 from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
 from sizing.answers.deployment import Resolved, running
-from sizing.answers.search import alone, evaluate, resized, with_count
+from sizing.answers.search import evaluate, resized, with_count
 from sizing.engine.transfer import Transfer, transfer_of
 from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Phase
@@ -157,35 +157,30 @@ def _within_reach(question: Question, data: Data) -> Outcome:
     asked = question.space.pools
     assert asked is not None
     refusals: dict[Phase, tuple[Refusal, ...]] = {"prefill": (), "decode": ()}
-    found: list[Answer] = []
-    short: list[Answer] = []
-    unpaired: list[Refusal] = []
-    able: set[Phase] = set()
+    tried: list[_Paired] = []
     for precision in question.space.precisions:
         prefill_request, _ = phase_requests(question, asked, None)
         of_prefill = prefill_request.with_(gpu_types=asked.prefill.gpu_types, precisions=(precision,))
-        entries = searching.tabulated([of_prefill], data)[0]
+        (entries,) = searching.tabulated([of_prefill], data)
         prefills = [entry for entry in entries if isinstance(entry, Timed)]
-        refused = [entry for entry in entries if isinstance(entry, Refusal)]
-        shares = list(_ttft_shares(question, prefills))
-        if not shares:  # a lone prompt takes the whole E2E limit
+        refusals["prefill"] += tuple(entry for entry in entries if isinstance(entry, Refusal))
+        shares = _ttft_shares(question, prefills)
+        by_share = [_paired(question, asked, share, precision, prefills, data) for share in shares]
+        if by_share:  # the first share leaves the most time for decode, the last for prefill
+            refusals["prefill"] += tuple(by_share[-1].refusals["prefill"])
+            refusals["decode"] += tuple(by_share[0].refusals["decode"])
+        else:  # a lone prompt takes the whole E2E limit
             whole, _ = phase_requests(question, asked, question.target.limits.e2e)
-            refused += _best_alone(prefills, whole)[1]
-        early: list[Refusal] = []
-        late: list[Refusal] = []  # of the first share, which leaves the most time for decode
-        for number, share in enumerate(shares):
-            tried = _paired(question, asked, share, precision, prefills, data)
-            found += tried.pairs
-            short += tried.short
-            unpaired += tried.unpaired
-            able |= tried.able
-            late = late if number else tried.refusals["decode"]
-            early = tried.refusals["prefill"]  # of the last share, which leaves the most time for prefill
-        refusals["prefill"] += (*refused, *early)
-        refusals["decode"] += tuple(late)
-    ranked = tuple(sorted(found, key=lambda pair: preference(pair, question)))
-    lacking = tuple(phase for phase in refusals if phase not in able)
-    return Outcome(question, ranked, pairing=Pairing(refusals, lacking, tuple(short), tuple(unpaired)))
+            refusals["prefill"] += tuple(_best_alone(prefills, whole)[1])
+        tried += by_share
+    ranked = sorted((pair for each in tried for pair in each.pairs), key=lambda pair: preference(pair, question))
+    pairing = Pairing(
+        refusals,
+        lacking=tuple(phase for phase in refusals if not any(phase in each.able for each in tried)),
+        short=tuple(pair for each in tried for pair in each.short),
+        unpaired=tuple(refusal for each in tried for refusal in each.unpaired),
+    )
+    return Outcome(question, tuple(ranked), pairing=pairing)
 
 
 def _ttft_shares(question: Question, prefills: Sequence[Timed]) -> Iterator[Limit | None]:
@@ -215,9 +210,7 @@ def _paired(
     prefills, refused = _best_alone(prefills, prefill_request)
     phases = prefill_request, decode_request
     turned_down: dict[Phase, list[Refusal]] = {"prefill": refused, "decode": list(decoded.refusals)}
-    able: set[Phase] = set()
-    able |= {"prefill"} if prefills else set()
-    able |= {"decode"} if decoded.answers else set()
+    usable: dict[Phase, bool] = {"prefill": bool(prefills), "decode": bool(decoded.answers)}
     pairs: list[Answer] = []
     short: list[Answer] = []
     unpaired: list[Refusal] = []
@@ -231,21 +224,19 @@ def _paired(
                 if not within_node or fits_node(pair or needed):
                     (pairs if pair is not None else short).append(pair or needed)
     turned_down["prefill"] += unpaired
-    return _Paired(pairs, turned_down, able, short, unpaired)
+    return _Paired(pairs, turned_down, {phase for phase, any_ in usable.items() if any_}, short, unpaired)
 
 
 def _best_alone(prefills: Sequence[Timed], question: Question) -> tuple[list[Timed], list[Refusal]]:
     """The best prefill layouts without transfer time, and refusals of those that fail even so."""
-    entries = alone(prefills, question.target.limits)
-    fast = [entry for entry in entries if isinstance(entry, Timed)]
-    results = evaluate(fast, question)
+    results = evaluate(prefills, question)
     good = [
-        (preference(Answer((result,)), question), entry)
-        for result, entry in zip(results, fast, strict=True)
+        (preference(Answer((result,)), question), load)
+        for result, load in zip(results, prefills, strict=True)
         if isinstance(result, Pool)
     ]
-    best = [entry for _, entry in sorted(good, key=lambda item: item[0])[:MOST_PREFILLS]]
-    return best, [entry for entry in (*entries, *results) if isinstance(entry, Refusal)]
+    best = [load for _, load in sorted(good, key=lambda item: item[0])[:MOST_PREFILLS]]
+    return best, [result for result in results if isinstance(result, Refusal)]
 
 
 def _kinds(ranked: Iterable[Answer]) -> list[Pool]:
@@ -261,36 +252,32 @@ def _prefills(
     question: Question, prefills: Sequence[Timed], decode: Pool, asked: SeparatePools, *, within_node: bool
 ) -> tuple[list[tuple[Pool, Transfer]], list[Refusal]]:
     """Every prefill pool that can transfer caches to `decode`, with the transfer, and the refusals."""
-    ready: list[tuple[Timed, Transfer, Timed]] = []
-    refused: list[Refusal] = []
-    for load in prefills:
-        candidate = load.replica
-        if within_node and candidate.gpu_type.id != decode.replica.gpu_type.id:
-            continue
-        apart = unlike(candidate, decode.replica)
-        if apart is not None:
-            refused.append(candidate.rejected("link", f"{apart}; allowed: {COMPATIBLE}"))
-            continue
-        try:
-            transfer = transfer_of(
-                load.kernels, decode.load.kernels, within_node=within_node, by_layer=asked.facts.by_layer
-            )
-        except UntimedError as error:
-            refused.append(candidate.rejected("link", "; ".join(fault.message for fault in error.faults)))
-            continue
-        (entry,) = alone([delayed(load, transfer, question.service.isl)], question.target.limits)
-        if isinstance(entry, Timed):
-            ready.append((entry, transfer, load))
-        else:
-            refused.append(entry)
-    results = evaluate([entry for entry, _, _ in ready], question)
-    refused += [result for result in results if isinstance(result, Refusal)]
+    own = decode.replica.gpu_type.id
+    near = [load for load in prefills if not within_node or load.replica.gpu_type.id == own]
+    sent = [_sent(load, decode, asked, within_node=within_node) for load in near]
+    later = (
+        transfer if isinstance(transfer, Refusal) else delayed(load, transfer, question.service.isl)
+        for load, transfer in zip(near, sent, strict=True)
+    )
+    results = evaluate(later, question)
     found = [
         (replace(result, undelayed=load), transfer)
-        for result, (_, transfer, load) in zip(results, ready, strict=True)
-        if isinstance(result, Pool)
+        for result, load, transfer in zip(results, near, sent, strict=True)
+        if isinstance(result, Pool) and isinstance(transfer, Transfer)
     ]
-    return found, refused
+    return found, [result for result in results if isinstance(result, Refusal)]
+
+
+def _sent(load: Timed, decode: Pool, asked: SeparatePools, *, within_node: bool) -> Transfer | Refusal:
+    """The transfer of caches from a prefill layout to `decode`, or why there is none."""
+    apart = unlike(load.replica, decode.replica)
+    if apart is not None:
+        return load.replica.rejected("link", f"{apart}; allowed: {COMPATIBLE}")
+    by_layer = asked.facts.by_layer
+    try:
+        return transfer_of(load.kernels, decode.load.kernels, within_node=within_node, by_layer=by_layer)
+    except UntimedError as error:
+        return load.replica.rejected("link", "; ".join(fault.message for fault in error.faults))
 
 
 def _linked(pair: Answer, phases: tuple[Question, Question], data: Data) -> Answer:

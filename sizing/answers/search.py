@@ -3,55 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple, get_args
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
+from sizing.answers.batches import by_kind, onward, together
 from sizing.answers.confidence import margin_of, margins
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, Exceeded, most_of, point_at_rate, points_of, solo_over
-from sizing.replica.points import Point
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs import demand
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import Limits, Reach, Target, latency_name
+from sizing.specs.workload import Reach, Target, latency_name
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
 
 
 class Bounded(NamedTuple):
-    """A layout with the capacity of one replica within the limits; None where no load meets them all."""
+    """A layout with the capacity of one replica within the limits."""
 
     load: Timed
-    most: Capacity | None
+    most: Capacity
 
 
-def timed(replicas: Sequence[Replica], timing: Timing) -> list[Timed | Refusal]:
+def timed(entries: Iterable[Replica | Refusal], timing: Timing) -> list[Timed | Refusal]:
     """Tabulate the step times of layouts.
 
     A layout that the data cannot time is rejected like any other, so that a comparison can go on.
     """
-    return [
-        replica.rejected("efficiency", "; ".join(fault.message for fault in found.faults))
-        if isinstance(found, UntimedError)
-        else found
-        for replica, found in zip(replicas, timing.of_each(replicas), strict=True)
-    ]
+
+    def tabulate(replicas: list[Replica]) -> Iterator[Timed | Refusal]:
+        for replica, found in zip(replicas, timing.of_each(replicas), strict=True):
+            if isinstance(found, UntimedError):
+                yield replica.rejected("efficiency", "; ".join(fault.message for fault in found.faults))
+            else:
+                yield found
+
+    return onward(entries, tabulate)
 
 
-def alone(loads: Sequence[Timed | Refusal], limits: Limits) -> list[Timed | Refusal]:
-    """Reject the layouts where even a lone request breaks a limit."""
-    over = iter(solo_over([load for load in loads if isinstance(load, Timed)], limits))
-    return [_too_slow(load, next(over)) if isinstance(load, Timed) else load for load in loads]
+def _bounded(entries: Iterable[Timed | Refusal], target: Target) -> list[Bounded | Refusal]:
+    """Find the capacity of one replica of each layout; reject those where even a lone request breaks a limit."""
+    within = onward(entries, lambda loads: map(_alone, loads, solo_over(loads, target.limits)))
+    return onward(within, lambda loads: map(_at_most, loads, most_of(loads, target)))
 
 
-def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
+def _alone(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     if over is None:
         return load
     name, value_s, limit_s = over
@@ -61,45 +63,15 @@ def _too_slow(load: Timed, over: Exceeded | None) -> Timed | Refusal:
     return replace(refused, weights_gib=load.replica.memory.weights_gib)
 
 
-def evaluate(loads: Sequence[Timed], question: Question) -> list[Pool | Refusal]:
+def _at_most(load: Timed, most: Capacity | None) -> Bounded | Refusal:
+    if most is None:
+        return load.replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
+    return Bounded(load, most)
+
+
+def evaluate(entries: Iterable[Timed | Refusal], question: Question) -> list[Pool | Refusal]:
     """Size each layout within the limits; all layouts are evaluated in one batch."""
-    return sized([(layout, question) for layout in _bounded(loads, question.target)])
-
-
-def _bounded(loads: Sequence[Timed], target: Target) -> list[Bounded]:
-    return [Bounded(*each) for each in zip(loads, most_of(loads, target), strict=True)]
-
-
-def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
-    """Size each layout for the demand of its question; all layouts are evaluated in one batch.
-
-    The demands may differ in their amounts, not in their kind.
-    """
-    found = iter(margin_of([(of.load, asked) for of, asked in layouts if of.most is not None]))
-    entries = [_counted(of, asked, 1.0 if of.most is None else next(found)) for of, asked in layouts]
-    good = [(entry, asked) for entry, (_, asked) in zip(entries, layouts, strict=True) if isinstance(entry, _Counted)]
-    points: Iterator[Point] = iter(
-        points_of(
-            [entry.load for entry, _ in good],
-            [asked.target for _, asked in good],
-            [entry.most for entry, _ in good],
-            [entry.replicas for entry, _ in good],
-        )
-    )
-    return [
-        entry
-        if isinstance(entry, Refusal)
-        else _with_margin(Pool(entry.load, entry.replicas, entry.most, next(points), entry.margin), asked)
-        for entry, (_, asked) in zip(entries, layouts, strict=True)
-    ]
-
-
-def _with_margin(pool: Pool, question: Question) -> Pool:
-    """The pool; where only a GPU budget sets the number of replicas, its load is divided by the margin."""
-    target = question.target
-    if pool.margin == 1.0 or target.amount is not None:
-        return pool
-    return at_share(pool, 1 / pool.margin)
+    return onward(_bounded(entries, question.target), lambda able: sized([(each, question) for each in able]))
 
 
 class _Counted(NamedTuple):
@@ -107,22 +79,40 @@ class _Counted(NamedTuple):
     most: Capacity
     replicas: int
     margin: float
+    question: Question
+
+
+def sized(layouts: Sequence[tuple[Bounded, Question]]) -> list[Pool | Refusal]:
+    """Size each layout for the demand of its question; layouts whose demands differ only in amount are one batch."""
+    margins = margin_of([(of.load, asked) for of, asked in layouts])
+    counted = [_counted(*each, margin) for each, margin in zip(layouts, margins, strict=True)]
+    return onward(counted, lambda some: by_kind(some, lambda of: of.question.target.unsized, _pools))
 
 
 def _counted(bounded: Bounded, question: Question, margin: float | str) -> _Counted | Refusal:
-    replica, most = bounded.load.replica, bounded.most
-    if most is None:
-        return replica.rejected("capacity", "no load meets all limits at a stable utilisation", 1.0)
+    replica = bounded.load.replica
     if isinstance(margin, str):
         return replica.rejected("confidence", margin)
-    count = replicas(question, replica, most, margin)
+    count = replicas(question, replica, bounded.most, margin)
     if count > 0:
-        return _Counted(bounded.load, most, count, margin)
+        return _Counted(*bounded, count, margin, question)
     return replica.rejected(
         "gpu_budget",
         f"one replica takes {replica.layout.gpus} GPUs, the budget is {question.rules.gpu_budget}",
         replica.layout.gpus / (question.rules.gpu_budget or 1) - 1,
     )
+
+
+def _pools(counted: Sequence[_Counted]) -> list[Pool]:
+    """The pools at their operating points; where only a GPU budget sets the replicas, their load is divided by the margin."""
+    loads, mosts, counts, margins, questions = zip(*counted, strict=True)
+    targets = [question.target for question in questions]
+    points = points_of(loads, targets, mosts, counts)
+    pools = map(Pool, loads, counts, mosts, points, margins)
+    return [
+        pool if pool.margin == 1.0 or target.amount is not None else at_share(pool, 1 / pool.margin)
+        for pool, target in zip(pools, targets, strict=True)
+    ]
 
 
 def replicas(question: Question, replica: Replica, most: Capacity, margin: float = 1.0) -> int:
@@ -310,12 +300,7 @@ def _fewest(layouts: Sequence[Replica], question: Question, data: Data) -> list[
 
 def _tried(layouts: Sequence[tuple[Replica, Trial]], question: Question, data: Data) -> list[Pool | Refusal]:
     """Evaluate each layout at the number of replicas of its trial."""
-    tried = [counts.with_hit_rate(*each) for each in layouts]
-    times = iter(timed([entry for entry in tried if isinstance(entry, Replica)], Timing(data)))
-    results = [next(times) if isinstance(entry, Replica) else entry for entry in tried]
-    results = alone(results, question.target.limits)
-    found = iter(evaluate([entry for entry in results if isinstance(entry, Timed)], question))
-    return [next(found) if isinstance(entry, Timed) else entry for entry in results]
+    return evaluate(timed([counts.with_hit_rate(*each) for each in layouts], Timing(data)), question)
 
 
 def _reply(result: Pool | Refusal, question: Question, trial: Trial) -> Reply:
@@ -339,9 +324,7 @@ def tabulated(
     Equal splits of questions that differ in lengths are evaluated in one batch.
     """
     layouts = [list(_candidates(question, data, known)) for question in questions]
-    replicas = [entry for entries in layouts for entry in entries if isinstance(entry, Replica)]
-    found = iter(timed(replicas, Timing(data)))
-    return [[next(found) if isinstance(entry, Replica) else entry for entry in entries] for entries in layouts]
+    return together(layouts, lambda every: timed(every, Timing(data)))
 
 
 def _candidates(question: Question, data: Data, known: Collection[LayoutKey]) -> Iterator[Replica | Refusal]:
@@ -356,42 +339,25 @@ def bounded(layouts: Sequence[Sequence[Timed | Refusal]], target: Target) -> lis
 
     `layouts` has the layouts of each of several questions.
     """
-    entries = alone([entry for each in layouts for entry in each], target.limits)
-    found = iter(_bounded([entry for entry in entries if isinstance(entry, Timed)], target))
-    every = iter([next(found) if isinstance(entry, Timed) else entry for entry in entries])
-    return [list(islice(every, len(each))) for each in layouts]
+    return together(layouts, lambda every: _bounded(every, target))
 
 
 def chosen(asked: Sequence[tuple[Sequence[Bounded | Refusal], Question]]) -> list[Outcome]:
-    """Size every layout for the demand of its question: answers best first, rejected layouts with their reasons.
-
-    The demands may differ in their amounts, not in their kind.
-    """
-    able = [(entry, question) for layouts, question in asked for entry in layouts if isinstance(entry, Bounded)]
-    evaluated = iter(sized(able))
-    return [
-        outcome_of([next(evaluated) if isinstance(entry, Bounded) else entry for entry in layouts], question)
-        for layouts, question in asked
+    """Size every layout for the demand of its question: answers best first, rejected layouts with their reasons."""
+    entries = [
+        [entry if isinstance(entry, Refusal) else (entry, question) for entry in layouts] for layouts, question in asked
     ]
+    results = together(entries, lambda every: onward(every, sized))
+    return [outcome_of(each, question) for each, (_, question) in zip(results, asked, strict=True)]
 
 
 def recounted(asked: Sequence[tuple[Sequence[Answer], Question]]) -> list[Outcome]:
     """The layouts of answers by the closed form, counted anew for the demand and the confidence of a question."""
-    alike: dict[Target, list[int]] = {}
-    for number, (_, question) in enumerate(asked):
-        alike.setdefault(question.target.unsized, []).append(number)
-    found: dict[int, Outcome] = {}
-    for numbers in alike.values():
-        layouts = [
-            ([Bounded(each.pool.load, each.pool.capacity) for each in asked[number][0]], asked[number][1])
-            for number in numbers
-        ]
-        found.update(zip(numbers, chosen(layouts), strict=True))
-    return [found[number] for number in range(len(asked))]
+    return chosen(
+        [([Bounded(of.pool.load, of.pool.capacity) for of in answers], question) for answers, question in asked]
+    )
 
 
-def outcome_over(layouts: Sequence[Timed | Refusal], question: Question) -> Outcome:
+def outcome_over(layouts: Iterable[Timed | Refusal], question: Question) -> Outcome:
     """The outcome of one question over given layouts."""
-    (within,) = bounded([layouts], question.target)
-    (outcome,) = chosen([(within, question)])
-    return outcome
+    return outcome_of(evaluate(layouts, question), question)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
+from sizing.answers.batches import by_kind
 from sizing.answers.estimate import Steps, answer, with_odds
 from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
 from sizing.model.settings import Service
@@ -81,16 +82,10 @@ class Searches:
         return widened(questions, self._once)
 
     def _once(self, questions: Sequence[Question]) -> list[Outcome]:
-        layouts = self._tabulated(questions)
-        alike: dict[Target, list[int]] = {}
-        for number, question in enumerate(questions):
-            alike.setdefault(question.target.unsized, []).append(number)
-        found: dict[int, Outcome] = {}
-        for target, numbers in alike.items():
-            some = [(layouts[number], questions[number]) for number in numbers]
-            _bound([of for of, _ in some], target)
-            found.update(zip(numbers, chosen([(of.bounded[target], asked) for of, asked in some]), strict=True))
-        return [found[number] for number in range(len(questions))]
+        asked = [question.target.unsized for question in questions]
+        layouts = list(zip(self._tabulated(questions), asked, strict=True))
+        able = by_kind(layouts, lambda of: of[1], lambda some: _within([of for of, _ in some], some[0][1]))
+        return chosen(list(zip(able, questions, strict=True)))
 
     def _tabulated(self, questions: Sequence[Question]) -> list[_Layouts]:
         """The timed layouts of each question; those of new lengths are tabulated in one batch."""
@@ -106,13 +101,14 @@ class Searches:
         return [found[key] for key in keys]
 
 
-def _bound(layouts: Sequence[_Layouts], target: Target) -> None:
-    """Find the capacities under a target that are not known yet, in one batch."""
+def _within(layouts: Sequence[_Layouts], target: Target) -> list[list[Bounded | Refusal]]:
+    """The capacities of layouts under a target; those that are not known yet are found in one batch."""
     new = {id(of): of for of in layouts if target not in of.bounded}.values()
     for of, found in zip(new, bounded([of.timed for of in new], target), strict=True):
         if len(of.bounded) >= MOST_KEPT:
             of.bounded.clear()
         of.bounded[target] = found
+    return [of.bounded[target] for of in layouts]
 
 
 def _of_layouts(question: Question) -> Hashable:
