@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
-from sizing.answers.estimate import answer, with_cheaper, with_sure
+from sizing.answers.confidence import evenly, has_odds
+from sizing.answers.estimate import answer, surely_answered, with_cheaper
 from sizing.question.question import Question, load_data
-from sizing.specs.bands import EVEN, Confidence
 from sizing.specs.data import Data
 from sizing.specs.workload import Objective
 
@@ -69,9 +69,8 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
     best, asked = outcome.answer, outcome.question
     if best is None or best.separate:
         return outcome
-    known = outcome.sure is not None and outcome.sure.chance is not None
-    if known and data.runs is not None and asked.target.confidence is None:
-        asked = asked.with_(confidence=Confidence(EVEN, data.runs))
+    if has_odds(outcome):
+        asked = evenly(asked, data)
     wide = with_cheaper(outcome, asked, data)
     less = [
         each for each in wide.answers[1:] if spent(each, asked.rules.objective) < spent(best, asked.rules.objective)
@@ -134,7 +133,7 @@ def _find_sure(
         (map, [number for number in simulated if number not in shown], False),
     )
     for way, numbers, by_simulation in ways:
-        work = partial(with_sure, data=data, simulated=by_simulation)
+        work = partial(surely_answered, data=data, simulated=by_simulation)
         tasks = [(candidates[number], found[number]) for number in numbers]
         for number, outcome in zip(numbers, way(work, tasks), strict=True):
             found[number] = replace(outcome, answers=outcome.answers[:1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, get_args
@@ -10,7 +9,7 @@ from typing import NamedTuple, get_args
 from sizing.answers import counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
 from sizing.answers.batches import by_kind, onward, together
-from sizing.answers.confidence import margin_of, margins
+from sizing.answers.confidence import margin_of
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
 from sizing.replica.capacity import Capacity, Exceeded, most_of, point_at_rate, points_of, solo_over
@@ -157,27 +156,6 @@ def resized(pool: Pool, most: Capacity, question: Question, data: Data) -> Pool:
     if question.service.extras.cached.varies and pool.undelayed is None:
         return with_count(pool, count, question, data)
     return at_load(replace(pool, capacity=most), count, question)
-
-
-def at_even_odds(pools: Sequence[Pool], question: Question, evenly: Question, data: Data) -> list[Pool | Refusal]:
-    """Each pool with the replicas that half of the published runs like it need; unchanged where none are known.
-
-    `evenly` is the question with a confidence of 50 %.
-    """
-    asked = evenly.target.confidence
-    assert asked is not None
-    found = margins([(pool.load, question) for pool in pools], asked.runs)
-    sizes: list[Pool | Refusal] = []
-    for pool, of in zip(pools, found, strict=True):
-        margin = 1.0 if isinstance(of, str) else of.of(asked.share)
-        if math.isinf(margin):
-            why = str(margin_of([(pool.load, evenly)])[0])
-            sizes.append(pool.replica.rejected("confidence", why))
-        elif isinstance(of, str) or replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
-            sizes.append(pool)
-        else:
-            sizes.append(resized(replace(pool, margin=margin), pool.capacity, question, data))
-    return sizes
 
 
 def at_share(pool: Pool, share: float) -> Pool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
 from sizing.answers.batches import by_kind
-from sizing.answers.estimate import Steps, answer, with_odds
+from sizing.answers.estimate import answer
 from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
+from sizing.answers.steps import Steps
+from sizing.answers.sure import with_odds
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -71,9 +73,7 @@ class Searches:
         """The outcomes of `estimate.answer`; questions that differ in demand or lengths are evaluated in one batch."""
         if any(question.space.pools is not None for question in questions):
             return [answer(question, self.data, simulated=simulated) for question in questions]
-
-        alone = Steps.of(self.data, simulated=simulated)
-        return with_odds(questions, self.data, Steps(self.searched, alone.confirmed))
+        return with_odds(questions, replace(Steps.of(self.data, simulated=simulated), search=self.searched))
 
     def searched(self, questions: Sequence[Question]) -> list[Outcome]:
         """The outcomes of questions, reusing results of earlier searches."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
-from sizing.answers.estimate import answer, by_prediction, confirmed
+from sizing.answers.estimate import answer, by_prediction
+from sizing.answers.steps import confirmed
 from sizing.catalog import shelf
 from sizing.model import architecture, precision
 from sizing.model.extras import drafts
@@ -208,9 +209,9 @@ def whatif(question: Question, ask: Callable[[Options], Question], data: Data, *
     """
 
     def solve(options: Options) -> Outcome:
-        return by_prediction(ask(options), data, simulated=False)
+        return by_prediction(ask(options), data)
 
-    base, with_odds = by_prediction(question, data, simulated=False), answer(question, data, simulated=simulated)
+    base, with_odds = by_prediction(question, data), answer(question, data, simulated=simulated)
     bits = _bits(question, base.best, data)
     trials = shelf.only(OptimisationFacts).trials.items()
     tried = ranked(

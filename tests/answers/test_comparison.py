@@ -8,7 +8,7 @@ from typing import Any
 
 from sizing import ask
 from sizing.answers.compare import compare
-from sizing.answers.estimate import answer, estimate, with_sure
+from sizing.answers.estimate import answer, estimate, surely_answered
 from sizing.question.question import load_data
 from sizing.specs.bands import USUAL, Confidence
 
@@ -65,6 +65,6 @@ def test_a_comparison_has_the_sure_sizes_of_estimates_also_where_they_are_not_si
     h100 = found[0].question.with_(confidence=None)
     plain = answer(h100, load_data(), sure=False)
     assert plain.sure is None and plain.best is not None
-    first, by_capacity = found[0].sure, with_sure((h100, plain), load_data(), simulated=False)
+    first, by_capacity = found[0].sure, surely_answered((h100, plain), load_data(), simulated=False)
     assert first is not None and by_capacity.sure is not None and first.gpus is not None
     assert by_capacity.sure.gpus == first.gpus > plain.best.gpus

@@ -1,0 +1,241 @@
+"""Sizes by published runs: at least even odds for an answer and the other layouts, and the sure size of an answer.
+
+The sure size is the answer to the same question with a confidence, on the answer's GPU type. Outcomes of many questions are
+sized in one batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sizing.answers.answer import (
+    TIES,
+    Answer,
+    ConfidentAnswer,
+    Outcome,
+    is_alike,
+    preference,
+    preferring,
+    spent,
+)
+from sizing.answers.confidence import Margins, Said, evenly, margin_of, margins, sizes_said
+from sizing.answers.search import recounted, replicas, resized
+from sizing.answers.steps import Found, Steps
+from sizing.question.question import Question
+from sizing.replica.replica import Refusal
+from sizing.specs.bands import EVEN, USUAL, Confidence
+from sizing.specs.data import Data
+
+
+def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True) -> list[Outcome]:
+    """The outcomes of questions with at least even odds and, where `sure`, their sure sizes.
+
+    Where fewer than half of the similar published runs would keep demand and limits, the steps are taken again with a
+    confidence of 50 %.
+    """
+    found = steps.answered(questions)
+    odd = _with_odds_below_even(found, steps.data)
+    again = steps.answered([evenly(questions[number], steps.data) for number in odd])
+    for number, even in zip(odd, again, strict=True):
+        plain, predicted = even.outcome.question.with_(confidence=None), found[number].outcome.answer
+        outcome = replace(even.outcome, question=plain, even=True, predicted=predicted)
+        found[number] = Found(even.searched, outcome)
+    return with_sure(found, steps) if sure else [of.outcome for of in found]
+
+
+def _with_odds_below_even(found: Sequence[Found], data: Data) -> list[int]:
+    """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs."""
+    asked = [(of.outcome.answer, of.outcome.question) for of in found]
+    plain = {
+        n: Said(best, of) for n, (best, of) in enumerate(asked) if best is not None and of.target.confidence is None
+    }
+    sizes = zip(plain, sizes_said(list(plain.values()), data.runs), strict=True)
+    return [number for number, size in sizes if size.chance is not None and size.chance < EVEN]
+
+
+def with_sure(found: Sequence[Found], steps: Steps) -> list[Outcome]:
+    """The outcomes with the sure sizes of their answers, and with another answer whose sure size is cheaper.
+
+    Among layouts of equal size and cost, the one with the smallest sure size becomes the answer.
+    """
+    able = [of for of in found if of.outcome.answer is not None]
+    tied = [_with_tie(of, sure, steps) for of, sure in zip(able, surely(able, steps), strict=True)]
+    said = sizes_said([Said(of.answers[0], of.question, of.surely) for of in tied], steps.data.runs)
+    sized = [replace(of, sure=size) for of, size in zip(tied, said, strict=True)]
+    others = surer([(of, of_other_types(of)) for of in sized], steps.data)
+    done = iter([replace(of, surer=other) for of, other in zip(sized, others, strict=True)])
+    return [of.outcome if of.outcome.answer is None else next(done) for of in found]
+
+
+def _with_tie(found: Found, sure: Answer | None, steps: Steps) -> Outcome:
+    """The outcome with its sure size, whose layout becomes the answer where it takes no more than the answer does."""
+    outcome, best, question = replace(found.outcome, surely=sure), found.best, found.outcome.question
+
+    def size(of: Answer) -> tuple[float, ...]:
+        return steps.order(of, question)[:-TIES]
+
+    if sure is None or is_alike(sure, best):
+        return outcome
+    if not any(is_alike(each, sure) and size(each) <= size(best) for each in found.searched.answers):
+        return outcome
+    again = steps.confirmed(found.searched, preferring(sure, steps.order))
+    if again.answer is None or size(again.answer) != size(best):
+        return outcome
+    return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, surely=sure)
+
+
+# --- the sure size ------------------------------------------------------------------------------------------------------
+
+
+def surely(found: Sequence[Found], steps: Steps, share: float = USUAL) -> list[Answer | None]:
+    """For the answer of each outcome the sure size on its GPU type: by the closed form and, where `steps` do, by simulation.
+
+    This is the answer to the question with a confidence of `share`; an outcome with a confidence is sure itself. None where
+    no published runs are like it, or no size is sure. A sure size is no smaller than the answer.
+    """
+    known = sizes_said([Said(of.best, of.outcome.question) for of in found], steps.data.runs)
+    sizes = [None if size.chance is None else of.best for size, of in zip(known, found, strict=True)]
+    plain = [n for n, size in enumerate(sizes) if size and found[n].outcome.question.target.confidence is None]
+    for number, sure in zip(plain, _sure_sizes([found[n] for n in plain], steps, share), strict=True):
+        sizes[number] = sure
+    return sizes
+
+
+def _sure_sizes(found: Sequence[Found], steps: Steps, share: float) -> list[Answer | None]:
+    asked = [_surely_asked(of.outcome, steps.data, share) for of in found]
+    layouts = [_layouts(of) for of in found]
+    firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
+    others = recounted(
+        [
+            (_below(own[1:], first.best, question), question)
+            for own, first, question in zip(layouts, firsts, asked, strict=True)
+        ]
+    )
+    sizes = []
+    for of, own, first, rest in zip(found, layouts, firsts, others, strict=True):
+        sure = _sure_of(of.best, own, first, rest, steps)
+        sizes.append(of.best if sure is not None and sure.gpus < of.best.gpus else sure)
+    return sizes
+
+
+def _sure_of(best: Answer, layouts: Sequence[Answer], first: Outcome, rest: Outcome, steps: Steps) -> Answer | None:
+    """The sure size on the GPU type of an answer, from its own layout's (`first`) and those that may need less (`rest`).
+
+    All other `layouts` are tried too where a simulation confirms none of these, or one that some of the others may come
+    before; those of a wider search are tried where none is sure.
+    """
+    question = first.question
+    if first.best is not None and rest.best is None and _is_covered(first.best, best, question):
+        return first.best
+    order = preferring(best, steps.order)
+    found = replace(first, answers=(*first.answers, *rest.answers))
+    sure = steps.confirmed(found, order, shows=False).confirmed if found.best is not None else None
+    if sure is not None and (first.best is None or sure.gpus <= first.best.gpus):
+        return sure
+    (found,) = recounted([(layouts, question)])
+    if sure is not None:
+        others, bound = [each for each in found.answers if not is_alike(each, sure)], order(sure, question)
+        if not any(order(each, question) < bound for each in others):
+            return sure
+    if found.best is None:
+        (found,) = steps.search([question])
+    return steps.confirmed(found, order, shows=False).confirmed
+
+
+def _is_covered(sure: Answer, plain: Answer, question: Question) -> bool:
+    """Whether the simulation of the answer is one of the sure size too: far from every limit, at no lighter load of a replica."""
+    amount = question.target.amount
+    if plain.run is None or amount is None:
+        return False
+    from sizing.answers.verify import is_clear  # loaded already, as there is a run
+
+    load = amount * (1 + question.rules.headroom) * sure.pool.margin / sure.pool.count
+    return load <= amount / plain.pool.count and is_clear(plain.run, question.target.limits)
+
+
+def _surely_asked(found: Outcome, data: Data, share: float = USUAL) -> Question:
+    """The question of an outcome with a confidence, on the GPU type of its answer, without a budget."""
+    assert data.runs is not None
+    types = (found.answers[0].pool.replica.gpu_type,)
+    return found.question.with_(confidence=Confidence(share, data.runs), gpu_types=types, gpu_budget=None)
+
+
+def _layouts(found: Found) -> list[Answer]:
+    """The layouts on the answer's GPU type by the closed form, the answer's own first."""
+    best, searched = found.best, found.searched.answers
+    own = [each for each in searched if is_alike(each, best)]
+    known = searched if own else found.outcome.answers  # further layouts were tried, where a simulation confirmed none
+    others = [each for each in known if _type_of(each) == _type_of(best) and not is_alike(each, best)]
+    return [*(own or [best]), *others]
+
+
+def _type_of(answer: Answer) -> str:
+    return answer.pool.replica.gpu_type.id
+
+
+def _below(others: Iterable[Answer], first: Answer | None, question: Question) -> list[Answer]:
+    """The answers that take less than a sure size: their own sure sizes are no smaller."""
+    objective = question.rules.objective
+    most = math.inf if first is None else spent(first, objective)
+    return [each for each in others if spent(each, objective) < most]
+
+
+# --- other answers ------------------------------------------------------------------------------------------------------
+
+
+def of_other_types(outcome: Outcome) -> list[Answer]:
+    """The answers on other GPU types than the first."""
+    best = outcome.answers[0]
+    return [] if best.separate else [each for each in outcome.answers[1:] if _type_of(each) != _type_of(best)]
+
+
+def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list[ConfidentAnswer | None]:
+    """For each outcome the one of other answers with the cheapest sure size, by the closed form.
+
+    None where the sure size of the outcome's own answer costs no more, or the question states a confidence.
+    """
+    if data.runs is None:
+        return [None] * len(asked)
+    able = [of.sure is not None and of.question.target.confidence is None for of, _ in asked]
+    below = [_below(others, of.surely, of.question) if ok else [] for ok, (of, others) in zip(able, asked, strict=True)]
+    sized = recounted([(others, _surely_asked(of, data)) for others, (of, _) in zip(below, asked, strict=True)])
+    return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
+
+
+def _cheapest(sized: Outcome, outcome: Outcome, others: Sequence[Answer]) -> ConfidentAnswer | None:
+    best = min(sized.answers, key=lambda each: spent(each, outcome.question.rules.objective), default=None)
+    if best is None or not _below([best], outcome.surely, outcome.question):
+        return None
+    return ConfidentAnswer(next(each for each in others if is_alike(each, best)), best)
+
+
+def others_at_even_odds(outcome: Outcome, data: Data) -> Outcome:
+    """The outcome whose other layouts have at least even odds where runs like theirs are known.
+
+    Those that no size gives even odds are rejected. The answer stays as it is, and so does a size that no simulation confirmed.
+    """
+    question = outcome.question
+    if question.target.confidence is not None or outcome.even or question.target.amount is None or data.runs is None:
+        return outcome
+    kept = 0 if outcome.passed and not outcome.within_budget else 1
+    others = outcome.answers[kept:]
+    known = margins([(each.pool.load, question) for each in others], data.runs)
+    sizes = [_at_even_odds(each, of, question, data) for each, of in zip(others, known, strict=True)]
+    ranked = sorted((size for size in sizes if isinstance(size, Answer)), key=lambda each: preference(each, question))
+    refusals = (*outcome.refusals, *(size for size in sizes if isinstance(size, Refusal)))
+    return replace(outcome, answers=(*outcome.answers[:kept], *ranked), refusals=refusals)
+
+
+def _at_even_odds(plain: Answer, known: Margins | str, question: Question, data: Data) -> Answer | Refusal:
+    """The layout with the replicas that half of the published runs like it need; unchanged where none are known."""
+    if isinstance(known, str):
+        return plain
+    pool, margin = plain.pool, known.of(EVEN)
+    if math.isinf(margin):
+        (why,) = margin_of([(pool.load, evenly(question, data))])
+        return pool.replica.rejected("confidence", str(why))
+    if replicas(question, pool.replica, pool.capacity, margin) <= pool.count:
+        return plain
+    return Answer((resized(replace(pool, margin=margin), pool.capacity, question, data),))
