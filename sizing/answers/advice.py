@@ -11,25 +11,19 @@ from dataclasses import replace
 
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion, layout_of, preference
 from sizing.answers.search import outcome_over, timed, with_count
+from sizing.catalog import shelf
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
+from sizing.specs.advice import Advice
 from sizing.specs.data import Data
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import LATENCIES, Limit, latency_name
 
-MOST_RELAXED = 3.0  # the largest factor on a limit: beyond it the service is no longer the same
-THRESHOLD_STEP = 1.005  # relative precision of the threshold, before it is rounded up
-# A limit this far above the mean of one run also holds in a longer run: a run has many steps, but few waits for a first token.
-SURE = {"itl": 1.02, "e2e": 1.02}
-LEGIBLE_SHARE = 0.01  # the share by which rounding up to a readable figure may raise it
-STABLE_UTILISATION = 0.8  # suggested instead of a lower one
-TIMES_ALONE = (1.0, 1.5, 2.5)  # limits to try where one cannot be met, as multiples of a lone request's latency
-HALVED = 0.5  # the share of the GPUs that a still looser limit must do with to be named too
+RULES = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
 LARGER_BUDGET = "a larger budget of GPUs"
-CONFIRMING_TRIES = 4  # sizes simulated for each suggestion, which need not be the smallest
 
 
 def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation | None:
@@ -55,12 +49,12 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
         found = confirmed_soon(replace(outcome, question=asked, answers=ranked), data, simulated).confirmed
         return found if found is not None and found.gpus < best.gpus else None
 
-    loosest_s = limit.seconds * MOST_RELAXED
+    loosest_s = limit.seconds * RULES.most_relaxed
     loads = _loads(_fewer(_loads_below(outcome, at(loosest_s), data), at(loosest_s), best.gpus))
     if not loads:
         return None
-    low, high, able = 1.0, MOST_RELAXED, loads
-    while high / low > THRESHOLD_STEP:
+    low, high, able = 1.0, RULES.most_relaxed, loads
+    while high / low > RULES.threshold_step:
         middle = math.sqrt(low * high)
         # A layout that saves nothing at a looser limit saves nothing at a tighter one.
         fewer = _loads(_fewer(able, at(limit.seconds * middle), best.gpus))
@@ -73,9 +67,10 @@ def relaxation(outcome: Outcome, data: Data, *, simulated: bool) -> Relaxation |
     if not simulated:
         return Relaxation(name, seconds, size.gpus, gpu)
     measured_s = size.latency_s(name)[limit.statistic]
-    if name in SURE and limit.statistic == "mean":
-        return Relaxation(name, max(seconds, legible(measured_s * SURE[name])), size.gpus, gpu)
-    seconds, more = max(seconds, legible(measured_s)), LEGIBLE_SHARE
+    if name != "ttft" and limit.statistic == "mean":
+        sure: float = getattr(RULES.sure, name)
+        return Relaxation(name, max(seconds, legible(measured_s * sure)), size.gpus, gpu)
+    seconds, more = max(seconds, legible(measured_s)), RULES.legible_share
     while seconds < loosest_s:
         again = confirmed_at((size.pool.load,), seconds, at(seconds))
         if again is not None:
@@ -91,13 +86,13 @@ def beyond(outcome: Outcome) -> Beyond | None:
     if best is None or best.separate or best.pool.capacity.binding not in LATENCIES:
         return None
     name = best.pool.capacity.binding
-    loosest_s = getattr(question.target.limits, name).seconds * MOST_RELAXED
+    loosest_s = getattr(question.target.limits, name).seconds * RULES.most_relaxed
     loosest = question.with_(limits=question.target.limits.at(name, loosest_s), gpu_budget=None)
     found = outcome_over((best.pool.load,), loosest).best
     if found is None:
         return None
     capacity = found.pool.capacity
-    return Beyond(capacity.binding, capacity.requests_per_s, found.gpus, MOST_RELAXED)
+    return Beyond(capacity.binding, capacity.requests_per_s, found.gpus, RULES.most_relaxed)
 
 
 def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
@@ -106,7 +101,7 @@ def confirmed_soon(outcome: Outcome, data: Data, simulated: bool) -> Outcome:
         return outcome
     from sizing.answers.verify import verify
 
-    return verify(outcome, data, tries=CONFIRMING_TRIES)
+    return verify(outcome, data, tries=RULES.tries)
 
 
 def _loads(answers: Iterable[Answer]) -> tuple[Timed, ...]:
@@ -146,7 +141,7 @@ def _fewer(loads: Sequence[Timed], question: Question, gpus: int) -> tuple[Answe
 
 def legible(value: float) -> float:
     """Round up to a multiple of 1, 2 or 5 times a power of ten, at most a hundredth of the value: 44.83 to 45."""
-    most = value * LEGIBLE_SHARE
+    most = value * RULES.legible_share
     power = math.floor(math.log10(most))
     step = max(step for step in (1, 2, 5) if step * 10.0**power <= most or step == 1)
     # Rounded in decimals, so that a figure that is already readable does not change.
@@ -186,7 +181,7 @@ def suggestions(
     changes = ((change, change, question) for change, question in _changes(outcome))
     for of_what, change, question in (*changes, *_looser(outcome)):
         best = answered(question)
-        if best is not None and best.gpus <= fewest.get(of_what, math.inf) * HALVED:
+        if best is not None and best.gpus <= fewest.get(of_what, math.inf) * RULES.still_looser:
             fewest[of_what] = best.gpus
             found.append(_suggestion(change, best))
     types = [_suggestion(change, best) for change, best in _of_other_types(outcome, answered, others)]
@@ -229,8 +224,11 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
     if any(entry.reason == "token_budget" for entry in outcome.refusals):
         budget = serving.model_copy(update={"max_num_batched_tokens": request.service.isl})
         yield f"--max-num-batched-tokens {request.service.isl}", request.with_(serving=budget)
-    if request.target.max_utilisation < STABLE_UTILISATION:
-        yield (f"--max-utilisation {STABLE_UTILISATION:g}", request.with_(max_utilisation=STABLE_UTILISATION))
+    if request.target.max_utilisation < RULES.stable_utilisation:
+        yield (
+            f"--max-utilisation {RULES.stable_utilisation:g}",
+            request.with_(max_utilisation=RULES.stable_utilisation),
+        )
     for name, note in (("fp8", ""), ("int4", " (weight-only)")):
         if name not in request.space.precisions:
             yield f"--precision {name}{note}", request.with_(precisions=(name,))
@@ -266,7 +264,7 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
     """
     request = outcome.question
     for name, limit in request.target.limits.stated.items():
-        for times in TIMES_ALONE:
+        for times in RULES.times_alone:
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = request.target.limits.at(name, seconds)
             called = latency_name(name, single=request.service.osl == 1)
@@ -275,10 +273,9 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:
-    """A limit in s that the nearest miss would meet with 10 % to spare, at least 10 % above `limit_s`."""
-    misses = [r.shortfall for r in outcome.refusals if r.reason == name]
-    over = min(misses, default=0.0)
-    return _rounded_up(limit_s * (1 + over) * 1.1 * 1e3) / 1e3
+    """A limit in s that the nearest miss would meet with some to spare, and that much above `limit_s` at least."""
+    over = min((refusal.shortfall for refusal in outcome.refusals if refusal.reason == name), default=0.0)
+    return _rounded_up(limit_s * (1 + over) * RULES.spare * 1e3) / 1e3
 
 
 def _rounded_up(milliseconds: float) -> int:

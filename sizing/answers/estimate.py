@@ -20,8 +20,6 @@ from sizing.question.question import Question, SeparatePools, load_data
 from sizing.specs.data import Data
 from sizing.specs.gpu import GpuType
 
-MOST_OF_ONE = 0.5  # unrequested separate pools are shown only if they need at most this share of the GPUs
-
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
     """The answers to a question, confirmed by simulation where `simulated`, with changes that would help.
@@ -81,7 +79,11 @@ def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -
         return None
     pools = SeparatePools.of_any(question.space.gpu_types)
     found = answer(question.with_(pools=pools), data, simulated=simulated)
-    return found if found.answer is not None and found.answer.gpus <= MOST_OF_ONE * whole.answer.gpus else None
+    return (
+        found
+        if found.answer is not None and found.answer.gpus <= advice.RULES.separate_pools * whole.answer.gpus
+        else None
+    )
 
 
 def _over_nodes(found: Answer, question: Question) -> bool:

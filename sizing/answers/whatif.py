@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Outcome, Progress, cost, spent, throughput_first
 from sizing.answers.estimate import answer, by_prediction
 from sizing.answers.steps import confirmed
@@ -24,7 +25,7 @@ from sizing.specs.facts import OptimisationFacts, OptimisationTrial
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES, Tokens, latency_name
 
-SHARES = (-0.2, 0.2)  # by which each input is changed
+SHARES = (-RULES.varied, RULES.varied)  # by which each input is changed
 LENGTHS = ("isl", "osl")
 GROUPS_OF_CACHES = ("cache", "prefix", "routing")  # groups of trials that act on a KV cache
 
@@ -133,7 +134,6 @@ def _demand(question: Question, share: float) -> Iterator[Change]:
 
 
 Options = Mapping[str, Any]
-LEAST_GAIN = 0.01  # the smallest relative gain of a rate that counts: less is within the model's error
 
 
 # Answers a question with options changed, by the closed form. Raises InputError where they cannot be combined.
@@ -336,4 +336,4 @@ def is_better(new: Answer | None, old: Answer | None, question: Question) -> boo
     *other, other_rate = order(old, question)
     if first != other:
         return first < other
-    return -rate > -other_rate * (1 + LEAST_GAIN)
+    return -rate > -other_rate * (1 + RULES.least_gain)

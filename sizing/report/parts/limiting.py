@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from sizing.answers.advice import LARGER_BUDGET, MOST_RELAXED, nearest_miss
+from sizing.answers.advice import LARGER_BUDGET, RULES, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.words import gib, milliseconds, number, number_down, percent, plural
 from sizing.model.architecture import is_moe
@@ -79,7 +79,7 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
         return "; a looser limit serves more"
     if best.gpus == 1:
         return ""
-    longer = f"; {MOST_RELAXED:g} times the limit"
+    longer = f"; {RULES.most_relaxed:g} times the limit"
     if beyond is None or beyond.gpus < best.gpus:
         return f"{longer} was not confirmed to save a GPU"
     if beyond.binding == best.pool.capacity.binding:
