@@ -339,23 +339,22 @@ class PairOfLayouts(NamedTuple):
 
 
 def pair_of_layouts(question: Question, data: Data) -> PairOfLayouts:
-    """The layouts of both pools of a question about separate pools. Raises InputError as `way_between` does."""
+    """The layouts of both pools of a question about separate pools. Raises InputError as `paired` does."""
     pools = question.space.pools
     assert pools is not None
-    prefill, decode = (running(question, data, pool) for pool in (pools.prefill, pools.decode))
-    return PairOfLayouts(prefill, decode, way_between(pools, prefill, decode), pools.facts)
+    return paired(pools, *(running(question, data, pool) for pool in (pools.prefill, pools.decode)))
 
 
-def way_between(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> Transfer:
-    """The KV cache transfer from the prefill to the decode pool.
+def paired(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> PairOfLayouts:
+    """The layouts of both pools with the KV cache transfer from prefill to decode.
 
     Raises InputError for pools with different cache formats, or with GPUs that no connector joins.
     """
     apart = unlike(prefill, decode)
     if apart is not None:
         raise InputError(apart, field=SEPARATE, allowed=COMPATIBLE)
-    of_both = ((pools.prefill, prefill), (pools.decode, decode))
-    gpus = sum((space.pool.replicas or 1) * resolved.layout.gpus for space, resolved in of_both)
+    gpus = sum((count or 1) * of.layout.gpus for count, of in zip(pools.given, (prefill, decode), strict=True))
     same = prefill.gpu_type.id == decode.gpu_type.id
-    within_node = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus
-    return transfer_of(prefill.kernels(), decode.kernels(), within_node=within_node, by_layer=pools.facts.by_layer)
+    within_node, facts = same and gpus <= prefill.gpu_type.gpu.datasheet.node.gpus, pools.facts
+    transfer = transfer_of(prefill.kernels(), decode.kernels(), within_node=within_node, by_layer=facts.by_layer)
+    return PairOfLayouts(prefill, decode, transfer, facts)

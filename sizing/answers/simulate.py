@@ -38,27 +38,18 @@ from sizing.specs.errors import Fault, InputError
 from sizing.specs.units import MOST_DURATION_S
 from sizing.specs.workload import Limits
 
-if TYPE_CHECKING:  # loaded where pools are asked for
-    from sizing.engine.transfer import Transfer
-    from sizing.specs.optimisations import HandOver
+if TYPE_CHECKING:
+    from sizing.answers.pools import PairOfLayouts  # loaded where pools are asked for
+    from sizing.specs.workload import Workload
 
 Watch = Callable[[str, int], AbstractContextManager[Progress | None]]  # takes a policy and its number of requests
-
-
-class PrefillPool(NamedTuple):
-    """The prefill pool of a deployment with separate pools, and the transfer of its KV caches to the decode pool."""
-
-    resolved: Resolved
-    deployed: Deployment
-    transfer: Transfer
-    facts: HandOver
 
 
 class Scenario(NamedTuple):
     """What to simulate: a deployment, its replicas under each policy, the traffic, and when to stop.
 
-    `counted` says that the number of requests is given; otherwise all requests until `limit_s` are sent. With a `prefill`
-    pool, `resolved` and `policies` are those of the decode pool. `asked` is the question before its demand is made a rate.
+    `counted` says that the number of requests is given; otherwise all requests until `limit_s` are sent. With a `pair` of
+    pools, `resolved` is the decode pool. `asked` is the question before its demand is made a rate.
     """
 
     resolved: Resolved
@@ -70,7 +61,7 @@ class Scenario(NamedTuple):
     trace: str | None
     counted: bool
     replicas_stated: bool
-    prefill: PrefillPool | None = None
+    pair: PairOfLayouts | None = None
     asked: Question | None = None
 
     @property
@@ -81,19 +72,18 @@ class Scenario(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether every pool has enough memory and a layout that the engine accepts."""
-        pools = (self.resolved,) if self.prefill is None else (self.resolved, self.prefill.resolved)
+        pools = (self.resolved,) if self.pair is None else (self.resolved, self.pair.prefill)
         return all(pool.memory.fits and pool.refused is None for pool in pools)
 
     @property
     def routed(self) -> bool:
         """Whether a pool has several replicas, so that a router has to choose."""
-        return self.deployed.count > 1 or (self.prefill is not None and self.prefill.deployed.count > 1)
+        return any(part.count > 1 for part in self.deployed.parts)
 
     @property
     def gpus(self) -> int:
         """GPUs of all replicas in all pools."""
-        own = self.resolved.layout.gpus * self.deployed.count
-        return own if self.prefill is None else own + self.prefill.resolved.layout.gpus * self.prefill.deployed.count
+        return self.deployed.gpus
 
 
 class Runs(NamedTuple):
@@ -126,9 +116,6 @@ def simulate(scenario: Scenario, watch: Watch = _unwatched) -> Runs:
             )
     return Runs(served)
 
-
-if TYPE_CHECKING:
-    from sizing.specs.workload import Workload
 
 OWN = "engine"  # the engine version's own scheduling policy
 WINDOW_S = 0.1  # the longest wait of a dynamic batch
@@ -222,16 +209,16 @@ def scenario(
     check_driving(driving)
     data, pools = data or load_data(), question.space.pools
     if pools is not None:
-        driving = driving._replace(stated_replicas=pools.decode.pool.replicas or 1)
+        driving = driving._replace(stated_replicas=pools.given[1] or 1)
     decode = _keeping(running(question, data, None if pools is None else pools.decode), driving.replicas)
     asked, decode = decode.question, _at_rate(decode, driving.replicas)
     policies = _policies(decode, driving)
     rows = None if trace is None else trace.rows
     traffic = Part(lambda: _traffic(decode, driving, rows, policies), placed)
-    prefill = Part(lambda: None if pools is None else _prefill(pools, decode, traffic.value), placed)
-    check(traffic, prefill)
-    if prefill.value is not None:
-        before, transfer = prefill.value.deployed, prefill.value.transfer
+    pair = Part(lambda: None if pools is None else _pair(pools, decode, traffic.value), placed)
+    check(traffic, pair)
+    if pools is not None and pair.value is not None:
+        before, transfer = _deployed(pair.value.prefill, pools.given[0] or 1), pair.value.transfer
         policies = {name: replace(each, prefill=before, transfer=transfer) for name, each in policies.items()}
     _check_share(traffic.value, driving.replicas)
     return Scenario(
@@ -244,7 +231,7 @@ def scenario(
         trace=None if trace is None else trace.name,
         counted=trace is not None or driving.requests is not None or driving.limit_s is None,
         replicas_stated=driving.stated_replicas is not None,
-        prefill=prefill.value,
+        pair=pair.value,
         asked=asked,
     )
 
@@ -256,7 +243,7 @@ def ranges(scenario: Scenario, runs: PublishedRuns | None) -> tuple[Band, ...]:
     """
     asked, resolved, count = scenario.asked, scenario.resolved, scenario.deployed.count
     traffic, question = scenario.traffic, scenario.resolved.question
-    if scenario.prefill is not None or asked is None or traffic.rate_per_s is None or question.target.amount is None:
+    if scenario.pair is not None or asked is None or traffic.rate_per_s is None or question.target.amount is None:
         return ()
     load = timed(resolved.replica, resolved.data)
     most = Capacity(question.target.amount, 0.0, load.most_decoding, "")
@@ -409,14 +396,12 @@ def _check_share(traffic: Traffic, replicas: int) -> None:
         )
 
 
-def _prefill(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PrefillPool:
-    """The prefill pool of a decode pool. Raises InputError for a closed loop, and as `way_between` does."""
-    from sizing.answers.pools import way_between  # loaded where separate pools are asked for
+def _pair(pools: SeparatePools, decode: Resolved, traffic: Traffic) -> PairOfLayouts:
+    """The decode pool with its prefill pool. Raises InputError for a closed loop, and as `pools.paired` does."""
+    from sizing.answers.pools import paired  # loaded where separate pools are asked for
 
     if traffic.in_flight is not None:
         allowed = "with --rps, --dau, --trace, or --requests alone"
         raise InputError("a closed loop is not simulated over two pools", field=SEPARATE, allowed=allowed)
     question = decode.question.with_(precisions=(decode.plan.weight_format,))
-    prefill = running(question, decode.data, pools.prefill)
-    transfer, replicas = way_between(pools, prefill, decode), pools.prefill.pool.replicas or 1
-    return PrefillPool(prefill, _deployed(prefill, replicas), transfer, pools.facts)
+    return paired(pools, running(question, decode.data, pools.prefill), decode)

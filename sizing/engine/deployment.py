@@ -44,6 +44,16 @@ class Deployment:
         """What each replica runs."""
         return self.kernels.shard
 
+    @property
+    def parts(self) -> tuple[Deployment, ...]:
+        """The parts through which a request goes, in order: one, or prefill and decode."""
+        return (self,) if self.prefill is None else (self.prefill, self)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas in all parts."""
+        return sum(part.count * part.shard.layout.gpus for part in self.parts)
+
 
 def deployment_of(timed: Timed, count: int = 1) -> Deployment:
     """Equal replicas with the scheduling rules of their engine."""

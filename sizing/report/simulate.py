@@ -189,11 +189,11 @@ def record(scenario: Scenario, runs: Runs) -> SimulationReport:
 def _memory(scenario: Scenario) -> LayoutMemory:
     """The memory of a deployment. For separate pools, that of the prefill pool if it alone does not fit, else of the decode pool."""
     memory = layout_memory(scenario.resolved)
-    if scenario.prefill is None:
+    if scenario.pair is None:
         return memory
     pool = "decode"
     if memory.fits and not scenario.fits:
-        memory, pool = layout_memory(scenario.prefill.resolved), "prefill"
+        memory, pool = layout_memory(scenario.pair.prefill), "prefill"
     return memory if memory.reason is None else memory._replace(reason=f"the {pool} pool: {memory.reason}")
 
 
@@ -231,13 +231,14 @@ def _misses(spread: Spread, limit: LimitInMs | None) -> bool:
 
 
 def _pools(scenario: Scenario, runs: Runs) -> SimulatedPools | None:
-    if scenario.prefill is None or not runs.served:
+    pair = scenario.pair
+    if pair is None or not runs.served:
         return None
     (run,) = runs.served.values()
-    prefill = pools.simulated(scenario.prefill.resolved, scenario.prefill.deployed.count, run.parts[0])
-    decode = pools.simulated(scenario.resolved, scenario.deployed.count, run.parts[1])
+    counts = (part.count for part in scenario.deployed.parts)
+    prefill, decode = map(pools.simulated, (pair.prefill, scenario.resolved), counts, run.parts)
     isl, _ = traffic.mean_lengths(scenario.traffic)
-    way = pools.transfer_figures(scenario.prefill.transfer, isl)
+    way = pools.transfer_figures(pair.transfer, isl)
     return SimulatedPools(prefill, decode, run.transfer_s / MILLI, way, prefill.gpus / decode.gpus)
 
 
@@ -250,7 +251,7 @@ def _predictions(scenario: Scenario, runs: Runs, found: Sequence[SimulatedRun]) 
     """
     question, load = scenario.resolved.question, scenario.traffic
     service = question.service
-    if scenario.prefill is not None or service.extras != NOTHING or service.model.pooled or OWN not in runs.served:
+    if scenario.pair is not None or service.extras != NOTHING or service.model.pooled or OWN not in runs.served:
         return
     served, index = runs.served[OWN], tuple(scenario.policies).index(OWN)
     prefix = f"runs.{index}." if len(found) > 1 else ""  # the record itself holds the figures of a single run
@@ -316,8 +317,8 @@ def _rests_on(scenario: Scenario, runs: Sequence[SimulatedRun]) -> Iterator[Assu
     if in_flight is not None and replicas > 1:
         share, why = max(1, round(in_flight / replicas)), "replicas are alike; one is simulated"
         yield Assumption("requests in flight", share, "per replica", "assumed", why)
-    if scenario.prefill is not None:
-        yield from pools.assumptions(scenario.prefill.facts)
+    if scenario.pair is not None:
+        yield from pools.assumptions(scenario.pair.facts)
     decoded = not any(run.completed for run in runs) or any(run.itl_ms.mean for run in runs)
     if scenario.limits.itl is not None and not decoded:
         yield NO_ITL
