@@ -80,25 +80,17 @@ def _with_less(outcome: Outcome, data: Data) -> Outcome:
 
 def _sensible(found: list[Outcome], most: int) -> list[Outcome]:
     """The outcomes without answers of more than `most` GPUs, unless all answers exceed it."""
+
+    def judged(outcome: Outcome) -> Outcome:
+        best = outcome.best
+        if best is None or best.separate or best.gpus <= most:
+            return outcome
+        replica, left_out = best.pool.replica, f"a comparison leaves out more than {most:,}"
+        detail = f"takes {best.gpus:,} GPUs; {left_out} (estimate -g {replica.gpu_type.id} does not)"
+        return replace(outcome, answers=(), refusals=(replica.rejected("gpu_budget", detail, best.gpus / most - 1),))
+
     sizes = [outcome.best.gpus for outcome in found if outcome.best is not None]
-    if min(sizes, default=0) > most:
-        return found
-    return [
-        outcome
-        if outcome.best is None or outcome.best.separate or outcome.best.gpus <= most
-        else _too_many(outcome, most)
-        for outcome in found
-    ]
-
-
-def _too_many(outcome: Outcome, most: int) -> Outcome:
-    best = outcome.best
-    assert best is not None
-    replica = best.pool.replica
-    detail = f"takes {best.gpus:,} GPUs; a comparison leaves out more than {most:,} (estimate -g {replica.gpu_type.id} does not)"
-    over = best.gpus / most - 1
-    refused = replica.rejected("gpu_budget", detail, over)
-    return replace(outcome, answers=(), refusals=(refused,))
+    return found if min(sizes, default=0) > most else list(map(judged, found))
 
 
 def candidates_of(question: Question) -> list[Question]:

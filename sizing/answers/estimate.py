@@ -10,7 +10,7 @@ from dataclasses import replace
 from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, Suggestion, layout_of, preference, spent
 from sizing.answers.confidence import evenly, has_odds
-from sizing.answers.search import REACHES, search
+from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.steps import Found, Steps
 from sizing.answers.sure import of_other_types, others_at_even_odds, surer, with_odds, with_sure
 from sizing.catalog.prices import typical_price
@@ -75,28 +75,24 @@ def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -
     """The outcome of separate pools, where they are asked for or need far fewer GPUs."""
     if question.space.pools is not None:
         return answer(question, data, simulated=simulated)
-    if whole.answer is None or not _over_nodes(whole.answer, question):
+    if whole.answer is None or not _may_gain(whole.answer, question):
         return None
     pools = SeparatePools.of_any(question.space.gpu_types)
     found = answer(question.with_(pools=pools), data, simulated=simulated)
-    return (
-        found
-        if found.answer is not None and found.answer.gpus <= advice.RULES.separate_pools * whole.answer.gpus
-        else None
-    )
+    most = advice.RULES.separate_pools * whole.answer.gpus
+    return found if found.answer is not None and found.answer.gpus <= most else None
 
 
-def _over_nodes(found: Answer, question: Question) -> bool:
-    """Whether a replica of an answer spans nodes with attention ranks that share experts, and pools may be tried.
+def _may_gain(found: Answer, question: Question) -> bool:
+    """Whether separate pools may be tried, and a replica spans nodes with attention ranks that share experts.
 
     A prompt on one rank delays the decoding sequences of all ranks: the more ranks, the longer.
     """
-    service, target, replica = question.service, question.target, found.pool.replica
+    service, target = question.service, question.target
     free = not any(getattr(service.serving, name) for name in SIZES)
     rated = target.requests_per_s is not None and target.concurrency is None and target.confidence is None
     decodes = service.osl > 1 and not service.extras.cached.varies
-    spread = replica.layout.dp > 1 and replica.layout.gpus > replica.gpu_type.gpu.datasheet.island_gpus
-    return free and rated and decodes and spread
+    return free and rated and decodes and found.pool.replica.layout.dp > 1 and spans_nodes(found)
 
 
 def answer(

@@ -369,34 +369,20 @@ def with_points(line: CurveLine, samples: Iterable[LoadSample], question: Questi
 
 def _point(line: CurveLine, sample: LoadSample, question: Question, arrivals: Arrivals) -> CurvePoint:
     assert line.gpus is not None
-    rate, load = sample.requests_per_s, line.load
+    rate, load, used = sample.requests_per_s, line.load, sample.cache_used
     found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
     mbu, mfu = _decode_share(line, sample, question)
     found = found._replace(mbu=mbu, mfu=mfu, beyond_slots=rate is None)
     if load is None:
         return found
-    found = found._replace(
-        memory_used_gib=_memory_used_gib(line, sample),
-        beyond_slots=sample.in_flight > load.slots,
-        cache_full=_is_full(line, sample),
-    )
+    if used is not None:  # the cache at its highest use: full without room for one more request of mean length
+        held = load.replica.memory
+        fixed_gib = held.weights_gib + held.activation_gib + held.non_torch_gib + held.cuda_graphs_gib
+        holds = line.cache_holds
+        full = None if holds is None else sample.preemptions > 0 or used + 1 / holds > 1
+        found = found._replace(memory_used_gib=fixed_gib + used * held.kv_cache_gib, cache_full=full)
+    found = found._replace(beyond_slots=sample.in_flight > load.slots)
     return found._replace(bands=_bands(found, line, question, arrivals))
-
-
-def _is_full(line: CurveLine, sample: LoadSample) -> bool | None:
-    """Whether the cache had no room for another request of mean length, or requests were preempted."""
-    if sample.cache_used is None or line.cache_holds is None:
-        return None
-    return sample.preemptions > 0 or sample.cache_used + 1 / line.cache_holds > 1
-
-
-def _memory_used_gib(line: CurveLine, sample: LoadSample) -> float | None:
-    """GiB in use on one GPU, with the cache at its highest use."""
-    if sample.cache_used is None:
-        return None
-    used = line.parts[0].replica.memory
-    fixed = used.weights_gib + used.activation_gib + used.non_torch_gib + used.cuda_graphs_gib
-    return fixed + sample.cache_used * used.kv_cache_gib
 
 
 def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tuple[float | None, float | None]:

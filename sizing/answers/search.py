@@ -220,9 +220,10 @@ def _wider(question: Question, found: Outcome) -> Iterator[Question]:
     if question.space.layouts == REACHES[-1]:
         return
     wider = REACHES[REACHES.index(question.space.layouts) + 1]
-    firsts: dict[tuple[str, str | None], Answer] = {}
-    for answer in _affordable(found):
-        firsts.setdefault((answer.pool.replica.gpu_type.id, answer.pool.replica.precision), answer)
+    budget, firsts = question.rules.gpu_budget, dict[tuple[str, str | None], Answer]()
+    for answer in found.answers:
+        if budget is None or answer.gpus <= budget:
+            firsts.setdefault((answer.pool.replica.gpu_type.id, answer.pool.replica.precision), answer)
     usual = question.space.layouts == REACHES[0] and question.target.amount is not None
     able = {key for key, answer in firsts.items() if not (usual and spans_nodes(answer))}
     for precision in question.space.precisions:
@@ -235,11 +236,6 @@ def spans_nodes(answer: Answer) -> bool:
     """Whether a replica spans several nodes, or several link domains where these are larger than a node."""
     replica = answer.pool.replica
     return replica.layout.gpus > replica.gpu_type.gpu.datasheet.island_gpus
-
-
-def _affordable(outcome: Outcome) -> Iterator[Answer]:
-    budget = outcome.question.rules.gpu_budget
-    return (answer for answer in outcome.answers if budget is None or answer.gpus <= budget)
 
 
 def _joined(narrow: Outcome, wide: Outcome) -> Outcome:

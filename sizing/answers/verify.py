@@ -28,13 +28,13 @@ from sizing.answers.search import at_load, at_share, with_extras_found
 from sizing.answers.sizes import RULES, SizeVerdict, TriedSizes, corrected
 from sizing.engine.deployment import deployment_of
 from sizing.engine.requests import Lengths
-from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate, statistics
+from sizing.engine.simulation import ROUNDS, Run, Traffic, simulate
 from sizing.question.question import Question
 from sizing.replica.capacity import point_at_rate
 from sizing.replica.points import PERCENTILES
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
-from sizing.specs.workload import LATENCIES, Limit, Limits, Metric, Statistic, Tokens
+from sizing.specs.workload import Limit, Limits, Metric, Statistic, Tokens
 
 
 def verify(
@@ -206,45 +206,9 @@ def _longer(found: Answer, question: Question, seed: int) -> Answer:
     assert found.run is not None
     again = driven(found, question, RULES.longer * RULES.requests, seed + found.run.completed).run
     assert again is not None
-    run = _joined(found.run, again)
+    run = found.run.continued(again)
     pools = (replace(pool, run=part) for pool, part in zip(found.pools, run.parts or (None,), strict=True))
     return replace(found, pools=tuple(pools), run=run)
-
-
-def _joined(run: Run, again: Run) -> Run:
-    """Two runs of one load as one: rates and means over both durations, and the extremes of both."""
-    both = run, again
-    duration_s = run.duration_s + again.duration_s
-
-    def mean(name: str) -> float:
-        return float(sum(getattr(each, name) * each.duration_s for each in both) / duration_s)
-
-    measured_s = {name: np.concatenate([each.measured_s[name] for each in both]) for name in run.measured_s}
-    return replace(
-        run,
-        arrived=run.arrived + again.arrived,
-        completed=run.completed + again.completed,
-        refused=run.refused + again.refused,
-        duration_s=duration_s,
-        requests_per_s=mean("requests_per_s"),
-        output_tokens_per_s=mean("output_tokens_per_s"),
-        latencies_s={name: statistics(measured_s[name].copy()) for name in LATENCIES},
-        queue_mean=mean("queue_mean"),
-        queue_max=max(run.queue_max, again.queue_max),
-        queue_end=again.queue_end,
-        batch_mean=mean("batch_mean"),
-        batch_max=max(run.batch_max, again.batch_max),
-        cache_mean=mean("cache_mean"),
-        cache_max=max(run.cache_max, again.cache_max),
-        busy=mean("busy"),
-        preemptions=run.preemptions + again.preemptions,
-        goodput_per_s=mean("goodput_per_s"),
-        stable=run.stable and again.stable,
-        wasted=mean("wasted"),
-        measured_s=measured_s,
-        parts=tuple(map(_joined, run.parts, again.parts)),
-        transfer_s=mean("transfer_s"),
-    )
 
 
 def _at_own_e2e(answer: Answer, question: Question, seed: int) -> Answer:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,39 @@ class Run:
     requests: Requests = field(repr=False, compare=False)
     parts: tuple[Run, ...] = field(default=(), repr=False)
     transfer_s: float = 0.0
+
+    def continued(self, again: Run) -> Run:
+        """This run and another of the same load as one: rates and means over both durations, and the extremes of both."""
+        duration_s = self.duration_s + again.duration_s
+
+        def both(name: str) -> tuple[Any, Any]:
+            return getattr(self, name), getattr(again, name)
+
+        def mean(name: str) -> float:
+            first, second = both(name)
+            return float((first * self.duration_s + second * again.duration_s) / duration_s)
+
+        measured_s = {name: np.concatenate([of[name] for of in both("measured_s")]) for name in self.measured_s}
+        figures: dict[str, Any] = {name: mean(name) for name in MEANS}
+        figures |= {name: sum(both(name)) for name in COUNTS} | {name: max(both(name)) for name in MAXIMA}
+        return replace(
+            self,
+            duration_s=duration_s,
+            latencies_s={name: statistics(measured_s[name].copy()) for name in LATENCIES},
+            queue_end=again.queue_end,
+            stable=self.stable and again.stable,
+            measured_s=measured_s,
+            parts=tuple(map(Run.continued, *both("parts"))),
+            **figures,
+        )
+
+
+COUNTS = ("arrived", "completed", "refused", "preemptions")
+MAXIMA = ("queue_max", "batch_max", "cache_max")
+MEANS = (
+    *("requests_per_s", "output_tokens_per_s", "goodput_per_s", "queue_mean", "batch_mean", "cache_mean"),
+    *("busy", "wasted", "transfer_s"),
+)
 
 
 def simulate(
