@@ -10,8 +10,7 @@ from sizing.answers.estimate import answer
 from sizing.answers.search import at_share, search, with_count
 from sizing.answers.search import replicas as wanted
 from sizing.answers.sizes import RULES
-from sizing.answers.steps import Found, Steps
-from sizing.answers.sure import surely
+from sizing.answers.sure import Confirmed, Steps, surely
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
 from sizing.specs.bands import USUAL, Confidence, ConfidentSize
@@ -99,7 +98,7 @@ def _with_sure(result: Held, found: Outcome, replicas: int, data: Data, asked: t
     if runs is None:
         return result
     assert found.best is not None
-    (sure,) = surely([Found(found, found)], Steps.of(data, simulated=simulate), confidence)
+    (sure,) = surely([Confirmed(found, found)], Steps.of(data, simulated=simulate), confidence)
     size = result.answer or _deployed(found.best.pool, replicas, result.most_requests_per_s)
     said = Said(size, result.question.with_(confidence=Confidence(confidence, runs)), sure)
     return replace(result, sure=sizes_said([said], runs)[0], surely=sure)

@@ -11,8 +11,7 @@ from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, Suggestion, layout_of, preference, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
-from sizing.answers.steps import Found, Steps
-from sizing.answers.sure import of_other_types, others_at_even_odds, surer, with_odds, with_sure
+from sizing.answers.sure import Confirmed, Steps, of_other_types, others_at_even_odds, surer, with_odds, with_sure
 from sizing.catalog.prices import typical_price
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
@@ -112,7 +111,7 @@ def surely_answered(found: tuple[Question, Outcome], data: Data, *, simulated: b
     """
     (question, outcome), steps = found, Steps.of(data, simulated=simulated)
     (searched,) = steps.search([evenly(question, data) if outcome.even else question]) if simulated else (outcome,)
-    return with_sure([Found(searched, outcome)], steps)[0]
+    return with_sure([Confirmed(searched, outcome)], steps)[0]
 
 
 def by_prediction(question: Question, data: Data) -> Outcome:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from itertools import islice
+from typing import NamedTuple, TypeVar, get_args
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, LayoutKey, Outcome, Pool, layout_of, preference
-from sizing.answers.batches import by_kind, onward, together
 from sizing.answers.confidence import margin_of
 from sizing.answers.counts import Reply, Trial
 from sizing.question.question import Question
@@ -21,6 +21,38 @@ from sizing.specs.errors import UntimedError
 from sizing.specs.workload import Reach, Target, latency_name
 
 REACHES: tuple[Reach, ...] = get_args(Reach)  # the sets of layouts to search, from few to all
+
+
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+
+
+def onward(
+    entries: Iterable[Entry | Refusal], work: Callable[[list[Entry]], Iterable[Result | Refusal]]
+) -> list[Result | Refusal]:
+    """The results of `work` in place of all entries that are not refused; it takes these together."""
+    every = list(entries)
+    results = iter(work([entry for entry in every if not isinstance(entry, Refusal)]))
+    return [entry if isinstance(entry, Refusal) else next(results) for entry in every]
+
+
+def together(groups: Sequence[Sequence[Entry]], work: Callable[[list[Entry]], Iterable[Result]]) -> list[list[Result]]:
+    """The results of `work`, which takes the entries of all groups together, in the same groups."""
+    results = iter(work([entry for group in groups for entry in group]))
+    return [list(islice(results, len(group))) for group in groups]
+
+
+def by_kind(
+    entries: Sequence[Entry], kind: Callable[[Entry], Hashable], work: Callable[[list[Entry]], Sequence[Result]]
+) -> list[Result]:
+    """The results of `work` in the order of the entries; it takes those of each kind together."""
+    alike: dict[Hashable, list[int]] = {}
+    for number, entry in enumerate(entries):
+        alike.setdefault(kind(entry), []).append(number)
+    found: dict[int, Result] = {}
+    for numbers in alike.values():
+        found.update(zip(numbers, work([entries[number] for number in numbers]), strict=True))
+    return [found[number] for number in range(len(entries))]
 
 
 class Bounded(NamedTuple):

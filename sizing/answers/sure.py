@@ -1,4 +1,4 @@
-"""Sizes by published runs: at least even odds for an answer and the other layouts, and the sure size of an answer.
+"""How sure an answer is: its steps (search, simulation), even odds by published runs, and its sure size.
 
 The sure size is the answer to the same question with a confidence, on the answer's GPU type. Outcomes of many questions are
 sized in one batch.
@@ -7,26 +7,102 @@ sized in one batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sizing.answers.answer import (
     TIES,
     Answer,
     ConfidentAnswer,
+    Order,
     Outcome,
     is_alike,
+    layout_of,
     preference,
     preferring,
     spent,
 )
 from sizing.answers.confidence import Margins, Said, evenly, margin_of, margins, sizes_said
-from sizing.answers.search import recounted, replicas, resized
-from sizing.answers.steps import Found, Steps
+from sizing.answers.search import REACHES, recounted, replicas, resized, search
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
 from sizing.specs.bands import EVEN, USUAL, Confidence
 from sizing.specs.data import Data
+
+
+class Confirmed(NamedTuple):
+    """The outcome of a question by the closed form alone, and as it is answered."""
+
+    searched: Outcome
+    outcome: Outcome
+
+    @property
+    def best(self) -> Answer:
+        """The first answer. Raises IndexError where there is none."""
+        return self.outcome.answers[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps to an outcome: `search` by the closed form, several questions at once, and `confirm` one in an order.
+
+    `confirm` takes whether the first answer is shown under its own demand; a sure size need not be.
+    """
+
+    data: Data
+    search: Callable[[Sequence[Question]], list[Outcome]]
+    confirm: Callable[[Outcome, Order, bool], Outcome]
+    order: Order = preference
+
+    @classmethod
+    def of(cls, data: Data, *, simulated: bool, order: Order = preference) -> Steps:
+        """The steps of a single question."""
+
+        def confirm(outcome: Outcome, order: Order, shows: bool) -> Outcome:
+            return confirmed(outcome, data, order=order, shows=shows) if simulated else outcome
+
+        return cls(data, lambda questions: [_searched(each, data) for each in questions], confirm, order)
+
+    def confirmed(self, outcome: Outcome, order: Order, *, shows: bool = True) -> Outcome:
+        """The outcome in an order, confirmed."""
+        if order is not preference:
+            ranked = sorted(outcome.answers, key=lambda found: order(found, outcome.question))
+            outcome = replace(outcome, answers=tuple(ranked))
+        return self.confirm(outcome, order, shows)
+
+    def answered(self, questions: Sequence[Question]) -> list[Confirmed]:
+        """The outcomes of questions, by the closed form and confirmed."""
+        return [Confirmed(each, self.confirmed(each, self.order)) for each in self.search(questions)]
+
+
+def _searched(question: Question, data: Data) -> Outcome:
+    if question.space.pools is None:
+        return search(question, data)
+    from sizing.answers import pools  # loaded where they are asked for
+
+    return pools.search(question, data)
+
+
+def confirmed(outcome: Outcome, data: Data, *, order: Order = preference, shows: bool = True) -> Outcome:
+    """The outcome after simulation. Where no layout within reach is confirmed, all other layouts are tried too.
+
+    The first answer is simulated under its own demand too, where `shows` and it was confirmed under a heavier load.
+    """
+    from sizing.answers.verify import verify  # load the simulator only where needed
+
+    found, question = verify(outcome, data, order=order, shows=shows), outcome.question
+    is_whole = found.pairing is not None or question.space.layouts == REACHES[-1]
+    if found.answer is not None or not found.tries or is_whole:
+        return found
+    tried = {layout_of(answer.pool.replica) for answer in outcome.answers}
+    wider = search(question.with_(layouts=REACHES[-1]), data)
+    others = tuple(answer for answer in wider.answers if layout_of(answer.pool.replica) not in tried)
+    wider = verify(replace(wider, answers=others), data, order=order, shows=shows)
+    return wider if wider.answer is not None else found
+
+
+# --- even odds and sure sizes --------------------------------------------------------------------------------------------
 
 
 def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True) -> list[Outcome]:
@@ -41,11 +117,11 @@ def with_odds(questions: Sequence[Question], steps: Steps, *, sure: bool = True)
     for number, even in zip(odd, again, strict=True):
         plain, predicted = even.outcome.question.with_(confidence=None), found[number].outcome.answer
         outcome = replace(even.outcome, question=plain, even=True, predicted=predicted)
-        found[number] = Found(even.searched, outcome)
+        found[number] = Confirmed(even.searched, outcome)
     return with_sure(found, steps) if sure else [of.outcome for of in found]
 
 
-def _with_odds_below_even(found: Sequence[Found], data: Data) -> list[int]:
+def _with_odds_below_even(found: Sequence[Confirmed], data: Data) -> list[int]:
     """The numbers of the plain outcomes whose answer keeps demand and limits in fewer than half of similar published runs."""
     asked = [(of.outcome.answer, of.outcome.question) for of in found]
     plain = {
@@ -55,7 +131,7 @@ def _with_odds_below_even(found: Sequence[Found], data: Data) -> list[int]:
     return [number for number, size in sizes if size.chance is not None and size.chance < EVEN]
 
 
-def with_sure(found: Sequence[Found], steps: Steps) -> list[Outcome]:
+def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
     """The outcomes with the sure sizes of their answers, and with another answer whose sure size is cheaper.
 
     Among layouts of equal size and cost, the one with the smallest sure size becomes the answer.
@@ -69,7 +145,7 @@ def with_sure(found: Sequence[Found], steps: Steps) -> list[Outcome]:
     return [of.outcome if of.outcome.answer is None else next(done) for of in found]
 
 
-def _with_tie(found: Found, sure: Answer | None, steps: Steps) -> Outcome:
+def _with_tie(found: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
     """The outcome with its sure size, whose layout becomes the answer where it takes no more than the answer does."""
     outcome, best, question = replace(found.outcome, surely=sure), found.best, found.outcome.question
 
@@ -89,7 +165,7 @@ def _with_tie(found: Found, sure: Answer | None, steps: Steps) -> Outcome:
 # --- the sure size ------------------------------------------------------------------------------------------------------
 
 
-def surely(found: Sequence[Found], steps: Steps, share: float = USUAL) -> list[Answer | None]:
+def surely(found: Sequence[Confirmed], steps: Steps, share: float = USUAL) -> list[Answer | None]:
     """For the answer of each outcome the sure size on its GPU type: by the closed form and, where `steps` do, by simulation.
 
     This is the answer to the question with a confidence of `share`; an outcome with a confidence is sure itself. None where
@@ -103,7 +179,7 @@ def surely(found: Sequence[Found], steps: Steps, share: float = USUAL) -> list[A
     return sizes
 
 
-def _sure_sizes(found: Sequence[Found], steps: Steps, share: float) -> list[Answer | None]:
+def _sure_sizes(found: Sequence[Confirmed], steps: Steps, share: float) -> list[Answer | None]:
     asked = [_surely_asked(of.outcome, steps.data, share) for of in found]
     layouts = [_layouts(of) for of in found]
     firsts = recounted([(own[:1], question) for own, question in zip(layouts, asked, strict=True)])
@@ -162,7 +238,7 @@ def _surely_asked(found: Outcome, data: Data, share: float = USUAL) -> Question:
     return found.question.with_(confidence=Confidence(share, data.runs), gpu_types=types, gpu_budget=None)
 
 
-def _layouts(found: Found) -> list[Answer]:
+def _layouts(found: Confirmed) -> list[Answer]:
     """The layouts on the answer's GPU type by the closed form, the answer's own first."""
     best, searched = found.best, found.searched.answers
     own = [each for each in searched if is_alike(each, best)]

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from sizing.answers.answer import Outcome
-from sizing.answers.batches import by_kind
 from sizing.answers.estimate import answer
-from sizing.answers.search import Bounded, bounded, chosen, search, tabulated, widened
-from sizing.answers.steps import Steps
-from sizing.answers.sure import with_odds
+from sizing.answers.search import Bounded, bounded, by_kind, chosen, search, tabulated, widened
+from sizing.answers.sure import Steps, with_odds
 from sizing.model.settings import Service
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal

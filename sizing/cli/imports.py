@@ -65,7 +65,7 @@ def command(
 
     Exit codes: 0 all runs were read, 2 bad input (the good rows are still written).
     """
-    from sizing.answers.logged import logged
+    from sizing.answers.deployment import logged
     from sizing.catalog.imports.rows import csv_text, import_files
     from sizing.cli.output import chosen_format, complain, write, write_file
     from sizing.cli.reading import Reader, written_apart

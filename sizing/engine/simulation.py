@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,26 +100,21 @@ class Run:
 
     def continued(self, again: Run) -> Run:
         """This run and another of the same load as one: rates and means over both durations, and the extremes of both."""
-        duration_s = self.duration_s + again.duration_s
-
-        def both(name: str) -> tuple[Any, Any]:
-            return getattr(self, name), getattr(again, name)
-
-        def mean(name: str) -> float:
-            first, second = both(name)
-            return float((first * self.duration_s + second * again.duration_s) / duration_s)
-
-        measured_s = {name: np.concatenate([of[name] for of in both("measured_s")]) for name in self.measured_s}
-        figures: dict[str, Any] = {name: mean(name) for name in MEANS}
-        figures |= {name: sum(both(name)) for name in COUNTS} | {name: max(both(name)) for name in MAXIMA}
+        spans_s = self.duration_s, again.duration_s
+        figures = {name: getattr(self, name) + getattr(again, name) for name in COUNTS}
+        figures |= {name: max(getattr(self, name), getattr(again, name)) for name in MAXIMA}
+        for name in MEANS:
+            first, second = getattr(self, name), getattr(again, name)
+            figures[name] = (first * spans_s[0] + second * spans_s[1]) / sum(spans_s)
+        measured_s = {name: np.concatenate((of, again.measured_s[name])) for name, of in self.measured_s.items()}
         return replace(
             self,
-            duration_s=duration_s,
+            duration_s=sum(spans_s),
             latencies_s={name: statistics(measured_s[name].copy()) for name in LATENCIES},
             queue_end=again.queue_end,
             stable=self.stable and again.stable,
             measured_s=measured_s,
-            parts=tuple(map(Run.continued, *both("parts"))),
+            parts=tuple(map(Run.continued, self.parts, again.parts)),
             **figures,
         )
 

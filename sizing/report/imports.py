@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sizing.answers.logged import Logged
+from sizing.answers.deployment import Logged
 from sizing.catalog.imports.rows import HEAD
 from sizing.catalog.measured import PERCENTILE_COLUMNS
 from sizing.catalog.shelf import only

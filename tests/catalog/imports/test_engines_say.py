@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizing.answers.logged import logged
+from sizing.answers.deployment import logged
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.rows import Imports, csv_text, import_files
 from sizing.catalog.imports.run import RunSettings
