@@ -276,29 +276,20 @@ def _rental(gpu_type: GpuType, asked: tuple[str, str]) -> Rental:
     return Rental(provider if kind == ON_DEMAND else f"{provider} {kind}", kind, found)
 
 
+# An offer at the user's own price, which has no date.
+SAID = "as asked"
+AS_ASKED = Price.model_construct(
+    provider=SAID, date=SAID, source=SAID, sku="GPU", kind="on-demand", gpus=1, purchase_usd=None, confidence=None
+)
+
+
 def _at_price(gpu_type: GpuType) -> Rental:
     """The planning price, per GPU as in `llmsize estimate`."""
-    usd = gpu_type.usd_per_gpu_hour
-    typical = typical_offer(gpu_type.gpu)
+    usd, typical = gpu_type.usd_per_gpu_hour, typical_offer(gpu_type.gpu)
     if typical is None or typical.usd_per_gpu_hour != usd:
-        typical = _as_asked()
+        typical = AS_ASKED
     offer = typical.model_copy(update={"gpus": 1, "usd_per_gpu_hour": usd})
     return Rental(f"rented at ${usd:g} per GPU-hour", ON_DEMAND, (offer,), gpu_type.price_source)
-
-
-def _as_asked() -> Price:
-    """An offer at the user's own price, which has no date."""
-    return Price.model_construct(
-        provider="as asked",
-        sku="GPU",
-        kind="on-demand",
-        usd_per_gpu_hour=None,
-        purchase_usd=None,
-        gpus=1,
-        date="as asked",
-        source="as asked",
-        confidence=None,
-    )
 
 
 def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
@@ -381,17 +372,10 @@ def _break_even(one: CostOption, other: CostOption) -> BreakEven:
     found = crossing(one.curves, other.curves)
     here = np.array([one.load_requests_per_s * SECONDS_PER_DAY])
     mine, others = (float(usd_per_year(option.curves, here)[0]) for option in (one, other))
-    months, why_not = _months(one, other, others)
+    cheaper = one if mine <= others else other
+    loads = found.stays, found.first, found.last
     return BreakEven(
-        one=one.name,
-        other=other.name,
-        requests_per_day=found.stays,
-        first_requests_per_day=found.first,
-        last_requests_per_day=found.last,
-        reason=_reason(one, other, found),
-        cheaper_at_this_load=(one if mine <= others else other).name,
-        months=months,
-        months_reason=why_not,
+        one.name, other.name, *loads, _reason(one, other, found), cheaper.name, *_months(one, other, others)
     )
 
 

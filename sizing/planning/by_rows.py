@@ -125,10 +125,8 @@ def usage_of(size: MeasuredSize, measured: Measured, question: MeasuredQuestion,
     found = question.demanded and question.demanded.at_rate(size.requests_per_s, question.planning)
     load = load_of(found, question.headroom, size.requests_per_s)
     share = _input_share(size) if split == BY_TIME else 0.0
-    return Usage(
-        size.line.gpu, measured.isl, measured.osl, size.replicas, size.line.gpus or 1, per_s, load.kind, load.per_s,
-        load.sized_to_load, split, ByLoad(share, share), load.hours, load.hours_said,
-    )  # fmt: skip
+    deployed = (size.line.gpu, measured.isl, measured.osl, size.replicas, size.line.gpus or 1)
+    return Usage(*deployed, per_s, split, ByLoad(share, share), *load)
 
 
 def _input_share(size: MeasuredSize) -> float:

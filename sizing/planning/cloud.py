@@ -141,8 +141,7 @@ def cloud_of(fleet: Provision, scaling: Scaling) -> Cloud | None:
     by_type = {gpu_id: _paid_for(gpu_id, fleet) for gpu_id in fleet.gpus_by_type}
     by_hour = [sum(counts) for counts in zip(*by_type.values(), strict=True)]
     mean = sum(by_hour) / fleet.hours
-    each = zip(fleet.answers, fleet.tenants, strict=True)
-    ups = tuple(_scale_up(answer, tenant, fleet, scaling) for answer, tenant in each)
+    ups = tuple(_scale_up(*each, fleet, scaling) for each in zip(fleet.answers, fleet.tenants, strict=True))
     mixes = tuple(_mixes(fleet, by_type, scaling))
     return Cloud(
         provider=fleet.rules.provider,

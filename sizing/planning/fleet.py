@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from sizing.planning.availability import fewest, of_replica, up
 from sizing.planning.nodes import packed
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import Need, Size, size_of
+from sizing.planning.size import Need, Reserve, Size, size_of
 from sizing.question.demand import Demanded, over_hours
-from sizing.specs import demand
 
 Held = tuple[tuple[int, int], ...]  # (GPUs of a replica, number of replicas)
 Sharing = Literal["shared", "separate"]
@@ -44,14 +43,8 @@ class Tenant(NamedTuple):
     def base_replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
         """The replicas needed in each hour without the reserve, at least `rules.min_replicas`."""
         need = self.need
-        each = tuple(
-            min(
-                need.base,
-                max(rules.min_replicas, _replicas(part * need.demand * (1 + need.headroom), need.per_replica)),
-            )
-            for part in self.parts()
-        )
-        return over_hours(each or (need.base,), hours)
+        each = (max(rules.min_replicas, need.replicas(part) if part > 0 else 0) for part in self.parts())
+        return over_hours(tuple(min(need.base, count) for count in each) or (need.base,), hours)
 
     def parts(self) -> tuple[float, ...]:
         """The demand to size for in each hour, as a share of the peak; the allowance for chance is larger for small loads."""
@@ -63,10 +56,6 @@ class Tenant(NamedTuple):
     def replicas(self, hours: int, rules: ProvisionRules) -> tuple[int, ...]:
         """The replicas needed in each hour, plus the reserve, which always runs."""
         return tuple(base + self.size.reserve.replicas for base in self.base_replicas(hours, rules))
-
-
-def _replicas(amount: float, per_replica: float) -> int:
-    return demand.replicas_for(amount, per_replica) if amount > 0 else 0
 
 
 def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
@@ -156,15 +145,15 @@ def reserve_of_pool(tenants: Sequence[Tenant], rules: ProvisionRules) -> list[tu
     reserves for failures add up, because one reserve does not meet the targets of all workloads. Only one node at a time
     is out for maintenance.
     """
+
+    def largest(of: Callable[[Reserve], int]) -> tuple[int, int]:
+        each = ((tenant.need.fit.gpus_per_replica, of(tenant.size.reserve)) for tenant in tenants)
+        return max(each, key=math.prod)
+
     if rules.availability is None:
-        return [
-            max(((tenant.need.fit.gpus_per_replica, tenant.size.reserve.replicas) for tenant in tenants), key=math.prod)
-        ]
+        return [largest(lambda reserve: reserve.replicas)]
     failures = [(tenant.need.fit.gpus_per_replica, tenant.size.reserve.failures) for tenant in tenants]
-    return [
-        *failures,
-        max(((tenant.need.fit.gpus_per_replica, tenant.size.reserve.maintenance) for tenant in tenants), key=math.prod),
-    ]
+    return [*failures, largest(lambda reserve: reserve.maintenance)]
 
 
 def _nodes(replicas: Sequence[tuple[int, int]], gpus_per_node: int) -> int:
@@ -198,19 +187,17 @@ def hours_of_load(tenants: Sequence[Tenant], pools: Sequence[GpuPool]) -> tuple[
     rates = rates_of(tenants, count)
     sums = None if rates is None else list(map(sum, zip(*rates, strict=True)))
     per_replica = tenants[0].need.per_replica if len(tenants) == 1 and sums is not None else None
-    found = []
-    for hour in range(count):
-        replicas = sum(pool.replicas_by_hour[hour] for pool in pools)
-        found.append(
-            Hour(
-                hour=hour,
-                requests_per_s=None if sums is None else sums[hour],
-                replicas=replicas,
-                gpus=sum(pool.gpus_by_hour[hour] for pool in pools),
-                capacity_requests_per_s=None if per_replica is None else replicas * per_replica,
-            )
+    replicas = list(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True)))
+    return tuple(
+        Hour(
+            hour=hour,
+            requests_per_s=None if sums is None else sums[hour],
+            replicas=replicas[hour],
+            gpus=sum(pool.gpus_by_hour[hour] for pool in pools),
+            capacity_requests_per_s=None if per_replica is None else replicas[hour] * per_replica,
         )
-    return tuple(found)
+        for hour in range(count)
+    )
 
 
 def rates_of(tenants: Sequence[Tenant], hours: int) -> list[tuple[float, ...]] | None:

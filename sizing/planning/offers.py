@@ -115,7 +115,7 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     if each.gpus < joined:
         raise InputError(_too_small(server, each.gpus, joined, usage.gpu))
     units = fit.nodes(usage.replicas)
-    per_s = fit.replicas_together * usage.per_replica_per_s / fit.nodes_per_replica  # of one server
+    per_s = usage.per_unit_per_s(fit)
     busy = usage.busy(units * per_s)
     full, year = cost.server_year(each, 1.0), cost.server_year(each, busy)
     idle = cost.server_year(each, 0.0).total
@@ -179,48 +179,36 @@ def rented(
     return always, following._replace(name=f"{name}, following the load", contract=contract, note=said)
 
 
-class _Instances(NamedTuple):
-    """One offer for a deployment: instances, the capacity of one, and the yearly cost."""
-
-    offer: Price
-    units: int
-    per_s: float
-    usd: ByLoad
-    curve: CostCurve
-    mean_gpus: float
-
-
 def _rented(usage: Usage, offers: Iterable[Price], *, follows: bool) -> CostOption:
     """The cost with the offer that is cheapest per year at the load."""
-    found = [_instances(usage, offer, follows=follows) for offer in offers]
-    best = min(found, key=lambda instances: instances.usd.at_load)
-    offer, capacity_per_s = best.offer, best.units * best.per_s
-    return _option(usage, "cloud", capacity_per_s, best.usd, tuple(each.curve for each in found))._replace(
-        provider=offer.provider,
-        follows_load=follows,
-        sku=offer.sku,
-        units=best.units,
-        gpus_per_unit=offer.gpus,
-        gpus=best.units * offer.gpus,
-        mean_gpus=best.mean_gpus,
-        usd_per_gpu_hour=offer.usd_per_gpu_hour,
-        utilisation_at_load=usage.busy(capacity_per_s),
-        date=offer.date,
-        source=source_of(offer),
-    )
+    found = [_on_instances(usage, offer, follows=follows) for offer in offers]
+    best = min(found, key=lambda option: option.usd_per_year)
+    return best._replace(curves=tuple(curve for option in found for curve in option.curves))
 
 
-def _instances(usage: Usage, offer: Price, *, follows: bool) -> _Instances:
-    """The yearly cost on instances of one offer: of all instances or, with `follows`, of those that each hour needs."""
+def _on_instances(usage: Usage, offer: Price, *, follows: bool) -> CostOption:
+    """The cost on instances of one offer: of all instances or, with `follows`, of those that each hour needs."""
     fit = Fit(usage.gpus_per_replica, offer.gpus)
     units = fit.nodes(usage.replicas)
-    per_s = fit.replicas_together * usage.per_replica_per_s / fit.nodes_per_replica
+    capacity_per_s = units * usage.per_unit_per_s(fit)
     gpu_year = usd_per_gpu_hour(offer) * demand.hours_per_year()
     least, always = fit.nodes_per_replica * offer.gpus * gpu_year, units * offer.gpus * gpu_year
     capacity = usage.requests_per_day_of(fit.replicas_together)
     curve = CostCurve(least, capacity, 0.0, usage.hours if follows else (1.0,), follows)
     here = float(curve.usd_per_year(np.array([usage.load_per_s * SECONDS_PER_DAY]))[0]) if follows else always
-    return _Instances(offer, units, per_s, usage.by_load(always, here), curve, here / gpu_year)
+    return _option(usage, "cloud", capacity_per_s, usage.by_load(always, here), (curve,))._replace(
+        provider=offer.provider,
+        follows_load=follows,
+        sku=offer.sku,
+        units=units,
+        gpus_per_unit=offer.gpus,
+        gpus=units * offer.gpus,
+        mean_gpus=here / gpu_year,
+        usd_per_gpu_hour=offer.usd_per_gpu_hour,
+        utilisation_at_load=usage.busy(capacity_per_s),
+        date=offer.date,
+        source=source_of(offer),
+    )
 
 
 def api(usage: Usage, prices: ApiPrices) -> CostOption:

@@ -76,7 +76,7 @@ class Provision(NamedTuple):
     @property
     def replicas(self) -> int:
         """Replicas of the busiest hour."""
-        return replicas_of(self.pools)
+        return max(map(sum, zip(*(pool.replicas_by_hour for pool in self.pools), strict=True)))
 
     @property
     def gpu_types(self) -> dict[str, GpuType]:
@@ -174,11 +174,6 @@ def _surely(answer: PlanAnswer, tenant: Tenant, rules: ProvisionRules) -> Tenant
 def peak_of(answer: PlanAnswer, tenant: Tenant) -> float:
     """Requests/s of a workload at its peak; for a demand in requests in flight, the rate of its answer."""
     return answer.best.requests_per_s if tenant.need.in_flight else tenant.need.demand
-
-
-def replicas_of(pools: Sequence[GpuPool]) -> int:
-    """Replicas of pools in the busiest hour."""
-    return max(map(sum, zip(*(pool.replicas_by_hour for pool in pools), strict=True)))
 
 
 def total(values: Iterable[float | None]) -> float | None:

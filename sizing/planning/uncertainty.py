@@ -95,14 +95,11 @@ def simulate(fleet: Sequence[Uncertain], rules: ProvisionRules, *, seed: int, dr
     inputs: list[_Input] = []
     bases = []
     for uncertain in fleet:
-        own, base = _bases(
-            uncertain, random, draws, rules, prefix=f"{uncertain.tenant.name}: " if len(fleet) > 1 else ""
-        )
+        prefix = f"{uncertain.tenant.name}: " if len(fleet) > 1 else ""
+        own, base = _bases(uncertain, random, draws, rules, prefix=prefix)
         inputs += own
         bases.append(base)
-    failures = [
-        _failures(uncertain.tenant, base.max(axis=1), rules) for uncertain, base in zip(fleet, bases, strict=True)
-    ]
+    failures = [_failures(of.tenant, base.max(axis=1), rules) for of, base in zip(fleet, bases, strict=True)]
     gpus, usd_per_h = _gpus(fleet, bases, failures, rules)
     spread = max((uncertain.workload.planning.price_uncertainty or 0.0 for uncertain in fleet), default=0.0)
     if spread and usd_per_h is not None:

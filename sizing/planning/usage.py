@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.planning.break_even import SECONDS_PER_DAY
+from sizing.planning.nodes import Fit
 from sizing.planning.size import need_of
 from sizing.question.demand import Demanded
 from sizing.question.question import Question
@@ -47,11 +48,11 @@ class Usage(NamedTuple):
     replicas: int
     gpus_per_replica: int
     per_replica_per_s: float
+    split: Split
+    input_shares: ByLoad
     load: LoadKind
     load_per_s: float
     sized_to_load: float
-    split: Split
-    input_shares: ByLoad
     hours: tuple[float, ...] = (1.0,)
     hours_said: str = ""
 
@@ -64,6 +65,10 @@ class Usage(NamedTuple):
     def capacity_per_s(self) -> float:
         """Requests/s of the deployment at full use."""
         return self.replicas * self.per_replica_per_s
+
+    def per_unit_per_s(self, fit: Fit) -> float:
+        """Requests/s of one server or instance at full use."""
+        return fit.replicas_together * self.per_replica_per_s / fit.nodes_per_replica
 
     def by_load(self, full_use: float, at_load: float) -> ByLoad:
         """A figure by load; `at_load` is also the figure at the mean load where the mean is known."""
@@ -83,11 +88,9 @@ def usage_of(best: Answer, question: Question, planning: Planning, split: Split)
     each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
     load = load_of(found, question.rules.headroom, each * best.pool.count)
-    service = question.service
-    return Usage(
-        best.pool.replica.gpu_type.name, service.isl, service.osl, best.pool.count, best.pool.replica.layout.gpus, each,
-        load.kind, load.per_s, load.sized_to_load, split, _input_shares(best, load.per_s), load.hours, load.hours_said,
-    )  # fmt: skip
+    service, replica = question.service, best.pool.replica
+    deployed = (replica.gpu_type.name, service.isl, service.osl, best.pool.count, replica.layout.gpus)
+    return Usage(*deployed, each, split, _input_shares(best, load.per_s), *load)
 
 
 class YearLoad(NamedTuple):

@@ -50,7 +50,7 @@ server_power_w: 10200
 # 41.6 requests/s a server of 8 replicas; the peak of 200/s takes 39 of them, 7 times the mean of 28.539/s.
 # Of the 24 hours one has the peak, the others (24 - 7) / 23 of the mean each, 0.10559 of the peak.
 HOURS = (1.0, *[(24 - 7) / 23 / 7] * 23)
-SERVED = Usage("H100", 2000, 200, 39, 1, 41.6 / 8, "mean_load", 28.539, 7.0, 3.0, ByLoad(0.5, 0.4), HOURS, "as tested")
+SERVED = Usage("H100", 2000, 200, 39, 1, 41.6 / 8, 3.0, ByLoad(0.5, 0.4), "mean_load", 28.539, 7.0, HOURS, "as tested")
 
 
 def h100() -> tuple[str, profiles.Gpu]:
