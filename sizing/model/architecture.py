@@ -311,28 +311,16 @@ def why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: in
 @lru_cache(maxsize=1024)
 def split_why_not(model: Model, layout: Layout, settings: EngineSettings, *, block: int | None = None) -> str | None:
     """The reason why the engine refuses to split a layer over `layout`, or None. It does not depend on `layout.pp`."""
+    mixers = (kind.mixer for kind in model.kinds if kind.mixer is not None)
+    reasons = (pick(mixer.kind).why_not(mixer, layout.tp) for mixer in mixers)
+    if layout.ep > 1 and not is_moe(model):
+        return f"EP{layout.ep} spreads experts, and a dense model has none"
     return (
-        _experts_why_not(model, layout)
-        or _mixers_why_not(model, layout)
+        next(filter(None, reasons), None)
         or _widths_why_not(model, layout, block, uneven=settings.uneven_experts)
         or _vocabulary_why_not(model, layout, settings)
         or _context_why_not(model, layout)
     )
-
-
-def _experts_why_not(model: Model, layout: Layout) -> str | None:
-    if layout.ep > 1 and not is_moe(model):
-        return f"EP{layout.ep} spreads experts, and a dense model has none"
-    return None
-
-
-def _mixers_why_not(model: Model, layout: Layout) -> str | None:
-    for kind in model.kinds:
-        if kind.mixer is not None:
-            reason = pick(kind.mixer.kind).why_not(kind.mixer, layout.tp)
-            if reason:
-                return reason
-    return None
 
 
 def with_redundant_experts(model: Model, copies: int) -> Model:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
-from sizing.model.attention.terms import WindowBlocks
 from sizing.model.extras import adapters, drafts, images
 from sizing.model.operations import dispatches
 from sizing.model.pages import Room, blocks_by_window, caches, filled, pages, room_of, state_bytes
@@ -25,6 +24,7 @@ from sizing.specs.units import GIB, MIB
 from sizing.specs.workload import Serving
 
 FRACTION_DIGITS = 3  # SGLang rounds its memory fraction to three digits
+ROUNDING = 1e-9  # in blocks: a pool of exactly n blocks holds n
 MANY_MORE = 1.5  # factor on the memory per captured sequence when many are captured
 
 
@@ -151,15 +151,9 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float, in_flight_tokens: 
     apart, held_blocks = settings.states.rule != "pages", blocks_by_window(shard, stage, slots, own_blocks, in_flight)
     for held, count in caches(shard, stage):
         fixed = 0.0 if apart else held.fixed_bytes_per_sequence
-        windows = sum(_window_bytes(one, slots, in_flight) for one in held.windows)
+        windows = sum(one.bytes_of(slots, in_flight) for one in held.windows)
         total += count * (held_blocks[held.window_tokens] * block * held.bytes_per_token + fixed + windows)
     return total
-
-
-def _window_bytes(blocks: WindowBlocks, slots: float, chunk_tokens: int) -> float:
-    """Bytes of a window and the chunk in flight, in the window's own blocks, plus one block."""
-    held = min(blocks.window_tokens - 1 + chunk_tokens, slots)
-    return blocks.block_bytes * (math.ceil(held / blocks.block_tokens) + 1)
 
 
 def block_tokens(shard: Shard, stage: Stage) -> int:
@@ -289,7 +283,8 @@ AS_DEFAULT = Serving.model_construct()  # skips validation
 
 def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> MemoryUse:
     """Memory of the tightest stage for sequences of up to `tokens` tokens, with the memory options of `serving`."""
-    found = [_stage_use(shard, pool, tokens) for pool in _pools(shard, gpu, serving)]
+    stated = serving.kv_cache_bytes is not None
+    found = [_stage_use(shard, pool, tokens, stated=stated) for pool in _pools(shard, gpu, serving)]
     return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
 
 
@@ -353,50 +348,39 @@ def most_offloaded_gib(shard: Shard) -> float:
     return max(scaled(shard, weight_bytes(shard, replace(of, first=False, last=False))) for of in shard.stages) / GIB
 
 
-class _Pool(NamedTuple):
-    """What one GPU of a stage has for sequences, whatever their length, in bytes.
-
-    `beyond` is the part of a stated cache that the card cannot hold.
-    """
+class _StagePool(NamedTuple):
+    """What one GPU of a stage has for sequences, whatever their length, in bytes."""
 
     stage: Stage
     needs: Needs
     visible: float
-    budget: float
-    weights: float
-    non_torch: float
-    graphs: float
+    beside: Beside
+    pool: CachePool
     room: Room
-    beyond: float
-    warm_up: float
-    start: float
 
 
 @lru_cache(maxsize=4096)
-def _pools(shard: Shard, gpu: Gpu, serving: Serving) -> tuple[_Pool, ...]:
+def _pools(shard: Shard, gpu: Gpu, serving: Serving) -> tuple[_StagePool, ...]:
     """The pool of each distinct stage. The result is shared by all sequence lengths."""
     return tuple(_pool(shard, gpu, stage, needs, serving) for stage, needs in _needs(shard))
 
 
-def _pool(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, serving: Serving) -> _Pool:
-    settings = shard.settings
+def _pool(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, serving: Serving) -> _StagePool:
     graphs = graph_bytes(shard) if serving.cuda_graphs_gib is None else serving.cuda_graphs_gib * GIB
     weights = max(0.0, needs.weights + needs.extras - (serving.cpu_offload_gb or 0.0) * GIB)
-    non_torch = settings.non_torch_gib * GIB + exchange_bytes(shard)
-    visible = gpu.datasheet.memory.cuda_visible_gib * GIB
+    non_torch = shard.settings.non_torch_gib * GIB + exchange_bytes(shard)
     beside = Beside(weights, needs.activation, non_torch, graphs)
-    budget, size, beyond = pool_bytes(shard, gpu, beside, serving.kv_cache_bytes)
-    room = room_of(shard, stage, size, serving.max_mamba_cache_size)
+    pool = pool_bytes(shard, gpu, beside, serving.kv_cache_bytes)
+    room = room_of(shard, stage, pool.size, serving.max_mamba_cache_size)
     if serving.max_total_tokens is not None:
         most = serving.max_total_tokens / shard.layout.dp * growing_bytes(shard, stage)
         room = room._replace(tokens=min(room.tokens, most + needs.lost))
-    warm_up = 0.0 if serving.kv_cache_bytes is not None else _warm_up_bytes(shard, stage, visible - budget, graphs)
-    start = _start_bytes(settings, visible)
-    return _Pool(stage, needs, visible, budget, weights, non_torch, graphs, room, beyond, warm_up, start)
+    return _StagePool(stage, needs, gpu.datasheet.memory.cuda_visible_gib * GIB, beside, pool, room)
 
 
-def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
-    settings, stage, needs, room = shard.settings, pool.stage, pool.needs, pool.room
+def _stage_use(shard: Shard, of: _StagePool, tokens: int, *, stated: bool) -> MemoryUse:
+    settings, (stage, needs, visible, beside, pool, room) = shard.settings, of
+    in_budget = settings.graphs_in_budget or settings.pool_rule == "free_after_load"
     needed = sequence_bytes(shard, stage, tokens)
     free = room.tokens - needs.lost - needs.shared
     if pool.beyond > 0:  # a stated cache that the card cannot hold: the engine does not start
@@ -409,19 +393,20 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
     slots = float(settings.max_num_seqs) if fits else 0.0
     by_tokens = usable / needed if needed else slots
     concurrency = shard.layout.dp * (min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens)
+    block = settings.block_tokens
     held = usable / needs.per_token if clamped and needs.per_token else concurrency * tokens
     return MemoryUse(
-        visible_gib=pool.visible / GIB,
+        visible_gib=visible / GIB,
         budget_gib=pool.budget / GIB,
-        weights_gib=pool.weights / GIB,
-        activation_gib=needs.activation / GIB,
-        non_torch_gib=pool.non_torch / GIB,
-        cuda_graphs_gib=pool.graphs / GIB,
-        cuda_graphs_in_budget=settings.graphs_in_budget or settings.pool_rule == "free_after_load",
+        weights_gib=beside.weights / GIB,
+        activation_gib=beside.activation / GIB,
+        non_torch_gib=beside.non_torch / GIB,
+        cuda_graphs_gib=beside.graphs / GIB,
+        cuda_graphs_in_budget=in_budget,
         kv_cache_gib=0.0 if shard.model.encoder else max(0.0, room.tokens) / GIB,  # an encoder keeps nothing
         kv_bytes_per_token=needs.per_token,
         state_bytes_per_sequence=needs.fixed_per_sequence,
-        kv_cache_tokens=0 if shard.model.encoder else _whole_blocks(held, settings.block_tokens),
+        kv_cache_tokens=0 if shard.model.encoder else int(held / block + ROUNDING) * block,
         max_concurrency=concurrency,
         sequence_gib=needed / GIB,
         max_model_len=tokens,
@@ -435,9 +420,9 @@ def _stage_use(shard: Shard, pool: _Pool, tokens: int) -> MemoryUse:
         block_tokens=block_tokens(shard, stage),
         most_num_seqs=room.sequences,
         starts=not pool.beyond and (clamped or room.sequences is None or settings.max_num_seqs <= room.sequences),
-        warm_up_gib=pool.warm_up / GIB,
+        warm_up_gib=0.0 if stated else _warm_up_bytes(shard, stage, visible - pool.budget, beside.graphs) / GIB,
         beyond_card_gib=pool.beyond / GIB,
-        start_gib=pool.start / GIB,
+        start_gib=_start_bytes(settings, visible) / GIB,
     )
 
 
@@ -458,8 +443,3 @@ def _warm_up_bytes(shard: Shard, stage: Stage, left: float, graphs: float) -> fl
         return 0.0
     rows = min(settings.max_num_seqs, settings.max_num_batched_tokens)
     return max(0.0, graphs + rows * shard.model.vocab_size * settings.sampler_bytes_per_logit - left)
-
-
-def _whole_blocks(tokens: float, block: int) -> int:
-    """Tokens in whole blocks, with a tolerance so that a pool of exactly n blocks holds n."""
-    return int(tokens / block + 1e-9) * block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,11 @@ class WindowBlocks:
     block_bytes: float
     block_tokens: int
     window_tokens: int
+
+    def bytes_of(self, slots: float, chunk_tokens: int) -> float:
+        """Bytes of a window and the chunk in flight, in the window's own blocks, plus one block."""
+        held = min(self.window_tokens - 1 + chunk_tokens, slots)
+        return self.block_bytes * (math.ceil(held / self.block_tokens) + 1)
 
 
 @dataclass(frozen=True, slots=True)
