@@ -364,17 +364,12 @@ def _mlp(shard: Shard, mlp: DenseMlp | MoeMlp, tokens: Numeric, count: int) -> l
         return [small("activation", rank_tokens * width * ACTIVATION_BYTES, count)]
     experts = moe(shard, mlp, tokens, count)
     logits = rank_tokens * mlp.experts * ACTIVATION_BYTES * 2
-    routed = [Operation("route", "route", count, bytes=logits, routed=experts.routed), experts]
-    return routed + _shared(shard, mlp, rank_tokens, count)
-
-
-def _shared(shard: Shard, mlp: MoeMlp, rank_tokens: Numeric, count: int) -> list[Operation]:
-    """The small kernels of a shared expert: its activation, and the sum with the routed experts' results."""
-    if not mlp.shared_intermediate:
-        return []
-    width = mlp.shared_intermediate / shard.layout.tp * (3 if mlp.gated else 2)
-    values = (("shared_expert_activation", width), ("shared_expert_sum", SUM_PASSES * shard.model.hidden_size))
-    return [replace(small(n, rank_tokens * v * ACTIVATION_BYTES, count), rows=rank_tokens) for n, v in values]
+    found = [Operation("route", "route", count, bytes=logits, routed=experts.routed), experts]
+    if mlp.shared_intermediate:  # its activation, and the sum with the routed experts' results
+        width = mlp.shared_intermediate / shard.layout.tp * (3 if mlp.gated else 2)
+        values = (("shared_expert_activation", width), ("shared_expert_sum", SUM_PASSES * shard.model.hidden_size))
+        found += [replace(small(n, rank_tokens * v * ACTIVATION_BYTES, count), rows=rank_tokens) for n, v in values]
+    return found
 
 
 def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:
@@ -397,14 +392,7 @@ def head(shard: Shard, rows: Numeric) -> tuple[Operation, ...]:
 
 
 def _attention(name: str, work: Work, count: int) -> Operation:
-    return Operation(
-        name=name,
-        rule=work.rule,
-        count=count,
-        flops=work.flops,
-        bytes=work.bytes,
-        work=work,
-    )
+    return Operation(name, work.rule, count, work.flops, work.bytes, work=work)
 
 
 def decode_attention(shard: Shard, sequences: Numeric, context_tokens: Numeric) -> tuple[Operation, ...]:

@@ -114,15 +114,12 @@ class PrecisionPlan:
         return 1.0 if narrow else self.activation_bits / BITS_PER_BYTE
 
 
+PEAKS = {"fp8_block": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "mxfp4_bf16": "bf16", "mxfp4_fp8": "fp8"}
+
+
 def peak_of(precision: str) -> str:
     """The dense peak of a precision: `fp8_block` runs on fp8, `nvfp4` on fp4, `mxfp4_bf16` on bf16."""
-    return {
-        "fp8_block": "fp8",
-        "nvfp4": "fp4",
-        "mxfp4": "fp4",
-        "mxfp4_bf16": "bf16",
-        "mxfp4_fp8": "fp8",
-    }.get(precision, precision)
+    return PEAKS.get(precision, precision)
 
 
 def peak_flops(tflops: DenseTflops, precision: str) -> float:

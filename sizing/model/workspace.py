@@ -48,8 +48,7 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
     dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
     beside = rank_tokens * rule.per_hidden_bytes * model.hidden_size * (model.streams - 1)
     return beside + max(
-        dense,
-        max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0),
+        dense, max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0)
     )
 
 

@@ -74,12 +74,7 @@ def decode(mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric,
 
 
 def prefill(
-    mixer: LinearAttention,
-    tp: int,
-    kv_bytes: float,
-    sequences: Numeric,
-    tokens: Numeric,
-    prior_tokens: Numeric,
+    mixer: LinearAttention, tp: int, kv_bytes: float, sequences: Numeric, tokens: Numeric, prior_tokens: Numeric
 ) -> Work:
     """The work of a prefill chunk: linear in tokens, activations streamed once."""
     key_width, value_width = _widths(mixer, tp)

@@ -68,10 +68,7 @@ def matrices(mixer: MlaAttention, hidden_size: int, tp: int) -> tuple[Matrix, ..
     if mixer.index_heads:
         found += [
             Matrix(
-                "index_q_proj",
-                "attention",
-                mixer.q_lora_rank or hidden_size,
-                mixer.index_heads * mixer.index_head_dim,
+                "index_q_proj", "attention", mixer.q_lora_rank or hidden_size, mixer.index_heads * mixer.index_head_dim
             ),
             Matrix("index_k_proj", "attention", hidden_size, mixer.index_head_dim + mixer.index_heads),
         ]

@@ -105,11 +105,16 @@ def _no_modules(method: Method, target: Model, others: Iterable[str]) -> Fault:
 
 
 def _drafting_head(head: DraftHead, target: Model, tokens: int) -> Draft:
+    """The checkpoint's modules, a head of decoder layers, or a residual block and an output head per drafted token (Medusa)."""
     if head.of_checkpoint and (mtp := target.mtp) is not None:
         model, own = module_model(target, mtp), not mtp.kept_16bit
         join = _join(head, target)
         return Draft(model, tokens, each=join, follows_precision=own, modules=mtp.modules, of_checkpoint=True)
-    return _parallel_heads(head, target, tokens) if head.parallel_heads else _head(head, target, tokens)
+    if not head.parallel_heads:
+        return _head(head, target, tokens)
+    hidden, vocabulary = target.hidden_size, head.vocabulary or target.vocab_size
+    residual = Matrix("draft_residual", "dense_mlp", hidden, hidden, copies=tokens)
+    return Draft(None, 1, heads=(residual, Matrix("draft_heads", "lm_head", hidden, vocabulary, copies=tokens)))
 
 
 def module_model(target: Model, mtp: Mtp) -> Model:
@@ -172,16 +177,6 @@ def _dense(kind: LayerKind, target: Model) -> DenseMlp:
         return max(dense, key=lambda mlp: mlp.intermediate)
     met = [mlp for mlp in kind.mlps if isinstance(mlp, MoeMlp)]
     return DenseMlp(sum(m.experts_per_token * m.intermediate + m.shared_intermediate for m in met), gated=True)
-
-
-def _parallel_heads(head: DraftHead, target: Model, tokens: int) -> Draft:
-    """A residual block and an output head for each drafted token (Medusa)."""
-    hidden = target.hidden_size
-    heads = (
-        Matrix("draft_residual", "dense_mlp", hidden, hidden, copies=tokens),
-        Matrix("draft_heads", "lm_head", hidden, head.vocabulary or target.vocab_size, copies=tokens),
-    )
-    return Draft(None, 1, heads=heads)
 
 
 # --- on GPUs: kernels of the draft's own plan time it, so its operations are separate from the model's -----------------

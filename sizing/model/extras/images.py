@@ -89,28 +89,15 @@ def encoder(asked: Images, model: Model, assumed: EncoderFacts, rules: Mapping[s
     if vision is None or rule is None or cut is None:
         of = assumed
         cut = merged(asked.height, asked.width, of.patch_pixels, of.merge, of.most_tokens)
-        sizes = (of.hidden_size, of.layers, of.parameters, of.title, of.source)
-        return Encoder(asked.count * cut.tokens, asked.count * cut.pieces, cut.patches, *sizes)
-    return Encoder(
-        asked.count * cut.tokens,
-        asked.count * cut.pieces,
-        cut.patches,
-        vision.hidden_size,
-        vision.layers,
-        model.vision_parameters,
-        rule.title,
-        rule.source,
-        rule.evidence,
-        own=True,
-    )
+        known = (of.hidden_size, of.layers, of.parameters, of.title, of.source, "assumed", False)
+    else:
+        sizes = (vision.hidden_size, vision.layers, model.vision_parameters)
+        known = (*sizes, rule.title, rule.source, rule.evidence, True)
+    return Encoder(asked.count * cut.tokens, asked.count * cut.pieces, cut.patches, *known)
 
 
 def with_largest(
-    model: Model,
-    limit: ImageLimit,
-    positions: int,
-    assumed: EncoderFacts,
-    rules: Mapping[str, ImageRule],
+    model: Model, limit: ImageLimit, positions: int, assumed: EncoderFacts, rules: Mapping[str, ImageRule]
 ) -> Model:
     """The model with the sizes of the largest image or video that its encoder takes, or that is allowed.
 
@@ -144,22 +131,15 @@ def without_encoder(model: Model) -> Model:
 
 def _cut(asked: Images, vision: Vision, rule: ImageRule) -> Cut | None:
     """The tiles and tokens of an image by `rule`; None where the config lacks a size that `rule` needs."""
-    height, width, patch, merge, side = (
-        asked.height,
-        asked.width,
-        vision.patch_pixels,
-        vision.merge,
-        vision.image_pixels,
-    )
+    size, side = (asked.height, asked.width, vision.patch_pixels, vision.merge), vision.image_pixels
     if rule.most_tokens is not None:
-        return merged(height, width, patch, merge, rule.most_tokens)
+        return merged(*size, rule.most_tokens)
     if vision.tokens is not None:
-        return fixed(vision.tokens, vision.tokens * merge**2 if side is None else (side // patch) ** 2)
+        cut = vision.tokens * vision.merge**2 if side is None else (side // vision.patch_pixels) ** 2
+        return fixed(vision.tokens, cut)
     if side is None:
         return None
-    if rule.most_tiles is not None:
-        return tiled(height, width, patch, merge, side, rule.most_tiles)
-    return in_rows(height, width, patch, merge, side)
+    return tiled(*size, side, rule.most_tiles) if rule.most_tiles is not None else in_rows(*size, side)
 
 
 SIXTEEN_BIT_BYTES = 2
