@@ -276,7 +276,8 @@ def surer(asked: Sequence[tuple[Outcome, Sequence[Answer]]], data: Data) -> list
         return [None] * len(asked)
     able = [of.sure is not None and of.question.target.confidence is None for of, _ in asked]
     below = [_below(others, of.surely, of.question) if ok else [] for ok, (of, others) in zip(able, asked, strict=True)]
-    sized = recounted([(others, _surely_asked(of, data)) for others, (of, _) in zip(below, asked, strict=True)])
+    questions = [_surely_asked(of, data) if less else of.question for less, (of, _) in zip(below, asked, strict=True)]
+    sized = recounted(list(zip(below, questions, strict=True)))
     return [_cheapest(found, *each) for found, each in zip(sized, asked, strict=True)]
 
 
