@@ -181,7 +181,9 @@ def simulate(
 
     replica.observer = partial(slots.observe, replica)
     while replica.now < limit:
-        _arrive(replica, store, lengths, requests, concurrency, rate)
+        due = _due(replica, len(store), requests, concurrency, rate)
+        while len(store) < due:
+            replica.submit(store.add(replica.now, 1, next(lengths)))
         before = replica.now
         if not replica.in_flight and math.isinf(limit) and len(store) >= (requests or 0):
             break
@@ -191,35 +193,21 @@ def simulate(
             slots.spend(before, replica.now, (EMPTY for _ in slots.occupants), len(replica.queue))
             slots.last_tokens = 0
         if replica.now < limit:
-            _vacate(replica, slots)
+            for request in replica.completed:
+                slots.leave(request)
+            replica.completed.clear()
     return _result(replica, store, slots, limit)
 
 
-def _arrive(
-    replica: Scheduler,
-    store: Requests,
-    lengths: object,
-    requests: int | None,
-    concurrency: int | None,
-    rate: float | None,
-) -> None:
-    """Add the load's requests: a batch at the start, a top-up to the concurrency, or floor(t*rate) by tick t."""
+def _due(replica: Scheduler, sent: int, requests: int | None, concurrency: int | None, rate: float | None) -> int:
+    """The requests sent by now: a batch at the start, a top-up to the concurrency, or floor(t*rate) by tick t."""
     if concurrency is not None:
-        due = len(store) + max(0, concurrency - replica.in_flight)
-        due = due if requests is None else min(due, requests)
+        due = sent + max(0, concurrency - replica.in_flight)
     elif rate is not None:
         due = math.floor(replica.now * rate + 1e-9)
-        due = due if not requests else min(due, requests)
     else:
-        due = requests or 0
-    while len(store) < due:
-        replica.submit(store.add(replica.now, 1, next(lengths)))  # type: ignore[call-overload]
-
-
-def _vacate(replica: Scheduler, slots: _Slots) -> None:
-    for request in replica.completed:
-        slots.leave(request)
-    replica.completed.clear()
+        return requests or 0
+    return min(due, requests) if requests else due
 
 
 def _result(replica: Scheduler, store: Requests, slots: _Slots, limit: float) -> TickResult:

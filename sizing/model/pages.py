@@ -159,9 +159,8 @@ def room_of(shard: Shard, stage: Stage, pool: float, slots: int | None) -> Room:
         checked = rule.checked and settings.full_decode_graph and paged is not None and pool > 0
         return Room(pool, 0.0, int(pool / paged.block_bytes) if checked and paged is not None else None)
     if rule.rule == "reserved":
-        return Room(
-            pool - one * settings.max_num_seqs * shard.layout.pp, one * settings.max_num_seqs * shard.layout.pp, None
-        )
+        reserved = one * settings.max_num_seqs * shard.layout.pp
+        return Room(pool - reserved, reserved, None)
     states = max(0.0, pool) * rule.share / (1 + rule.share)
     if slots is None:
         slots = max(0, int(states / one) - rule.spare_slots)

@@ -37,22 +37,19 @@ def forward_bytes(shard: Shard, tokens: int) -> float:
         (held.bytes_per_drafted / CONVOLUTION_BYTES for held, _ in caches(shard, architecture.whole(model))),
         default=0.0,
     )
-    expanded = max(
-        (_expanded_values(kind.mixer) for kind in model.kinds if isinstance(kind.mixer, MlaAttention)), default=0
-    )
+    expanded = max((_expanded(kind.mixer) for kind in model.kinds if isinstance(kind.mixer, MlaAttention)), default=0)
     buffers = max(
         rule.per_intermediate_bytes * widest / layout.tp,
         rule.per_state_width_bytes * states,
         EXPANDED_BYTES * expanded / layout.tp,
     )
-    dense = rank_tokens * (rule.per_hidden_bytes * model.hidden_size + buffers)
-    beside = rank_tokens * rule.per_hidden_bytes * model.hidden_size * (model.streams - 1)
-    return beside + max(
-        dense, max((_experts_bytes(model, mlp, layout, tokens) for k in model.kinds for mlp in k.mlps), default=0.0)
-    )
+    hidden = rule.per_hidden_bytes * model.hidden_size
+    experts = (_experts_bytes(model, mlp, layout, tokens) for kind in model.kinds for mlp in kind.mlps)
+    forward = max(rank_tokens * (hidden + buffers), max(experts, default=0.0))
+    return rank_tokens * rule.per_hidden_bytes * model.hidden_size * (model.streams - 1) + forward
 
 
-def _expanded_values(mixer: MlaAttention) -> int:
+def _expanded(mixer: MlaAttention) -> int:
     """Values per token in latent attention, over all heads: queries, expanded keys and values, whole keys, the output."""
     query = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     return mixer.q_heads * (2 * query + mixer.qk_nope_head_dim + 2 * mixer.v_head_dim)
