@@ -120,17 +120,12 @@ def _with_lengths(question: Question, tokens: Tokens) -> Question:
 
 def _demand(question: Question, share: float) -> Iterator[Change]:
     """Yield a change of the demand, in its own unit; nothing without a demand."""
-    if question.target.concurrency is not None:
-        in_flight = max(1, round(question.target.concurrency * (1 + share)))
-        if in_flight != question.target.concurrency:
-            changed = question.with_(concurrency=in_flight)
-            yield Change("demand", share, in_flight, "requests in flight", changed)
-    elif question.target.requests_per_s is not None:
-        rate = question.target.requests_per_s * (1 + share)
-        yield Change("demand", share, rate, "requests/s", question.with_(requests_per_s=rate))
-    elif question.target.population is not None:
-        population = question.target.population * (1 + share)
-        yield Change("demand", share, population, question.target.unit, question.with_(population=population))
+    units = {"concurrency": "requests in flight", "requests_per_s": "requests/s", "population": question.target.unit}
+    stated = [(name, amount) for name in units if (amount := getattr(question.target, name)) is not None]
+    for name, amount in stated[:1]:
+        changed = max(1, round(amount * (1 + share))) if name == "concurrency" else amount * (1 + share)
+        if changed != amount:
+            yield Change("demand", share, changed, units[name], question.with_(**{name: changed}))
 
 
 Options = Mapping[str, Any]

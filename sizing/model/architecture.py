@@ -207,10 +207,8 @@ def stage_sizes(layers: int, pp: int, remainder: str | tuple[int, ...]) -> tuple
         return remainder
     base, left = divmod(layers, pp)
     sizes = [base] * pp
-    if remainder == "last":
-        sizes[-1] += left
-        return tuple(sizes)
     takers = {
+        "last": [pp - 1] * left,
         "before_last": [pp - 2 - k for k in range(left)],
         "tail": [pp - 1 - k for k in range(left)],
         "head": list(range(left)),

@@ -108,10 +108,9 @@ def crossing(one: Curves, other: Curves) -> Crossing:
     wins = before <= slack, after <= slack
     run = np.where(before == after, 1.0, before - after)
     crosses = np.where(wins[0] == wins[1], left, left + (right - left) * before / run)
-    first = _first(left, crosses, *wins)
+    first, stays, last = _loads(left, right, crosses, *wins)
     cheaper = alike or slopes[0] < slopes[1]
-    stays = _stays(right, crosses, *wins) if cheaper else None
-    return Crossing(first, stays, None if cheaper else _last(right, crosses, *wins), *slopes)
+    return Crossing(first, stays if cheaper else None, None if cheaper else last, *slopes)
 
 
 def _within(curves: Curves, middle: Days, at: Days) -> Days:
@@ -133,30 +132,22 @@ def _edges(curves: Curves, gap_usd: float) -> Days:
     return np.asarray(edges[edges <= last])
 
 
-def _first(left: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after: NDArray[np.bool_]) -> float | None:
-    won = wins_before | wins_after
+def _loads(
+    left: Days, right: Days, crosses: Days, before: NDArray[np.bool_], after: NDArray[np.bool_]
+) -> tuple[float | None, float | None, float | None]:
+    """(`first`, `stays`, `last`) of a crossing: `one` wins `before` and `after` each stretch from `left` to `right`."""
+    won, lost = before | after, ~(before & after)
     if not won.any():
-        return None
-    index = int(np.argmax(won))
-    return float(left[index] if wins_before[index] else crosses[index])
-
-
-def _stays(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after: NDArray[np.bool_]) -> float | None:
-    lost = ~(wins_before & wins_after)
+        return None, None, None
+    start, end = int(np.argmax(won)), won.size - 1 - int(np.argmax(won[::-1]))
+    first = float(left[start] if before[start] else crosses[start])
+    last = None if after[-1] else float(right[end] if after[end] else crosses[end])
     if not lost.any():
-        return 0.0
-    index = int(lost.size - 1 - np.argmax(lost[::-1]))
-    if not wins_after[index]:
-        return float(right[index]) if index < lost.size - 1 else None
-    return float(crosses[index])
-
-
-def _last(right: Days, crosses: Days, wins_before: NDArray[np.bool_], wins_after: NDArray[np.bool_]) -> float | None:
-    won = wins_before | wins_after
-    index = int(won.size - 1 - np.argmax(won[::-1]))
-    if not won.any() or wins_after[-1]:
-        return None
-    return float(right[index] if wins_after[index] else crosses[index])
+        return first, 0.0, last
+    again = lost.size - 1 - int(np.argmax(lost[::-1]))  # the last stretch in which it loses
+    if after[again]:
+        return first, float(crosses[again]), last
+    return first, float(right[again]) if again < lost.size - 1 else None, last
 
 
 def payback_months(upfront_usd: float, running_usd_per_year: float, other_usd_per_year: float) -> float | None:
