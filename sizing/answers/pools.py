@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,34 +22,20 @@ from sizing.answers.answer import Answer, Outcome, Pairing, Pool, preference
 from sizing.answers.deployment import Resolved, running
 from sizing.answers.search import evaluate, resized, with_count
 from sizing.engine.transfer import Transfer, transfer_of
-from sizing.model.precision import PrecisionPlan
 from sizing.model.settings import Phase
 from sizing.question.names import SEPARATE
 from sizing.question.question import Question, SeparatePools
 from sizing.replica.capacity import Capacity
-from sizing.replica.replica import Refusal
+from sizing.replica.replica import Refusal, Replica
 from sizing.replica.timing import Timed
 from sizing.specs import demand
 from sizing.specs.data import Data
 from sizing.specs.errors import InputError, UntimedError
-from sizing.specs.gpu import GpuType
 from sizing.specs.optimisations import HandOver
 from sizing.specs.workload import Limit, Limits
 
 # The conditions under which one pool can take the caches of the other.
 COMPATIBLE = "GPU types of one vendor, and a --kv-precision that both have"
-
-
-class HasCache(Protocol):
-    """The properties of a pool that its cache depends on: GPU type and formats."""
-
-    @property
-    def gpu_type(self) -> GpuType:
-        """The GPU type."""
-
-    @property
-    def plan(self) -> PrecisionPlan:
-        """The formats of weights and cache."""
 
 
 def phase_requests(question: Question, asked: SeparatePools, ttft_share: Limit | None) -> tuple[Question, Question]:
@@ -101,7 +87,7 @@ def joined(pair: Answer, question: Question, asked: SeparatePools, *, within_nod
     return replace(pair, pools=(prefill, decode), transfer=transfer)
 
 
-def unlike(prefill: HasCache, decode: HasCache) -> str | None:
+def unlike(prefill: Replica, decode: Replica) -> str | None:
     """Why `decode` cannot take the caches of `prefill`, or None: formats differ, or no connector joins the GPUs."""
     vendors = prefill.gpu_type.gpu.vendor, decode.gpu_type.gpu.vendor
     if vendors[0] != vendors[1]:
@@ -350,7 +336,7 @@ def paired(pools: SeparatePools, prefill: Resolved, decode: Resolved) -> PairOfL
 
     Raises InputError for pools with different cache formats, or with GPUs that no connector joins.
     """
-    apart = unlike(prefill, decode)
+    apart = unlike(prefill.replica, decode.replica)
     if apart is not None:
         raise InputError(apart, field=SEPARATE, allowed=COMPATIBLE)
     gpus = sum((count or 1) * of.layout.gpus for count, of in zip(pools.given, (prefill, decode), strict=True))

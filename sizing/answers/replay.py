@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,8 +125,8 @@ def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
     return _with(outcome, replace(size, run=run), question, data, passed=False)
 
 
-def _with(outcome: Outcome, size: Answer, question: Question, data: Data, **more: Any) -> Outcome:
-    found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, **more)
+def _with(outcome: Outcome, size: Answer, question: Question, data: Data, *, passed: bool) -> Outcome:
+    found = replace(outcome, answers=(size, *outcome.answers[1:]), relaxation=None, passed=passed)
     if found.answer is None or outcome.sure is None:
         return found
     surely = outcome.surely
