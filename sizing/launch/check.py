@@ -12,8 +12,8 @@ from typing import Literal
 
 from sizing.answers.check import held
 from sizing.catalog.checkpoints import NameRules
-from sizing.catalog.models import load_model, parsed
-from sizing.catalog.profiles import load_gpu
+from sizing.catalog.models import FoundModel, load_model, parsed
+from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
 from sizing.formats.words import number, number_down, percent, plural
@@ -166,7 +166,7 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     elif not alike:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
     yield finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
-    yield from _of_task(part, demanded, encoder=served.spec.encoder)
+    yield from _of_task(part, demanded, served)
     longest, most = demanded.longest, launched.serving.max_model_len
     if most is not None:
         enough, positions = longest <= most, served.spec.max_position
@@ -193,21 +193,23 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
 
 
-def _of_task(part: Existing, demanded: Workload, *, encoder: bool) -> Iterator[CheckFinding]:
+def _of_task(part: Existing, demanded: Workload, served: FoundModel) -> Iterator[CheckFinding]:
     """Yield the finding of a deployment that does another task than the demand's, or of which nothing says that it does it."""
     said, asked, fields = part.launched.task, demanded.task, ("convert", "task", "pooling")
+    encoder, engine = served.spec.encoder, flags_of(load_engine(part.launched.serving.engine or "vllm")[0].id)
     does = said or (POOLING if encoder else GENERATE)
     vague = does == POOLING and demanded.pooled
-    if does != asked and not vague and not (asked == "score" and does != GENERATE):  # scores compare what others give
+    if does == GENERATE and said is None and asked == served.task and asked in engine.detects:
+        words = f"no flag says that it does: {asked} is taken from files of the checkpoint, if it has them"
+        yield finding(part, "task", False, words, *fields, level="warning")
+    elif does != asked and not vague and not (asked == "score" and does != GENERATE):  # scores compare what others give
         words = f"is started to {does}" + ", as no flag says otherwise" * (said is None and not encoder)
         if does == POOLING:
             words = "pools the states of a prompt (embed, classify or score)"
         yield finding(part, "task", False, f"{words}, and {asked} is asked for", *fields)
-    elif vague and asked == "classify" and not encoder:
-        engine = flags_of((part.launched.serving.engine or "").partition(":")[0])
-        if engine.states("convert"):
-            words = f"no flag says that it classifies: a checkpoint that generates embeds without --convert {asked}"
-            yield finding(part, "task", False, words, *fields, level="warning")
+    elif vague and asked == "classify" and not encoder and engine.states("convert"):
+        words = f"no flag says that it classifies: a checkpoint that generates embeds without --convert {asked}"
+        yield finding(part, "task", False, words, *fields, level="warning")
 
 
 def _may_be_alike(one: str, other: str) -> bool:

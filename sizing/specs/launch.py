@@ -142,6 +142,7 @@ class EngineFlags(Sourced):
     write. `tp_counts` says whether TP counts the GPUs of attention or of a whole stage. `sequences_of` says whether the limit on
     running sequences holds for a rank or a replica. `adapters` gives the default slots and rank if LoRA is only switched on, and `loads` the flag
     that names the adapters. `dispatch_sizes` are the most tokens that a rank may be told to send in a step of decode with low latency.
+    `detects` are tasks that the engine finds in a checkpoint's own files, without a flag.
     `holds_longest`: the engine starts only if its cache holds the longest sequence. `negated` is the first version in which each
     switch has a form that turns it off (`--no-` before its name).
 
@@ -169,6 +170,7 @@ class EngineFlags(Sourced):
     loads: Text | None = None
     dispatch_sizes: tuple[PositiveInt, ...] = ()
     holds_longest: Flag = False
+    detects: tuple[Task, ...] = ()
     negated: Text | None = None
     file: EngineSettingsFile | None = None
     flags: tuple[EngineFlag, ...]

@@ -160,6 +160,15 @@ def test_what_generates_nothing_is_asked_for_no_output_tokens() -> None:
         assert found.passed and found.question is not None and found.question.service.task == "embed"
 
 
+def test_vllm_finds_in_a_checkpoint_that_it_embeds_and_sglang_must_be_told() -> None:
+    options = options_of(ASKED_OPTIONS, {"isl": 400, "rps": 5.0})
+    asked = Filled(gpu="h100-sxm", replicas=1)
+    for start, level in (("vllm serve", "warning"), ("sglang serve --model-path", "error")):
+        line = f"{start} qwen3-embedding-8b"
+        (found,) = check(line, filled=asked, options=options, simulated=False)
+        assert [each.level for each in found.findings if each.rule == "task"] == [level]
+
+
 LIMITED = "--isl 2000 --osl 300 --ttft p95:2s --itl 60ms"
 
 
