@@ -35,6 +35,7 @@ class SchedulerRules:
     - `preempts`: which request leaves when the cache is full.
     - `hold_steps`, `hold_ratio`: while requests decode, prompts wait until prompts and decodes fill this share of the budget,
       or until this number of steps has passed.
+    - `hold_balanced`: attention-data ranks that all decode hold prompts until each rank has one, for at most `hold_steps` steps.
     - `poll_steps`: the scheduler looks at arrivals once in this number of decode steps.
     - `ahead`: a step is made up while the one before it runs, so a request that arrives meanwhile joins one step later.
     - `ranks`: attention-data ranks that step together.
@@ -56,10 +57,17 @@ class SchedulerRules:
     preempts: Literal["recompute_last", "retract_shortest_output", "never"] = "recompute_last"
     hold_steps: int = 0
     hold_ratio: float = 0.0
+    hold_balanced: bool = False
     poll_steps: int = 0
     ahead: bool = False
     ranks: int = 1
     microbatches: int = 1
+
+    def fill_hold(self, prompts: int, units: float, decoding: int) -> bool:
+        """Whether waiting `prompts` with `units` to prefill need not wait longer beside `decoding` sequences."""
+        if self.hold_balanced:
+            return prompts >= self.ranks or decoding < self.ranks
+        return units + decoding >= self.hold_ratio * self.budget * self.ranks
 
     def over(self, ranks: int, microbatches: int = 1) -> SchedulerRules:
         """The rules of `ranks` ranks together, each with these rules, in a pipeline of `microbatches`."""

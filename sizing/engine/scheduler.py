@@ -204,7 +204,7 @@ class Scheduler:
 
     def _fills_hold(self) -> bool:
         waiting = sum(self.total_units(request) for request in self.queue)
-        return waiting + self.batch.size >= self.rules.hold_ratio * self.rules.budget * self.rules.ranks
+        return self.rules.fill_hold(len(self.queue), waiting, self.batch.size)
 
     def total_units(self, request: int) -> float:
         """Units to prefill: the prompt without its cached prefix, plus what was generated before a preemption."""

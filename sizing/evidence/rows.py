@@ -227,6 +227,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     resolved = sized(resolved, sizes, model, whole_batch=whole_batch)
     replica, pool_note = with_pool(laid_out(service, gpu_type, weights, resolved, plan, layout), row.kv_cache_tokens)
     rules, rules_note = rules_of(row, facts, resolved, extras.verified, whole_batch=whole_batch)
+    rules = balanced(rules, row, setup, conventions)
     traffic = traffic_of(row, facts, requests_of(row, setup, conventions), longest)
     if facts.policy == "static":  # one batch, the largest that the cache holds
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
@@ -438,6 +439,15 @@ def rules_of(
         hold_ratio=row.batch_wait_ratio or 0.0,
         poll_steps=row.arrival_poll_steps or facts.scheduler_steps or 0,
     ), note
+
+
+def balanced(rules: SchedulerRules, row: MeasuredRow, setup: Setup, conventions: Conventions) -> SchedulerRules:
+    """`rules` with prompts held until each attention-data rank has one, where the row's source ran so."""
+    held = any(setup.is_of(entry) and entry.rows_of in row.source for entry in conventions.balanced_prompts)
+    if not held or setup.layout.dp == 1 or rules.hold_steps:
+        return rules
+    steps = next(entry.steps for entry in conventions.balanced_prompts if setup.is_of(entry))
+    return replace(rules, hold_steps=steps, hold_balanced=True)
 
 
 def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:

@@ -161,6 +161,13 @@ class RepeatedPrompts(OfEngine):
     found: PositiveInt
 
 
+class BalancedPrompts(OfEngine):
+    """Runs of a source whose attention-data ranks hold prompts until each has one, for at most `steps` steps."""
+
+    rows_of: Text
+    steps: PositiveInt
+
+
 class GeneratedBudget(OfEngine):
     """The token budget of generated engine configs, for rows with `in_notes`: a rank's share in flight, a prompt and `spare_tokens`."""
 
@@ -240,6 +247,7 @@ class Conventions(OneFile):
     same_experts: tuple[SameExperts, ...]
     repeated_prompts: tuple[RepeatedPrompts, ...]
     generated_budgets: tuple[GeneratedBudget, ...]
+    balanced_prompts: tuple[BalancedPrompts, ...]
     date: Text
 
 

@@ -1,0 +1,18 @@
+"""The rules of a scheduler by hand: when prompts that are held may go."""
+
+from __future__ import annotations
+
+from sizing.engine.rules import SchedulerRules
+
+
+def test_balanced_ranks_hold_prompts_until_each_has_one() -> None:
+    rules = SchedulerRules(slots=8, hold_steps=50, hold_balanced=True).over(4)
+    assert not rules.fill_hold(3, 3000.0, 4)
+    assert rules.fill_hold(4, 4000.0, 4)
+    assert rules.fill_hold(1, 1000.0, 3)  # a rank that does not decode waits for nobody
+
+
+def test_prompts_are_held_until_they_fill_their_share_of_the_budget() -> None:
+    rules = SchedulerRules(slots=8, budget=1000.0, hold_steps=20, hold_ratio=0.9)
+    assert not rules.fill_hold(2, 880.0, 19)
+    assert rules.fill_hold(2, 880.0, 20)
