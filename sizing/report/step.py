@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sizing.answers.pools import PairOfLayouts  # loaded where pools are asked for
 
 
-OF_POOLS = ("model", "engine", "engine_title", "engine_version", "optimisations")  # inputs that both pools share
+OF_POOLS = ("model", "engine", "engine_title", "engine_version", "batch", "optimisations")  # inputs of both pools
 MOST_SHOWN = 10  # operations on a screen, the longest first
 
 
@@ -160,10 +160,10 @@ def record_of_pools(pair: PairOfLayouts, work: StepLoad) -> StepPools:
     decode = timed(pair.decode, StepLoad(decode=work.decode, context=work.context))
     if faults:
         raise InputError(faults)
-    prompt, shared = work.prefill + work.prior, of_service(pair.decode.question.service)
+    prompt, shared = work.prefill + work.prior, of_service(pair.decode.question.service) | {"batch": work._asdict()}
     rests_on = [entry for step in (prefill, decode) if step is not None for entry in step.assumptions]
     return StepPools(
-        inputs={name: shared[name] for name in OF_POOLS} | {"batch": work._asdict()},
+        inputs={name: shared[name] for name in OF_POOLS},
         prefill=prefill,
         decode=decode,
         kv_transfer_ms=float(pair.transfer.seconds(prompt)) / MILLI if work.prefill else None,
