@@ -12,12 +12,10 @@ from sizing.answers.answer import Answer, Order, Outcome, Suggestion, layout_of,
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
 from sizing.answers.sure import Confirmed, Steps, of_other_types, others_at_even_odds, surer, with_odds, with_sure
-from sizing.catalog.prices import typical_price
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question, SeparatePools, load_data
 from sizing.specs.data import Data
-from sizing.specs.gpu import GpuType
 
 
 def estimate(question: Question, data: Data | None = None, *, simulated: bool = True, relaxed: bool = True) -> Outcome:
@@ -128,14 +126,10 @@ def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Sugge
         lambda found, order, shows: advice.confirmed_soon(found, data, simulated),
     )
     asked = {each.id for each in outcome.question.space.gpu_types}
-    others = tuple(_typical(id_) for id_ in data.defaults.gpus_compared if id_ not in asked)
+    known = map(load_gpu, (id_ for id_ in data.defaults.gpus_compared if id_ not in asked))
+    prices = outcome.question.origin.prices.of_others
+    others = tuple(prices.priced(found) for found in known if prices.offers(found))
     return advice.suggestions(outcome, lambda question: with_odds([question], steps, sure=False)[0].answer, others)
-
-
-def _typical(gpu_id: str) -> GpuType:
-    """A GPU type of the catalogue with its typical price."""
-    found = load_gpu(gpu_id)
-    return GpuType(found.id, found.spec, *typical_price(found.spec))
 
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:

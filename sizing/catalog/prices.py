@@ -69,7 +69,7 @@ def offers_of(gpu: Gpu, provider: str, kind: str = ON_DEMAND, *, field: str = "-
         raise InputError(message, field=field, allowed=f"{', '.join(kinds)}, {quote}", nearest=nearest(kind, kinds))
     known = sorted({price.provider for price in offers(gpu, kind=kind)})
     near = nearest(provider, known)
-    allowed = ", ".join((*known, *([] if near else [quote])))
+    allowed = ", ".join((*known, *([] if near else [quote if known else quote.removeprefix("or ")])))
     raise InputError(message, field=field, allowed=allowed, nearest=near)
 
 

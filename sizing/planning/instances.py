@@ -11,9 +11,10 @@ from typing import NamedTuple
 from sizing.catalog.prices import offers, offers_of, source_of, usd_per_gpu_hour
 from sizing.planning.fleet import GpuPool
 from sizing.specs.demand import Scaling
-from sizing.specs.gpu import Gpu, Price
+from sizing.specs.gpu import Gpu, Price, PriceKind
 
-RESERVED, SPOT = "reserved", "spot"
+RESERVED: tuple[PriceKind, ...] = ("1-year reserved", "3-year reserved")  # the shorter commitment first
+SPOT: tuple[PriceKind, ...] = ("spot",)
 
 
 class Contracts(NamedTuple):
@@ -33,12 +34,14 @@ def contracts(gpu: Gpu, on_demand: tuple[float, str], rules: Scaling, offer: Pri
     With an `offer`, the provider's known prices for the same number of GPUs replace the discounts.
     """
 
-    def of(kind: str, discount: float) -> tuple[float, str]:
-        alike = [] if offer is None else [o for o in offers(gpu, offer.provider, kind) if o.gpus == offer.gpus]
-        if alike:
-            cheapest = min(alike, key=usd_per_gpu_hour)
-            return usd_per_gpu_hour(cheapest), source_of(cheapest)
-        why = f"{discount * 100:g} % below on demand, assumed: no {kind} price is known"
+    def of(kinds: Sequence[PriceKind], discount: float) -> tuple[float, str]:
+        for kind in kinds:
+            if offer is None:
+                break
+            if alike := [each for each in offers(gpu, offer.provider, kind) if each.gpus == offer.gpus]:
+                cheapest = min(alike, key=usd_per_gpu_hour)
+                return usd_per_gpu_hour(cheapest), source_of(cheapest)
+        why = f"{discount * 100:g} % below on demand, assumed: no {kinds[0].split()[-1]} price is known"
         return on_demand[0] * (1 - discount), why
 
     return Contracts(*on_demand, *of(RESERVED, rules.reserved_discount), *of(SPOT, rules.spot_discount))

@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import models, prices, profiles, workloads
 from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel
-from sizing.catalog.prices import ON_DEMAND, age_words, today
 from sizing.catalog.shelf import Found, only
 from sizing.model import settings
 from sizing.question.fields import THINK_TIME, TURNS, Options
+from sizing.question.prices import PriceRule
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown
@@ -323,35 +322,6 @@ def gpu_of_decode(text: str | None) -> str | None:
 
 ALLOWED = "a price for all (2.5), or one of each GPU type (h100-sxm=2.5,h200-sxm=3.1)"
 Gpus = Part[tuple[Found[Gpu], ...]]  # read only where a price needs it, so that its faults do not hide those of prices
-
-
-class PriceRule(NamedTuple):
-    """The planning prices: one for all GPU types, some by id, or a provider's of one kind; else the typical prices."""
-
-    of_all: float | None = None
-    by_id: Mapping[str, float] = MappingProxyType({})
-    provider: str | None = None
-    kind: str = ON_DEMAND
-
-    def offers(self, found: Found[Gpu]) -> bool:
-        """Whether the provider, where one is stated, offers a GPU type."""
-        return self.provider is None or bool(prices.offers(found.spec, self.provider, self.kind))
-
-    def priced(self, found: Found[Gpu]) -> GpuType:
-        """A GPU type with its planning price; the source of a price older than six months says so."""
-        price, source, providers = self._of(found)
-        day = (source or "").partition("(")[0].partition(";")[0].rpartition(",")[2]
-        aged = f"{source}; {age}" if (age := age_words(day, today())) is not None else source
-        return GpuType(found.id, found.spec, price, aged, price_providers=providers)
-
-    def _of(self, found: Found[Gpu]) -> tuple[float | None, str | None, int | None]:
-        """The price, its source, and of a median the number of providers."""
-        stated = self.by_id.get(found.id, self.of_all)
-        if stated is not None:
-            return stated, "as asked", None
-        if self.provider is not None and self.offers(found):
-            return (*prices.price_of(found.spec, self.provider, self.kind, field="--provider"), None)
-        return (*prices.typical_price(found.spec), len(prices.providers_offers(found.spec)) or None)
 
 
 def price_rule(options: Options, considered: Gpus, look_up: Callable[[str], Found[Gpu]]) -> PriceRule:

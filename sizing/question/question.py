@@ -13,6 +13,7 @@ from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
+from sizing.question.prices import PriceRule
 from sizing.specs.bands import Corrections, LoadRegion, PublishedRuns, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S
@@ -114,6 +115,7 @@ class Origin:
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
     name. `notes` are about the model's name. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
+    `prices` are those of GPU types.
     """
 
     workload: Workload
@@ -125,6 +127,7 @@ class Origin:
     notes: tuple[str, ...] = ()
     demanded: Demanded | None = None
     habits: Habits | None = None
+    prices: PriceRule = field(default_factory=PriceRule)
 
 
 @dataclass(frozen=True, slots=True)
