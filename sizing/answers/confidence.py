@@ -199,8 +199,8 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points |
 def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tuple[Band, ...]:
     """The range of measured over predicted of each quantity of an answer, by the runs that its sure size is by; empty without any.
 
-    Each run's errors are taken at the demand: a slower run has more requests in flight at the same rate. 8 in 10 runs lie within
-    a range. The range of throughput is that of the most within the limits, so that it ends below the demand exactly where fewer
+    Each run's errors are taken at the demand: a slower run has more requests in flight at the same rate. 8 in 10 runs of groups
+    left out lie within a range of latencies. The range of throughput is that of the most within the limits, so that it ends below the demand exactly where fewer
     than 9 in 10 runs keep the limits.
     """
     target = question.target
@@ -211,11 +211,8 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
         return ()
     ((served, points),) = loads_of([answer.pool.load], target.unsized)
     margins_ = _margins(found, target, served, points)
-    ends = {
-        "throughput": [
-            max(1 / MOST_MARGIN, 1 / float(margins_.of_runs[margins_.place(end)])) for end in (HIGH_END, 1 - HIGH_END)
-        ]
-    }
+    slow, fast = (float(margins_.of_runs[margins_.place(end)]) for end in (HIGH_END, 1 - HIGH_END))
+    ends = {"throughput": (max(1 / MOST_MARGIN, 1 / slow), max(1 / MOST_MARGIN, 1 / fast))}
     for name in LATENCIES:
         limit = target.limits.stated.get(name)
         seconds = np.maximum.accumulate(getattr(points, f"{name}_s")["mean" if limit is None else limit.statistic])
@@ -225,7 +222,7 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
             )
             *each, own = np.interp(at, points.requests_per_s, seconds)
             if own > 0:
-                ends[name] = _ends(np.array(each) * times / own, found.weights)
+                ends[name] = found.ends(np.array(each) * times / own)
     own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()
     if found.any_gpu:
         del own_class["architecture"]
@@ -265,14 +262,6 @@ def _loads_of_runs(pool: Pool, target: Target, found: SimilarRuns, loads: tuple[
     people = target.population / pool.count
     with_thinkers = points.in_flight + np.outer(1 / found.of("throughput"), served) * target.think_time_s
     return np.array([np.interp(people, np.maximum.accumulate(one), served) for one in with_thinkers])
-
-
-def _ends(factors: Array, weights: Array) -> list[float]:
-    """The ends of the range that holds the middle 8 in 10 of weighted factors."""
-    order = np.argsort(factors)
-    share = np.cumsum(weights[order]) / weights.sum()
-    places = np.searchsorted(share, np.array([1 - HIGH_END, HIGH_END]) - ROUNDING_SLACK)
-    return [float(factors[order][min(int(place), order.size - 1)]) for place in places]
 
 
 def _similar_runs(load: Timed, question: Question, runs: PublishedRuns | None) -> SimilarRuns | str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -32,12 +33,13 @@ from sizing.calibration.corrections import (
     rendered_corrections,
     rendered_runs,
 )
+from sizing.calibration.coverage import tail_of as tail_of_runs
 from sizing.calibration.refit import sample
 from sizing.catalog import shelf
 from sizing.catalog.files import data_folder
 from sizing.catalog.measured import MeasuredRow, read_measured
 from sizing.evidence.errors import BAND_METRICS
-from sizing.specs.bands import Band, BandMetric, Bands, Situation, find
+from sizing.specs.bands import Band, BandMetric, Bands, PublishedRuns, Situation, find
 from sizing.specs.calibration import BandRules, Calibration
 from sizing.specs.errors import InputError
 
@@ -83,11 +85,13 @@ def main() -> None:
         least = f"{calibration.bands.least_rows} rows of {calibration.bands.least_groups} groups"
         raise InputError(f"no class has the {least} that a band takes", field="rows")
     if options.write:
+        groups = calibration.corrections.least_groups
+        plain = PublishedRuns.model_validate(yaml.safe_load(rendered_runs(seen, groups, 0.0)))
         memory = [band for band in shelf.only(Bands).bands if band.metric not in BAND_METRICS.values()]
         for name, text in (
             ("_corrections.yaml", rendered_corrections(corrections)),
             ("_bands.yaml", rendered([*bands, *memory])),
-            ("_runs.yaml", rendered_runs(seen, calibration.corrections.least_groups)),
+            ("_runs.yaml", rendered_runs(seen, groups, tail_of_runs(plain, calibration.bands))),
         ):
             (data_folder("hardware_profiles") / name).write_text(text, encoding="utf-8")
 

@@ -287,8 +287,11 @@ def rendered_corrections(found: Sequence[Correction]) -> str:
     )
 
 
-def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
-    """The file of published runs as text: a few runs of each group and load, from the fastest to the slowest."""
+def rendered_runs(seen: Sequence[Seen], least_groups: int, tail: float) -> str:
+    """The file of published runs as text: a few runs of each group and load, from the fastest to the slowest.
+
+    `tail` is the share of runs beyond each end of a range of latencies.
+    """
     spread: dict[tuple[Situation, str], list[Seen]] = defaultdict(list)
     for one in seen:
         if one.situation.mode in MODES:
@@ -306,6 +309,7 @@ def rendered_runs(seen: Sequence[Seen], least_groups: int) -> str:
         "Published runs: times measured over predicted, as corrected by the runs of other groups; a dash: not measured.",
         [
             f"least_groups: {least_groups}",
+            f"tail: {tail:g}",
             "groups:",
             *(f'  - "{name}"' for name in names),
             f"# {' '.join(COLUMNS)}",

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from sizing.calibration.coverage import covered
 from sizing.catalog import profiles, shelf
+from sizing.formats.words import percent
 from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
+from sizing.specs.own_runs import HIGH_END
+from sizing.specs.workload import LATENCIES
 
 NAMES = {"ttft": "TTFT", "itl": "ITL", "e2e": "E2E", "throughput": "rate"}
 MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
@@ -42,7 +46,9 @@ that does not help groups left out. A factor above 1 says that the model alone i
 RANGES = """\
 ## Likely ranges
 
-The range beside a prediction holds 8 of 10 published runs like it, of groups left out when it was made. Measured over
+The range beside a prediction holds 8 of 10 published runs like it, of groups left out when it was made. The range of an answer to
+a demand comes from the runs of its sure count. It leaves out {tail} of them on each side of a latency, and {rate_tail} on each side of the
+rate, as the sure count does. Of runs of groups left out it holds {covered}. For answers without a demand, measured over
 predicted, of the widest class of each kind:
 """
 LIMITS = """\
@@ -76,7 +82,7 @@ def accuracy_page() -> str:
         table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
         CORRECTIONS,
         table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
-        RANGES,
+        RANGES.format(**_covered(published)),
         table(("runs", "vendor", "model", "figure", "from", "to", "n"), _ranges()),
         LIMITS,
     ]
@@ -109,6 +115,14 @@ def _corrections() -> Iterator[list[str]]:
         if one.engine is not None and one.architecture is not None and one.kind is not None:
             factors = [f"{one.decode:.2f}", f"{one.prefill:.2f}", str(one.groups)]
             yield [MODES[one.mode or ""], title(one.engine), one.architecture, KINDS[one.kind], *factors]
+
+
+def _covered(published: PublishedRuns) -> dict[str, str]:
+    """The tails of the ranges of answers, and the shares of runs of groups left out that these hold."""
+    rate_tail = 1 - HIGH_END
+    found = covered(published, (published.tail, rate_tail))
+    shares = [f"{NAMES[name]} {percent(found[name][name not in LATENCIES])}" for name in found]
+    return {"tail": percent(published.tail), "rate_tail": percent(rate_tail), "covered": ", ".join(shares)}
 
 
 def _ranges() -> Iterator[list[str]]:

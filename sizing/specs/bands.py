@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from sizing.specs.own_runs import HIGH_END, OwnRuns
 from sizing.specs.values import NonNegativeInt, OneFile, Positive, PositiveInt, Sourced, Spec, Text
@@ -188,9 +189,11 @@ def uncorrected(situation: Situation) -> Correction:
 
 USUAL, EVEN = 0.9, 0.5  # confidence: 9 in 10 published runs of the kind; as likely as not
 LEAST_CONFIDENCE, MOST_CONFIDENCE = 0.5, 0.95
+ROUNDING = 1e-9  # of a share of runs
 STEPS = 200  # the likely errors of own runs are listed at 200 quantiles, half a percent apart
 TIMES: tuple[BandMetric, ...] = ("ttft", "itl", "e2e", "throughput")
 CLASS = ("mode", "vendor", "engine", "architecture", "kind")
+ClassWords = tuple[DrivingMode, str, str, str, ModelKind]
 COLUMNS = (*CLASS, "group", *TIMES)
 # The columns in which runs must agree with a question, the narrowest class first. Wider classes are not used.
 COMPARED_BY: tuple[tuple[str, ...], ...] = (
@@ -205,7 +208,7 @@ class SimilarRuns(NamedTuple):
     `groups` is the number of groups. `weights` has one weight for each run; the weights of a group add up to 1. `times` has one
     row for each run and one column for each of `TIMES`: measured over predicted time (for throughput, the time per request). If
     `own`, the runs follow from the errors of the user's own runs; they have equal weights, and `groups` counts the own runs.
-    Runs of a class without an architecture are of `any_gpu` generation.
+    Runs of a class without an architecture are of `any_gpu` generation. `tail` is the share of runs beyond each end of a range.
     """
 
     groups: int
@@ -213,11 +216,20 @@ class SimilarRuns(NamedTuple):
     times: NDArray[np.float64]
     own: bool = False
     any_gpu: bool = False
+    tail: float = 1 - HIGH_END
 
     def of(self, name: str) -> NDArray[np.float64]:
         """The column `name` of `times`."""
         column: NDArray[np.float64] = self.times[:, TIMES.index(name)]
         return column
+
+    def ends(self, factors: NDArray[np.float64]) -> tuple[float, float]:
+        """The ends of the range of `factors`, one for each run, beyond which lies the share `tail` of runs on each side."""
+        order = np.argsort(factors)
+        share = np.cumsum(self.weights[order]) / self.weights.sum()
+        places = np.searchsorted(share, np.array([self.tail, 1 - self.tail]) - ROUNDING)
+        low, high = factors[order][np.minimum(places, order.size - 1)]
+        return float(low), float(high)
 
     def share(self, kept: NDArray[np.bool_]) -> float:
         """The share of runs marked in `kept`. Each group has the same weight."""
@@ -232,13 +244,35 @@ class _Table:
 
 
 class PublishedRuns(OneFile, Sourced):
-    """The whole file. Each line is one run with the values of `COLUMNS`; a dash means not measured. `groups` names the groups."""
+    """The whole file. Each line is one run with the values of `COLUMNS`; a dash means not measured. `groups` names the groups.
+
+    Ranges of latencies leave out the share `tail` of runs on each side. So they hold about 8 in 10 runs of groups left out; with
+    few groups, a tail of a tenth would hold fewer.
+    """
 
     FILE = "hardware_profiles/_runs.yaml"
 
     groups: tuple[Text, ...]
     runs: Text
     least_groups: PositiveInt
+    tail: Annotated[float, Field(ge=0, lt=0.5, strict=True)] = 1 - HIGH_END
+
+    def of_group(self, number: int) -> list[tuple[Situation, dict[str, float]]]:
+        """The runs of a group: the class of each and its times, measured over predicted (NaN: not measured)."""
+        table = self._table
+        return [
+            (
+                Situation(*cast(ClassWords, table.classes[at]), load=None),
+                dict(zip(TIMES, table.times[at].tolist(), strict=True)),
+            )
+            for at in np.flatnonzero(table.groups == number)
+        ]
+
+    def without(self, number: int) -> PublishedRuns:
+        """The file without the runs of a group."""
+        place = len(CLASS)
+        lines = [line for line in self.runs.splitlines() if int(line.split()[place]) != number]
+        return PublishedRuns.model_validate(self.model_dump() | {"runs": "\n".join(lines)})
 
     @cached_property
     def _table(self) -> _Table:
@@ -276,7 +310,9 @@ class PublishedRuns(OneFile, Sourced):
             groups, place, runs = np.unique(table.groups[held], return_inverse=True, return_counts=True)
             if groups.size >= self.least_groups:
                 any_gpu = "architecture" not in conditions
-                return SimilarRuns(int(groups.size), 1 / runs[place], table.times[held], any_gpu=any_gpu)
+                return SimilarRuns(
+                    int(groups.size), 1 / runs[place], table.times[held], any_gpu=any_gpu, tail=self.tail
+                )
         return None
 
     def by(self, names: Sequence[str]) -> dict[tuple[str, ...], SimilarRuns]:

@@ -10,7 +10,9 @@ import pytest
 
 from sizing import ask, estimate
 from sizing.answers.advice import LARGER_BUDGET
+from sizing.catalog.profiles import load_gpu
 from sizing.formats.words import number_down
+from sizing.question.prices import PriceRule
 from sizing.report.parts.limiting import unmet
 
 ASKED: dict[str, dict[str, Any]] = {
@@ -161,3 +163,12 @@ def test_a_missed_itl_says_what_a_token_reads() -> None:
     said = re.search(r"a token reads ([\d.]+) GiB of weights in each of 2 stages, ([\d.]+) ms at 2,0\d\d GB/s", detail)
     assert said, detail
     assert float(said[1]) * 2**30 / 2.039e12 * 2 * 1e3 == pytest.approx(float(said[2]), rel=0.01)
+
+
+def test_other_gpu_types_have_the_prices_that_were_asked_for() -> None:
+    """A price for all is of the types asked for; a provider's prices are for others too, and what it does not sell is left out."""
+    stated, by_provider = PriceRule(of_all=1.0), PriceRule(provider="Nebius")
+    b200, l4 = load_gpu("b200"), load_gpu("l4")
+    assert stated.of_others.priced(b200).usd_per_gpu_hour == PriceRule().priced(b200).usd_per_gpu_hour != 1.0
+    assert PriceRule(by_id={"b200": 3.0}).of_others.priced(b200).usd_per_gpu_hour == 3.0
+    assert not by_provider.of_others.offers(l4)

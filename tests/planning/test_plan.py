@@ -16,12 +16,14 @@ from scipy.stats import binom
 from sizing import ask
 from sizing.answers.answer import Answer
 from sizing.answers.estimate import answer
+from sizing.catalog.profiles import load_gpu
 from sizing.planning import availability, cloud, nodes
-from sizing.planning.instances import Contracts
+from sizing.planning.instances import Contracts, contracts
 from sizing.planning.nodes import Fit
 from sizing.planning.rules import ProvisionRules, of_times
 from sizing.planning.size import need_of, reserve_of, size_of
 from sizing.specs.demand import Scaling, replicas_for
+from sizing.specs.gpu import Price
 
 ONE_NODE = Fit(1, 8)
 
@@ -195,6 +197,23 @@ def test_a_share_at_risk_is_a_share(rates: list[float], delay_s: float) -> None:
 
 def terms(reserved: float, on_demand: float, spot: float) -> Contracts:
     return Contracts(on_demand, "", reserved, "", spot, "")
+
+
+def test_a_known_reserved_price_replaces_the_usual_discount_and_one_year_comes_before_three() -> None:
+    stated = {"provider": "AWS", "sku": "p5", "gpus": 8, "date": "2026-11", "source": "a quote"}
+
+    def offer(kind: str, usd: float) -> Price:
+        return Price.model_validate(stated | {"kind": kind, "usd_per_gpu_hour": usd})
+
+    here, three, one = offer("on-demand", 6.0), offer("3-year reserved", 2.0), offer("1-year reserved", 3.5)
+    gpu = load_gpu("h100-sxm").spec
+    for known, expected in (
+        ((here, three, one), 3.5),
+        ((here, three), 2.0),
+        ((here,), 6.0 * (1 - SCALING.reserved_discount)),
+    ):
+        priced = gpu.model_copy(update={"prices": known})
+        assert contracts(priced, (6.0, "here"), SCALING, here).reserved == pytest.approx(expected)
 
 
 def test_a_gpu_is_reserved_where_its_hours_are_worth_it() -> None:
