@@ -369,12 +369,12 @@ def validate(spec_type: type[SpecT], document: DataFile, at: FieldPath = ()) -> 
     return _validated(spec_type, data, lambda path: document.place((*at, *path)))
 
 
-def checked(spec_type: type[SpecT], data: Any, named: Callable[[FieldPath], str]) -> SpecT:
+def checked(spec_type: type[SpecT], data: object, named: Callable[[FieldPath], str]) -> SpecT:
     """A spec of data that is in no file; `named` gives the name of a field in faults. Raises InputError with every fault."""
     return _validated(spec_type, data, lambda path: (None, None, named(path), None))
 
 
-def _validated(spec_type: type[SpecT], data: Any, place: Callable[[FieldPath], Place]) -> SpecT:
+def _validated(spec_type: type[SpecT], data: object, place: Callable[[FieldPath], Place]) -> SpecT:
     try:
         return spec_type.model_validate(data)
     except ValidationError as error:

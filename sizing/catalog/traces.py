@@ -35,7 +35,7 @@ MOST_ARRIVAL_S = 1e10
 COLUMNS = 3  # arrival, prompt tokens, output tokens
 
 
-def _moment_s(value: Any) -> float:
+def _moment_s(value: object) -> float:
     """Parse a date and time into seconds since 1970. Without a time zone it is UTC."""
     moment = datetime.fromisoformat(str(value).strip())
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -64,7 +64,7 @@ def _read(path: Path) -> Workload:
 def with_paths(workload: Workload, folder: Path) -> Workload:
     """A workload whose trace and profile paths are resolved in the folder of its file, if the files exist there."""
     demand, planning = workload.demand, workload.planning
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if demand is not None and demand.trace is not None:
         found["demand"] = demand.model_copy(update={"trace": _from_folder(demand.trace, folder)})
     if isinstance(planning.profile, str) and is_path(planning.profile):

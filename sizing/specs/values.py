@@ -17,12 +17,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_share
 
 
-def within(least: float, most: float, words: str | None = None) -> Any:
+def within(least: float, most: float, words: str | None = None) -> object:
     """The constraint of a strict number from `least` to `most`; in faults `words` say what is allowed."""
     return Field(ge=least, le=most, strict=True, description=words)
 
 
-def above(least: float, most: float) -> Any:
+def above(least: float, most: float) -> object:
     """The constraint of a strict number above `least`, at most `most`."""
     return Field(gt=least, le=most, strict=True)
 

@@ -132,7 +132,7 @@ class Fields:
 
     def of_layer(self, index: int, layers: int) -> Fields:
         """The fields of one layer. A list with a size for each layer is replaced by the layer's size."""
-        own: dict[str, Any] = {}
+        own: dict[str, object] = {}
         for key in spelled(*BY_LAYER):
             value = self._values.get(key)
             if isinstance(value, list | tuple) and value:
