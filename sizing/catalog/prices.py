@@ -164,22 +164,22 @@ def _api_prices() -> ApiPriceList:
     return only(ApiPriceList)
 
 
+def _api_offer(provider: ApiProvider, model: ApiModel) -> ApiOffer:
+    known = _api_prices()
+    return ApiOffer(provider.name, model, known.date, f"{provider.page}, by {known.source}")
+
+
 def api_offers() -> tuple[ApiOffer, ...]:
     """All known API prices, by provider."""
-    known = _api_prices()
-    return tuple(
-        ApiOffer(provider.name, model, known.date, f"{provider.page}, by {known.source}")
-        for provider in known.providers
-        for model in provider.models
-    )
+    return tuple(_api_offer(each, model) for each in _api_prices().providers for model in each.models)
 
 
 def api_offer(provider: str, model: str, *, field: str) -> ApiOffer:
     """The price of a model at a provider. Raises InputError, naming `field`, for an unknown or ambiguous name."""
-    known = _api_prices()
-    found = next((each for each in known.providers if hyphenated(each.name) == hyphenated(provider)), None)
+    known = _api_prices().providers
+    found = next((each for each in known if hyphenated(each.name) == hyphenated(provider)), None)
     if found is None:
-        names = [each.name for each in known.providers]
+        names = [each.name for each in known]
         message = f"no API prices of {provider!r} are known"
         raise InputError(message, field=field, allowed=", ".join(names), nearest=nearest(provider, names))
     hits = _models(found, model)
@@ -188,7 +188,7 @@ def api_offer(provider: str, model: str, *, field: str) -> ApiOffer:
         message = f"{found.name} has {'several models' if hits else 'no model'} {model!r}"
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more (llmsize prices)" if len(names) > 8 else "")
         raise InputError(message, field=field, allowed=shown, nearest=None if hits else nearest(model, names))
-    return ApiOffer(found.name, hits[0], known.date, f"{found.page}, by {known.source}")
+    return _api_offer(found, hits[0])
 
 
 def _models(provider: ApiProvider, name: str) -> list[ApiModel]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,10 +74,14 @@ def _like(answers: Answers) -> str:
 
 def _use_case(text: str, answers: Answers) -> str:
     known = (*workloads.SHELF.ids, OTHER)
-    word = text.strip().lower().replace(" ", "-")
+    return _one_of(text.strip().lower().replace(" ", "-"), known, f"{text!r} is no use case: {', '.join(known)}")
+
+
+def _one_of(word: str, known: Sequence[str], otherwise: str) -> str:
+    """A known word. Raises ValueError with the text `otherwise` and the nearest word."""
     if word not in known:
         near = nearest(word, known)
-        raise ValueError(f"{text!r} is no use case: {', '.join(known)}" + (f"; did you mean {near}?" if near else ""))
+        raise ValueError(otherwise + (f"; did you mean {near}?" if near else ""))
     return word
 
 
@@ -191,12 +195,8 @@ def _suggested_limit(name: str) -> Callable[[Answers], str]:
 
 
 def _place(text: str, answers: Answers) -> str:
-    word, known = text.strip().lower(), (ANY, OWN, *sorted(providers()))
-    if word not in known:
-        near = nearest(word, known)
-        said = f"{text!r} is no place: {ANY}, {OWN}, or a provider that `llmsize prices` shows"
-        raise ValueError(said + (f"; did you mean {near}?" if near else ""))
-    return word
+    otherwise = f"{text!r} is no place: {ANY}, {OWN}, or a provider that `llmsize prices` shows"
+    return _one_of(text.strip().lower(), (ANY, OWN, *sorted(providers())), otherwise)
 
 
 def _gpus(text: str, answers: Answers) -> tuple[str, ...]:

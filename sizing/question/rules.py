@@ -131,10 +131,6 @@ def is_given(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def _states(field: Field | None, value: Any) -> bool:
-    return is_given(value) if field is None else is_stated(field, value)
-
-
 def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[str, Any]) -> list[Fault]:
     """The faults of options without effect in the situations, in the order of the table.
 
@@ -145,13 +141,13 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
     faults = []
     for rule in RULES:
         if rule.when in holding:
-            given = [
-                known[name].spelt(values[name]) if name in known else f"--{name.replace('_', '-')}"
-                for name in rule.options
-                if _states(known.get(name), values.get(name)) and name not in settings
-            ]
-            if rule.together:
-                given = [", ".join(given)] if given else []
+            given = []
+            for name in rule.options:
+                field, value = known.get(name), values.get(name)
+                if name not in settings and (is_given(value) if field is None else is_stated(field, value)):
+                    given.append(f"--{name.replace('_', '-')}" if field is None else field.spelt(value))
+            if rule.together and given:
+                given = [", ".join(given)]
             faults += [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
     return faults
 
