@@ -16,6 +16,7 @@ from sizing.specs.facts import OptimisationFacts
 MOST_ROWS = 1_000_000
 # A valid workload with the fields that other fields depend on. If a value put into it makes it invalid, the value is wrong.
 PLAIN = {"model": "any", "tokens.isl": 1, "tokens.osl": 1, "optimisations.prefix.hit": 0.5}
+SESSIONS = {"concurrent_users": 1.0, "requests_per_session": 1.0, "session_length": "1h"}
 NUMERIC = (WHOLE, NUMBER, SHARE, PRICE)
 OF_SESSIONS = ("requests_per_session", "session_length")
 OF_TURNS = ("turns", "think_time", "prefix_routing")  # options without effect if a hit rate is stated
@@ -117,10 +118,7 @@ def _wrong(option: Field, values: Sequence[Any], catalog: Catalog) -> Iterator[F
 
 def _plain(option: Field) -> dict[str, Any]:
     if option.name in OF_SESSIONS:
-        return {
-            **PLAIN,
-            "demand.sessions": {"concurrent_users": 1.0, "requests_per_session": 1.0, "session_length": "1h"},
-        }
+        return {**PLAIN, "demand.sessions": SESSIONS}
     if option.name in OF_TURNS:
         return {**PLAIN, "optimisations.prefix.hit": None, "optimisations.prefix.turns": 2}
     return PLAIN

@@ -133,11 +133,9 @@ def _values(fields: Iterable[Field], options: Mapping[str, Any]) -> dict[str, An
     """Options by parameter name, with lists as comma-separated text. Raises InputError with every unknown option."""
     known = [field.name for field in fields]
     raise_any(Fault(NO_OPTION, field=name, nearest=nearest(name, known)) for name in options if name not in known)
-    listed = {
-        name: ",".join(map(str, value)) if isinstance(value, list | tuple) and name != "set" else value
-        for name, value in options.items()
-    }
-    return {name: _text(name, value) if name in NAMES else value for name, value in listed.items()}
+    lists = {name for name, value in options.items() if isinstance(value, list | tuple) and name != "set"}
+    joined = {name: ",".join(map(str, value)) if name in lists else value for name, value in options.items()}
+    return {name: _text(name, value) if name in NAMES else value for name, value in joined.items()}
 
 
 def _text(name: str, value: object) -> str | None:

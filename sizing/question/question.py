@@ -87,10 +87,8 @@ class SeparatePools:
         """Pools on each GPU type of `gpu_types`. A pool that names its type keeps it; if both do, one entry is returned."""
         found: dict[tuple[str, str], SeparatePools] = {}
         for gpu_type in gpu_types:
-            prefill, decode = (
-                pool if pool.pool.gpu is not None else replace(pool, gpu_types=(gpu_type,))
-                for pool in (self.prefill, self.decode)
-            )
+            pools = (self.prefill, self.decode)
+            prefill, decode = (of if of.pool.gpu is not None else replace(of, gpu_types=(gpu_type,)) for of in pools)
             of_both = (prefill.gpu_types[0].id, decode.gpu_types[0].id)
             found.setdefault(of_both, replace(self, prefill=prefill, decode=decode))
         return tuple(found.values())

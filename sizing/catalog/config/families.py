@@ -115,12 +115,8 @@ def left_to_defaults(config: Mapping[str, Any]) -> frozenset[str]:
     known = [found for one in inner if (found := _family_of(one)) is not None]
     below = frozenset[str]().union(*map(left_to_defaults, inner))
     outside = _stated(config)
-    return below | {
-        key
-        for one, found in zip(inner, known, strict=False)
-        for key in found.defaults
-        if not _is_written(key, one, outside)
-    }
+    defaults = ((key, one) for one, found in zip(inner, known, strict=False) for key in found.defaults)
+    return below | {key for key, one in defaults if not _is_written(key, one, outside)}
 
 
 def _family_of(config: Mapping[str, Any]) -> Family | None:
