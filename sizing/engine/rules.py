@@ -35,7 +35,8 @@ class SchedulerRules:
     - `preempts`: which request leaves when the cache is full.
     - `hold_steps`, `hold_ratio`: while requests decode, prompts wait until prompts and decodes fill this share of the budget,
       or until this number of steps has passed.
-    - `hold_balanced`: attention-data ranks that all decode hold prompts until each rank has one, for at most `hold_steps` steps.
+    - `hold_balanced`: attention-data ranks that all decode hold prompts until each rank has one, for at most `hold_steps` steps, and
+      then for `ready_steps` more, in which others may join.
     - `poll_steps`: the scheduler looks at arrivals once in this number of decode steps.
     - `ahead`: a step is made up while the one before it runs, so a request that arrives meanwhile joins one step later.
     - `ranks`: attention-data ranks that step together.
@@ -58,16 +59,24 @@ class SchedulerRules:
     hold_steps: int = 0
     hold_ratio: float = 0.0
     hold_balanced: bool = False
+    ready_steps: int = 0
     poll_steps: int = 0
     ahead: bool = False
     ranks: int = 1
     microbatches: int = 1
 
-    def fill_hold(self, prompts: int, units: float, decoding: int) -> bool:
-        """Whether waiting `prompts` with `units` to prefill need not wait longer beside `decoding` sequences."""
+    def fill_hold(self, prompts: int, units: float, decoding: int, ready: int = 0) -> bool:
+        """Whether waiting `prompts` with `units` to prefill need not wait longer beside `decoding` sequences.
+
+        For `ready` steps each rank has had one.
+        """
         if self.hold_balanced:
-            return prompts >= self.ranks or decoding < self.ranks
+            return (prompts >= self.ranks and ready >= self.ready_steps) or decoding < self.ranks
         return units + decoding >= self.hold_ratio * self.budget * self.ranks
+
+    def ready_wait(self, prompts: int, ready: int) -> float:
+        """Steps that waiting prompts are still held because others may join; without end until each rank has one."""
+        return self.ready_steps - ready if self.hold_balanced and prompts >= self.ranks else math.inf
 
     def over(self, ranks: int, microbatches: int = 1) -> SchedulerRules:
         """The rules of `ranks` ranks together, each with these rules, in a pipeline of `microbatches`."""

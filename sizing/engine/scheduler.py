@@ -73,6 +73,7 @@ class Scheduler:
     refused: list[int] = field(default_factory=list)
     decided: float = 0.0
     held_steps: int = 0
+    ready_steps: int = 0
     seen: int = 0
     passes: int = 0
     looked_at_pass: int = 0
@@ -204,7 +205,7 @@ class Scheduler:
 
     def _fills_hold(self) -> bool:
         waiting = sum(self.total_units(request) for request in self.queue)
-        return self.rules.fill_hold(len(self.queue), waiting, self.batch.size)
+        return self.rules.fill_hold(len(self.queue), waiting, self.batch.size, self.ready_steps)
 
     def total_units(self, request: int) -> float:
         """Units to prefill: the prompt without its cached prefix, plus what was generated before a preemption."""
@@ -266,13 +267,11 @@ class Scheduler:
         return takes, must_be_free - free if self.running else 0.0
 
     def _steps_until_let_in(self) -> int:
-        """Least number of decode steps until the head of the queue can be admitted, if no sequence ends.
-
-        It is one, except under rules that count steps.
-        """
+        """Decode steps until the head of the queue may be admitted, if no sequence ends: one, unless rules count steps."""
         rules, pool, batch, steps = self.rules, self.pool, self.batch, ENDLESS_STEPS
         if rules.hold_steps:
-            steps = max(1, rules.hold_steps - self.held_steps)
+            ready = rules.ready_wait(len(self.queue), self.ready_steps)
+            steps = int(max(1, min(rules.hold_steps - self.held_steps, ready)))
         if rules.poll_steps:
             steps = min(steps, self._steps_to_look() or rules.poll_steps)
         if rules.reserve == "estimate" and self.running < rules.slots:  # the estimate falls with each step
@@ -408,10 +407,11 @@ class Scheduler:
                 pool.grow(batch.size, batch.step, tokens)
             batch.advance(tokens)
             self.held_steps = self.held_steps + steps if queued else 0
+            self.ready_steps = self.ready_steps + steps if queued >= self.rules.ranks else 0
             if self.rules.reserve == "estimate":
                 self.ratio = max(RATIO_START * RATIO_FLOOR_SHARE, self.ratio - steps * RATIO_FALL)
         if pieces:
-            self.held_steps = 0
+            self.held_steps = self.ready_steps = 0
             self.looked_at_pass = self.passes
         held = pool.held_bytes
         watch.queue += taken * queued

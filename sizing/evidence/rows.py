@@ -443,11 +443,10 @@ def rules_of(
 
 def balanced(rules: SchedulerRules, row: MeasuredRow, setup: Setup, conventions: Conventions) -> SchedulerRules:
     """`rules` with prompts held until each attention-data rank has one, where the row's source ran so."""
-    held = any(setup.is_of(entry) and entry.rows_of in row.source for entry in conventions.balanced_prompts)
-    if not held or setup.layout.dp == 1 or rules.hold_steps:
-        return rules
-    steps = next(entry.steps for entry in conventions.balanced_prompts if setup.is_of(entry))
-    return replace(rules, hold_steps=steps, hold_balanced=True)
+    for entry in conventions.balanced_prompts:
+        if setup.is_of(entry) and entry.rows_of in row.source and setup.layout.dp > 1 and not rules.hold_steps:
+            return replace(rules, hold_steps=entry.steps, ready_steps=entry.ready, hold_balanced=True)
+    return rules
 
 
 def traffic_of(row: MeasuredRow, facts: NoteFacts, count: int, longest: int) -> Traffic:

@@ -162,10 +162,11 @@ class RepeatedPrompts(OfEngine):
 
 
 class BalancedPrompts(OfEngine):
-    """Runs of a source whose attention-data ranks hold prompts until each has one, for at most `steps` steps."""
+    """Runs of a source whose attention-data ranks hold prompts until each has one, for at most `steps` steps, and `ready` more."""
 
     rows_of: Text
     steps: PositiveInt
+    ready: PositiveInt
 
 
 class GeneratedBudget(OfEngine):
