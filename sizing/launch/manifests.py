@@ -90,7 +90,7 @@ class Container:
     faults: list[Fault] = field(default_factory=list)
 
 
-class Beside(NamedTuple):
+class OtherDocuments(NamedTuple):
     """What the other documents of a file state: files and variables by name, and the scaled manifests."""
 
     files: dict[str, tuple[str, int]]
@@ -108,7 +108,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
     _check_extended(found, file)
-    beside = Beside(_files(found), _config_maps(found), _scaled(found, facts.charts))
+    beside = OtherDocuments(_files(found), _config_maps(found), _scaled(found, facts.charts))
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
     return [each for node in stated if (each := _container(node, facts, beside)) is not None]
@@ -183,7 +183,7 @@ def _scaled(found: Sequence[YamlDocument], charts: Charts) -> dict[str, tuple[ob
     return scaled
 
 
-def _container(node: ManifestNode, facts: LaunchFacts, beside: Beside) -> Container | None:
+def _container(node: ManifestNode, facts: LaunchFacts, beside: OtherDocuments) -> Container | None:
     own, holders = node.own, node.holders
     stated, service = tuple(_words(node)), _is_service(node.document)
     image = _image(own)
