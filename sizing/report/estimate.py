@@ -450,7 +450,8 @@ def _around(record: Estimate) -> Iterator[Line]:
     yield from types
     for best in bests:
         instead = layouts.instead(best, record.alternatives)
-        yield from (line._replace(spare=line.spare or layouts.MOST_OTHERS + 1) for line in instead)
+        last = layouts.MOST_OTHERS + 1 if types else REPLICA_LAST + 1
+        yield from (line._replace(spare=line.spare or last) for line in instead)
 
 
 def _binds(record: Estimate) -> str:
