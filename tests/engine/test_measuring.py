@@ -119,7 +119,10 @@ def test_a_steady_window_is_free_of_the_start_and_the_end() -> None:
 def test_what_estimate_simulates_is_what_a_long_run_measures(
     model: str, layout: Layout, rate: float, tokens: Tokens
 ) -> None:
-    """However long requests take, the ramp is no part of the check (it would show too short an ITL)."""
+    """However long requests take, the ramp is no part of the check (it would show too short an ITL).
+
+    The mean of four checks with other arrivals, for the mean TTFT of one has a standard deviation of 1 to 2 % by chance.
+    """
     request = ask(
         real_model(model),
         isl=tokens.isl,
@@ -130,12 +133,12 @@ def test_what_estimate_simulates_is_what_a_long_run_measures(
     )
     outcome = search(request.with_(gpu_types=(option("h100-sxm"),), precisions=(None,)), data())
     assert outcome.best is not None and outcome.best.pool.count == 1
-    short = verify.simulated(outcome.best, request).run
-    assert short is not None
+    short = [verify.simulated(outcome.best, request, seed=seed).run for seed in range(4)]
     engine = deployment_of(outcome.best.pool.load)
     long = simulate(engine, Traffic(Lengths(tokens.isl), Lengths(tokens.osl), 12_000, rate_per_s=rate, longest=request.service.max_model_len, warm_up=1500, cool_down=700, exact_rate=True, seed=7))  # fmt: skip
     for name in ("itl", "ttft", "e2e"):
-        assert short.latencies_s[name]["mean"] == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)
+        measured = np.mean([run.latencies_s[name]["mean"] for run in short if run is not None])
+        assert measured == pytest.approx(long.latencies_s[name]["mean"], rel=0.015)
 
 
 def test_waiting_for_the_step_in_progress_is_waiting() -> None:
