@@ -144,12 +144,12 @@ def test_paths_and_lists_are_taken_as_names() -> None:
     assert [gpu_type.id for gpu_type in question.space.gpu_types] == ["h100-sxm", "a100-sxm-80gb"]
 
 
-def test_money_takes_no_separate_pools() -> None:
+def test_a_plan_takes_no_separate_pools_and_a_cost_prices_both() -> None:
     question = sizing.ask("chat", gpu="h100-sxm", disaggregate="auto")
     with pytest.raises(sizing.InputError, match="plan takes no separate pools"):
         sizing.plan(question, sizing.plan_rules())
-    with pytest.raises(sizing.InputError, match="cost takes no separate pools"):
-        sizing.cost(question, sizing.Ways())
+    bill = sizing.cost(question, sizing.Ways(), simulated=False)
+    assert bill.options[0].gpus == sum(pool.gpus for pool in bill.deployed[0].best.pools)
 
 
 @pytest.mark.parametrize(

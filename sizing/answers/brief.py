@@ -34,7 +34,8 @@ class Loaded(NamedTuple):
 class Brief(NamedTuple):
     """The answer to a question and the basis of a decision on it; all sizes are `simulated`, or none.
 
-    `effects` are those of changed inputs. `rates` are lines by arrival rate; for a closed loop, `loaded` replaces them.
+    `effects` are those of changed inputs. `rates` are lines by arrival rate; for a closed loop, `loaded` replaces them, and
+    separate pools have neither.
     `compared` has the best answer of each GPU type and precision; it is empty with one candidate or without a demand.
     """
 
@@ -64,7 +65,7 @@ def brief(
         simulated=simulated,
         outcome=outcome,
         effects=changed,
-        rates=() if closed else tuple(_rates(outcome, question, simulated, watch)),
+        rates=() if closed or question.space.pools is not None else tuple(_rates(outcome, question, simulated, watch)),
         loaded=_loaded(outcome, question, data, simulated, each, watch) if closed else None,
         compared=_compared(question, data, simulated, each, watch),
     )

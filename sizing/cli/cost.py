@@ -18,7 +18,7 @@ from sizing.cli.options import (
     WorkloadName,
     takes,
 )
-from sizing.question.fields import WORKLOAD_OPTIONS
+from sizing.question.fields import QUESTION_OPTIONS
 from sizing.question.values import comma_separated
 from sizing.specs.errors import Fault, InputError
 
@@ -34,7 +34,7 @@ LEAST_RATIO, MOST_RATIO = 1e-3, 1_000.0
 NUMBER = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 
 
-@takes((*WORKLOAD_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS))
+@takes((*QUESTION_OPTIONS, *COST_OPTIONS, *FORMAT_OPTIONS, *VERIFY_OPTIONS, *EXPLAIN_OPTIONS))
 def command(workload: WorkloadName = None, measured: MeasuredRows = None, **values: Any) -> int:
     """Compare the cost of own servers, rented GPUs and an API.
 
@@ -59,8 +59,8 @@ def command(workload: WorkloadName = None, measured: MeasuredRows = None, **valu
 
         check(output, plot, ways)
         return print_from(measured, workload, values, Added(PAID, ways=ways.value))
-    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), output, plot, ways)
-    check_rules(of_kind(asked, rows=False), WORKLOAD_OPTIONS, values)
+    asked = question_of(workload, options_of(QUESTION_OPTIONS, values), output, plot, ways, pooled=True)
+    check_rules(of_kind(asked, rows=False), QUESTION_OPTIONS, values)
     check_gpu(asked)
     bill = cost(to_size(asked, values), ways.value, simulated=not values["no_verify"])
     found = record(bill, explained=values["explain"])

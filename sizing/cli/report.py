@@ -13,7 +13,7 @@ from sizing.cli.cost import check_gpu, ways_of
 from sizing.cli.estimate import to_size
 from sizing.cli.measured import RESERVED
 from sizing.cli.options import COST_OPTIONS, PLAN_OPTIONS, VERIFY_OPTIONS, WorkloadName, takes
-from sizing.question.fields import LISTED, WORKLOAD_OPTIONS, named, without
+from sizing.question.fields import DISAGGREGATE, LISTED, QUESTION_OPTIONS, named, unpooled, without
 from sizing.question.rules import is_given
 from sizing.question.values import Part, check
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STDOUT = "-"
 RULE_OPTIONS = named(PLAN_OPTIONS, *RESERVED)  # any of these adds a plan
 PAID_OPTIONS = without(COST_OPTIONS, "plot")  # any of these adds the cost
-OPTIONS = (*WORKLOAD_OPTIONS, *RULE_OPTIONS, *PAID_OPTIONS, *VERIFY_OPTIONS)
+OPTIONS = (*QUESTION_OPTIONS, *RULE_OPTIONS, *PAID_OPTIONS, *VERIFY_OPTIONS)
 
 
 @takes(OPTIONS)
@@ -70,7 +70,7 @@ def command(
         answer = answer_from(values["start"], workload, {**values, "start": None}, added)
         _give(measured_html(answer), target.value, output)
         return 0 if answer.feasible else 1
-    asked = question_of(workload, options_of(WORKLOAD_OPTIONS, values), target, ways, planning)
+    asked = question_of(workload, options_of(QUESTION_OPTIONS, values), target, ways, planning, pooled=True)
     question = to_size(asked, values)
     cost = plan = None
     if ways.value is not None:
@@ -86,7 +86,7 @@ def command(
     found = brief(question, load_data(), simulated=simulated, each=partial(ordered, jobs=cores()), watch=Bar)
     document = record(found, _command(workload, output or STDOUT, values), date.today(), plan=plan, cost=cost)
     _give(html(document), target.value, output)
-    return 0 if document.estimate.feasible else 1
+    return 0 if document.decision.feasible else 1
 
 
 def _ways(values: Mapping[str, Any]) -> Ways | None:
@@ -114,7 +114,10 @@ def _planning(workload: str | None, values: Mapping[str, Any]) -> PlanQuestion |
     if not _plans(values):
         return None
     from sizing.cli.plan import ask
+    from sizing.specs.errors import InputError
 
+    if values["disaggregate"] is not None:
+        raise InputError(unpooled("a plan", DISAGGREGATE))
     absent = {option.name: False if option.type is bool else None for option in PLAN_OPTIONS}
     return ask(workload, {**absent, **values, "cloud": None})  # here a cloud is a way to pay
 

@@ -22,12 +22,10 @@ from sizing.planning.break_even import SECONDS_PER_DAY, Crossing, crossing, payb
 from sizing.planning.cost import REQUESTS, WATTS_PER_KW, kwh_per_million_tokens, power_w
 from sizing.planning.offers import ApiPrices, CostOption, api, own, own_server, rented
 from sizing.planning.usage import BY_TIME, ByLoad, Split, Usage, usage_of
-from sizing.question.fields import unpooled
-from sizing.question.names import SEPARATE
 from sizing.question.question import Question, load_data, situation_of
 from sizing.specs import demand
 from sizing.specs.bands import Band, Bands, PublishedRuns, Situation, find, region
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.gpu import Gpu, GpuType, Price
 from sizing.specs.units import MONTHS_PER_YEAR
 
@@ -89,11 +87,16 @@ class Prices(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """One type of GPU: its prices, and the outcome of its search."""
+    """One type of GPU, or of separate pools the type of each: its prices, and the outcome of its search."""
 
-    gpu_type: GpuType
+    question: Question
     outcome: Outcome
     prices: Prices
+
+    @property
+    def name(self) -> str:
+        """The name of the type, or of both types."""
+        return _name(self.question)
 
     @property
     def best(self) -> Answer | None:
@@ -162,8 +165,8 @@ class Bill(NamedTuple):
     ways: Ways
     split: Split
     priced: tuple[Priced, ...]
-    left_out: tuple[tuple[GpuType, Fault], ...]
-    too_small: tuple[tuple[GpuType, Fault], ...]
+    left_out: tuple[tuple[str, Fault], ...]
+    too_small: tuple[tuple[str, Fault], ...]
     deployed: tuple[Deployed, ...]
     options: tuple[CostOption, ...]
     break_even: tuple[BreakEven, ...]
@@ -175,8 +178,8 @@ class Bill(NamedTuple):
 def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     """Size each type of GPU separately and price it in every way; types without the requested prices are left out.
 
-    Raises InputError for separate pools, where no type has the requested prices, and where the owned servers are too small
-    for a replica on every type.
+    Separate pools are priced together, for each type of GPU or the types that they name. Raises InputError where no type has the
+    requested prices, and where the owned servers are too small for a replica on every type.
 
     >>> from sizing import Ways, ask
     >>> bill = cost(ask("chat", gpu="h100-sxm", rps=2), Ways(clouds=(("lambda", "on-demand"),)), simulated=False)
@@ -184,19 +187,14 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
     ['Lambda', 'Lambda, following the load']
     """
     check_ways(ways)
-    if question.space.pools is not None:
-        raise InputError(unpooled("cost", SEPARATE))
     data = load_data()
-    prices, unpriced = _each(question.space.gpu_types, partial(prices_of, ways))
+    prices, unpriced = _each(_alone(question), partial(_prices, ways))
     if not prices:
         raise unpriced[0][1]
-    priced = []
-    for gpu_type, found in prices:
-        alone = question.with_(gpu_types=(gpu_type,))
-        priced.append(Priced(gpu_type, answer(alone, data, simulated=simulated), found))
+    priced = [Priced(alone, answer(alone, data, simulated=simulated), found) for alone, found in prices]
     feasible = [each for each in priced if each.best is not None]
     helps: tuple[Suggestion, ...] = ()
-    if not feasible:
+    if not feasible and question.space.pools is None:
         nearest = min(priced, key=lambda each: each.shortfall)
         helps = suggestions(nearest.outcome, data, simulated=simulated)
     split = split_of(ways)
@@ -212,8 +210,8 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
         ways=ways,
         split=split,
         priced=tuple(priced),
-        left_out=tuple((gpu_type, fault) for gpu_type, error in unpriced for fault in error.faults),
-        too_small=tuple((each.gpu_type, fault) for each, error in too_small for fault in error.faults),
+        left_out=tuple((_name(alone), fault) for alone, error in unpriced for fault in error.faults),
+        too_small=tuple((each.name, fault) for each, error in too_small for fault in error.faults),
         deployed=tuple(deployed),
         options=tuple(options),
         break_even=tuple(compared(options)),
@@ -221,6 +219,46 @@ def cost(question: Question, ways: Ways, *, simulated: bool = True) -> Bill:
         suggestions=helps,
         surely=_surely(split, deployed[0]) if deployed else None,
     )
+
+
+def _alone(question: Question) -> list[Question]:
+    """The question for each type of GPU, or for each pair of types of separate pools."""
+    space = question.space
+    if space.pools is None:
+        return [question.with_(gpu_types=(gpu_type,)) for gpu_type in space.gpu_types]
+    return [
+        question.with_(gpu_types=pools.prefill.gpu_types[:1], pools=pools)
+        for pools in space.pools.by_type(space.gpu_types)
+    ]
+
+
+def _types(question: Question) -> tuple[GpuType, ...]:
+    """The type of GPU of a question about one, or the two types of its separate pools."""
+    pools = question.space.pools
+    if pools is None:
+        return question.space.gpu_types
+    found = {each.id: each for each in (pools.prefill.gpu_types[0], pools.decode.gpu_types[0])}
+    return tuple(found.values())
+
+
+def _name(question: Question) -> str:
+    return " + ".join(each.name for each in _types(question))
+
+
+def _prices(ways: Ways, question: Question) -> Prices:
+    """The prices for the GPUs of a question. Pools of two types have planning prices alone, which are known with their sizes.
+
+    Raises InputError as `prices_of` does, and for servers or instances for pools of two types.
+    """
+    one, *others = _types(question)
+    if not others:
+        return prices_of(ways, one)
+    wrong = [field for field, asked in (("--own", ways.own), ("--cloud", ways.clouds)) if asked]
+    what, allowed = "has one type of GPU, and these pools have two", "pools of one type, or rented GPUs by --price"
+    raise_any([Fault(what, field=field, allowed=allowed) for field in wrong])
+    for each in (one, *others):
+        prices_of(Ways(), each)
+    return Prices(None, ())
 
 
 def _each(keys: Iterable[K], read: Callable[[K], V]) -> tuple[list[tuple[K, V]], list[tuple[K, InputError]]]:
@@ -292,15 +330,27 @@ def _at_price(gpu_type: GpuType) -> Rental:
     return Rental(f"rented at ${usd:g} per GPU-hour", ON_DEMAND, (offer,), gpu_type.price_source)
 
 
+def _at_both_prices(best: Answer) -> Rental:
+    """The planning prices of pools of two types, as their mean by GPU."""
+    types = [pool.replica.gpu_type for pool in best.pools]
+    usd = " and ".join(f"${each.usd_per_gpu_hour:g}" for each in types)
+    offer = AS_ASKED.model_copy(update={"usd_per_gpu_hour": (best.usd_per_hour or 0.0) / best.gpus})
+    return Rental(
+        f"rented at {usd} per GPU-hour", ON_DEMAND, (offer,), " ; ".join(each.price_source or "" for each in types)
+    )
+
+
 def _deployed(split: Split, several: bool, priced: Priced) -> Deployed:
     """One type of GPU with its ways to pay; with `several` types the names include the type."""
     best, question = priced.best, priced.outcome.question
     assert best is not None
     usage = usage_of(best, question, question.origin.workload.planning, split)
-    mark = f" ({usage.gpu})" if several else ""
+    mark, prices = f" ({usage.gpu})" if several else "", priced.prices
+    if len(_types(question)) > 1:
+        prices = Prices(None, (_at_both_prices(best),))
     options = tuple(
         option._replace(name=option.name + mark)
-        for option in options_of_type(priced.prices, usage, best.pool.replica.gpu_type.gpu)
+        for option in options_of_type(prices, usage, best.decode.replica.gpu_type.gpu)
     )
     return Deployed(priced, best, usage, options, _band(best, priced.outcome))
 
@@ -352,7 +402,7 @@ def situation_of_rate(best: Answer, question: Question) -> Situation | None:
 
     Also None with optimisations and for pooled models: the published runs generated text without optimisations.
     """
-    if best.pool.margin != 1.0 or question.service.extras != NOTHING or question.service.model.pooled:
+    if best.separate or best.pool.margin != 1.0 or question.service.extras != NOTHING or question.service.model.pooled:
         return None
     heaviest = best.pool.capacity.amount if question.target.concurrency is not None else best.pool.capacity.decoding
     return situation_of(question, best.pool.replica.gpu_type.gpu, region(heaviest))
@@ -413,7 +463,7 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
     """
     if option.gpus is None or option.units is None:
         return None
-    usage, server, gpu = deployed.usage, deployed.priced.prices.own, deployed.best.pool.replica.gpu_type.gpu
+    usage, server, gpu = deployed.usage, deployed.priced.prices.own, deployed.best.decode.replica.gpu_type.gpu
     if option.kind == "own" and server is not None:
         stated = server.numbers.get("server_power_w")
         idle, pue, uptime = (server.value(name) for name in ("idle_share", "pue", "uptime"))
@@ -423,7 +473,10 @@ def _energy(option: CostOption, deployed: Deployed) -> Energy | None:
         defaults = servers.load_defaults()
         found = (defaults.server_factor, defaults.idle_share, defaults.pue, defaults.uptime)
         factor, idle, pue, uptime = (1.0 if value is None else value for value in found)
-        full_w, source = option.gpus * gpu.datasheet.tdp_w * factor, defaults.sources["server_factor"].source
+        full_w, source = (
+            option.gpus * deployed.best.power_w / deployed.best.gpus * factor,
+            defaults.sources["server_factor"].source,
+        )
 
     def at(utilisation: float, rate: float) -> tuple[float, float, float, float]:
         """Power in W, energy a year in kWh, and kWh per million output tokens and all tokens."""

@@ -14,7 +14,6 @@ from sizing.formats.words import plural
 from sizing.planning import cost
 from sizing.planning.break_even import SECONDS_PER_DAY, CostCurve
 from sizing.planning.cost import JOULES_PER_KWH, OwnServer, ServerYear, TokenPrices
-from sizing.planning.nodes import Fit
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind, Usage
 from sizing.specs import demand
 from sizing.specs.errors import Fault, InputError
@@ -23,6 +22,7 @@ from sizing.specs.units import MONTHS_PER_YEAR
 
 NO_UNITS = float("inf")  # an API holds any load
 FOLLOWING = "each hour has as many instances as it needs ({}); starts are free"
+IN_RATIO = "; both pools follow it together, in their ratio"
 
 
 class ApiPrices(NamedTuple):
@@ -110,8 +110,8 @@ def own(usage: Usage, server: CompleteServer, gpu: Gpu) -> CostOption:
     Raises InputError for a server that has fewer GPUs than a replica must join in one server.
     """
     each = own_server(server, gpu)
-    fit = Fit(usage.gpus_per_replica, each.gpus)
-    joined = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
+    fit = usage.fit(each.gpus)
+    joined = min(usage.joined_gpus, gpu.datasheet.node.gpus)
     if each.gpus < joined:
         raise InputError(_too_small(server, each.gpus, joined, usage.gpu))
     units = fit.nodes(usage.replicas)
@@ -161,20 +161,20 @@ def rented(
     The cheapest offer whose instance holds a replica is used. Where no instance does, GPUs count as if several instances
     were joined, and the note says so, unless the price is counted `by_gpu`.
     """
-    needed = min(usage.gpus_per_replica, gpu.datasheet.node.gpus)
+    needed = min(usage.joined_gpus, gpu.datasheet.node.gpus)
     found = list(offers)
     holding = [offer for offer in found if offer.gpus >= needed]
     note = None
     if not holding and not by_gpu:
         note = (
-            f"{name} rents instances of at most {max(offer.gpus for offer in found)}; whether the {usage.gpus_per_replica} "
+            f"{name} rents instances of at most {max(offer.gpus for offer in found)}; whether the {usage.joined_gpus} "
             "GPUs of a replica are joined there is not known"
         )
     always = _rented(usage, holding or found, follows=False)._replace(name=name, contract=contract, note=note)
     if usage.mean_per_s is None:
         return (always,)
     following = _rented(usage, holding or found, follows=True)
-    by_hour = FOLLOWING.format(usage.hours_said)
+    by_hour = FOLLOWING.format(usage.hours_said) + IN_RATIO * bool(usage.of_pools)
     said = by_hour if note is None else f"{note}; {by_hour}"
     return always, following._replace(name=f"{name}, following the load", contract=contract, note=said)
 
@@ -188,7 +188,7 @@ def _rented(usage: Usage, offers: Iterable[Price], *, follows: bool) -> CostOpti
 
 def _on_instances(usage: Usage, offer: Price, *, follows: bool) -> CostOption:
     """The cost on instances of one offer: of all instances or, with `follows`, of those that each hour needs."""
-    fit = Fit(usage.gpus_per_replica, offer.gpus)
+    fit = usage.fit(offer.gpus)
     units = fit.nodes(usage.replicas)
     capacity_per_s = units * usage.per_unit_per_s(fit)
     gpu_year = usd_per_gpu_hour(offer) * demand.hours_per_year()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Literal, NamedTuple
 
 from sizing.answers.answer import Answer
 from sizing.planning.break_even import SECONDS_PER_DAY
-from sizing.planning.nodes import Fit
+from sizing.planning.nodes import Fit, packed
 from sizing.planning.size import need_of
 from sizing.question.demand import Demanded
 from sizing.question.question import Question
@@ -40,6 +41,8 @@ class Usage(NamedTuple):
     sized for, including headroom, divided by `load_per_s`. `input_shares` are prefill's shares of a request's time.
     `split` divides a request's cost: by `time`, or by the ratio of the prices of an output and an input token. `hours` are
     the rates sized for in each hour, as shares of the busiest hour; `hours_said` states their source.
+
+    Of separate pools a replica is the smallest number of replicas of both in their ratio, and `of_pools` counts these by GPUs.
     """
 
     gpu: str
@@ -55,6 +58,23 @@ class Usage(NamedTuple):
     sized_to_load: float
     hours: tuple[float, ...] = (1.0,)
     hours_said: str = ""
+    of_pools: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """What `replicas` counts."""
+        return "pair of pools" if self.of_pools else "replica"
+
+    @property
+    def joined_gpus(self) -> int:
+        """The GPUs that one replica joins: of separate pools, those of the largest replica."""
+        return max((gpus for gpus, _ in self.of_pools), default=self.gpus_per_replica)
+
+    def fit(self, gpus_per_node: int) -> Fit:
+        """How the replicas fit on nodes; the replicas of separate pools share nodes."""
+        if not self.of_pools or self.gpus_per_replica <= gpus_per_node:
+            return Fit(self.gpus_per_replica, gpus_per_node)
+        return Fit(packed(dict(self.of_pools), gpus_per_node) * gpus_per_node, gpus_per_node)
 
     @property
     def mean_per_s(self) -> float | None:
@@ -85,12 +105,33 @@ class Usage(NamedTuple):
 
 def usage_of(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
     """The usage of an answer; for users or requests in flight, `planning` decides whether the mean rate is known."""
+    if best.separate:
+        return _of_pools(best, question, planning, split)
     each = full_use_per_replica(best, question)
     found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
     load = load_of(found, question.rules.headroom, each * best.pool.count)
     service, replica = question.service, best.pool.replica
     deployed = (replica.gpu_type.name, service.isl, service.osl, best.pool.count, replica.layout.gpus)
     return Usage(*deployed, each, split, _input_shares(best, load.per_s), *load)
+
+
+def _of_pools(best: Answer, question: Question, planning: Planning, split: Split) -> Usage:
+    """The usage of separate pools. Input tokens bear the cost of the prefill pool, output tokens that of the decode pool."""
+    found = question.origin.demanded and question.origin.demanded.at_rate(best.requests_per_s, planning)
+    load, times = (
+        load_of(found, question.rules.headroom, best.most_requests_per_s),
+        math.gcd(*(p.count for p in best.pools)),
+    )
+    sizes = Counter[int]()
+    for pool in best.pools:
+        sizes[pool.replica.layout.gpus] += pool.count // times
+    types, service = dict.fromkeys(pool.replica.gpu_type.name for pool in best.pools), question.service
+    usd = [pool.usd_per_hour for pool in best.pools]
+    costs = [float(pool.gpus) for pool in best.pools] if None in usd else [each or 0.0 for each in usd]
+    share = costs[0] / sum(costs)
+    deployed = (" + ".join(types), service.isl, service.osl, times, best.gpus // times)
+    each = best.most_requests_per_s / times
+    return Usage(*deployed, each, split, ByLoad(share, share), *load, of_pools=tuple(sizes.items()))
 
 
 class YearLoad(NamedTuple):

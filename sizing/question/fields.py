@@ -45,7 +45,7 @@ PRICE, LISTED = Prices | None, list[str] | None
 CONFIGURED = "configured"  # the key, among option values, of the places of settings by option name
 DISAGGREGATE = "--disaggregate"
 # Commands that take separate pools.
-POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate", "deploy")
+POOLED = ("estimate", "compare", "curve", "sweep", "whatif", "step", "simulate", "cost", "report", "deploy")
 
 QUESTION_OPTIONS = (
     Field("model", TEXT, ("--model", "-m"), "Model: a name of the catalogue (llmsize models), a Hugging Face id, or the path of a config.json or of its folder.", MODEL, "model"),

@@ -40,7 +40,9 @@ from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
-from sizing.report.parts.limiting import suggested, unmet
+from sizing.report.parts.limiting import suggested
+from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
+from sizing.report.parts.pools import assumptions as pool_assumptions
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
 from sizing.report.parts.screen import (
     DERIVED,
@@ -61,6 +63,7 @@ DIGITS = 2  # of a break-even, which rests on a predicted rate
 POINTS = 3_000  # along the axis of a picture: steps look like steps
 LEAST, MOST, NARROW = 0.1, 4.0, 1.25  # times the loads of interest, that the axis shows; least factor between its ends
 FIRST_PAYS = 10  # a short screen leaves the first break-even out after all other spare lines
+BY_POOL = "input tokens bear the cost of the prefill pool, output tokens that of the decode pool"
 NO_COST = "Infeasible: no cost, as no layout meets the demand within the limits"
 
 
@@ -90,7 +93,7 @@ class CostReport(NamedTuple):
     most of the replicas sized. `full_use_requests_per_s` is what the deployment itself serves within its limits, before whole
     servers or instances; `sized_to_mean` is the rate sized for, headroom in it, over the mean; `demand` says which rate is
     stated, and how. `confidence` and `evidence` are of the sure GPUs of the first deployment; `sure` is their cost, null where they
-    are no more than its own. The `margin` of a stated confidence lowers its rates at full use. Of what is infeasible `problems` say
+    are no more than its own. Of separate pools `pools` has both in place of `deployments`. The `margin` of a stated confidence lowers its rates at full use. Of what is infeasible `problems` say
     what is in the way, and `suggestions` are single changes that help.
     """
 
@@ -125,6 +128,7 @@ class CostReport(NamedTuple):
     margin: float = 1.0
     sure: SureCost | None = None
     explanations: tuple[Explanation, ...] = ()
+    pools: tuple[PoolShapes, ...] = ()
     schema: str = "llmsize.cost/1"
 
 
@@ -132,7 +136,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
     """The record of a bill. Its figures at the top are those of the first option, which has the cheapest GPU type."""
     first = bill.deployed[0].priced if bill.deployed else bill.priced[0]
     question = first.outcome.question
-    replica = bill.deployed[0].best.pool.replica if bill.deployed else None
+    replica = bill.deployed[0].best.decode.replica if bill.deployed else None
     stated = _inputs(bill, first, inputs(question, replica))
     if not bill.deployed:
         return CostReport(
@@ -159,9 +163,12 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         peak_requests_per_s=found.peak_per_s if found is not None else None,
         full_use_requests_per_s=usage.capacity_per_s,
         sized_to_mean=usage.sized_to_load if usage.mean_per_s is not None else None,
-        margin=bill.deployed[0].best.pool.margin,
+        margin=bill.deployed[0].best.decode.margin,
         sure=_sure(bill),
-        deployments=tuple(deployment(each.best, each.priced.outcome) for each in bill.deployed),
+        deployments=tuple(
+            deployment(each.best, each.priced.outcome) for each in bill.deployed if not each.best.separate
+        ),
+        pools=tuple(shapes(each.best) for each in bill.deployed if each.best.separate),
         verified=first.outcome.verified,
         bands=dict(_bands(bill)),
         problems=tuple(_problems(bill)),
@@ -192,17 +199,17 @@ def _inputs(bill: Bill, first: Priced, of_question: Inputs) -> CostInputs:
 def _problems(bill: Bill) -> Iterator[str]:
     """Why GPU types are left out: no prices, no answer, servers too small for a replica."""
     why = "{0} is left out: {1}"
-    yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.left_out)
+    yield from (why.format(name, fault.message) for name, fault in bill.left_out)
     for priced in bill.priced:
         if priced.best is None:
-            name, detail = priced.gpu_type.name, unmet(priced.outcome).detail
-            yield detail if name in detail else f"{name}: {detail}"
-    yield from (why.format(gpu_type.name, fault.message) for gpu_type, fault in bill.too_small)
+            name, (_, detail) = priced.name, limit_and_reason(priced.outcome)
+            yield detail if detail and name in detail else f"{name}: {detail}"
+    yield from (why.format(name, fault.message) for name, fault in bill.too_small)
 
 
 def _split(bill: Bill) -> str:
     if bill.split == BY_TIME:
-        return "by the time of prefill and of decode, as predicted"
+        return BY_POOL if bill.deployed[0].best.separate else "by the time of prefill and of decode, as predicted"
     source = "as asked" if bill.ways.split is not None else "as the API charges"
     return f"an output token costs {bill.split:.4g} times an input token, {source}"
 
@@ -252,12 +259,15 @@ def _assumptions(bill: Bill) -> Iterator[Assumption]:
 
 
 def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
-    question, chosen, load = deployed.priced.outcome.question, deployed.best.pool.replica, deployed.usage.load
+    question, chosen, load = deployed.priced.outcome.question, deployed.best.decode.replica, deployed.usage.load
     if load != "mean_load":
         around = ways.LOADS[load] if load == "stated_demand" else f"{ways.LOADS[load]}, around the clock"
         yield assumptions.taken("load", around, "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
-    yield from assumptions.of_replica(question, chosen, deployed.best.pool.load.kernels)
+    for pool in deployed.best.pools:
+        yield from assumptions.of_replica(question, pool.replica, pool.load.kernels)
+    if question.space.pools is not None:
+        yield from pool_assumptions(question.space.pools.facts)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
     yield from (each for each in assumptions.of_planning(question, unpriced) if _enters(each, question))
@@ -315,7 +325,9 @@ def _rows(o: CostOption) -> Iterator[Row]:
 def sections(record: CostReport) -> Iterator[Section]:
     """Yield the answer, the ways to pay for it, their break-even points, and what the load is."""
     if not record.options:
-        yield Facts((*labelled("Nearest", record.problems), *would_help(record.suggestions)), NO_COST)
+        apart = "disaggregate" in record.inputs.of_question.optimisations  # for which no change is tried
+        helps = () if apart else would_help(record.suggestions)
+        yield Facts((*labelled("Nearest", record.problems), *helps), NO_COST)
         return
     yield Facts(tuple(_answer(record)), _headline(record))
     yield ways.table(record.options, "/options", crowded=True)
@@ -356,13 +368,22 @@ def _headline(record: CostReport) -> str:
     return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year{first}{of_sure}; {each}"
 
 
+def _sized(record: CostReport) -> tuple[int, str, str, int | None]:
+    """The GPUs, their types, the shape and the sure GPUs of the first deployment, or of both its pools."""
+    if not record.pools:
+        run = record.deployments[0]
+        return run.gpus, run.gpu, f"{run.replicas:,} x {run.sizes}", run.gpus_sure
+    prefill, decode, _ = pair = record.pools[0]
+    return prefill.gpus + decode.gpus, " + ".join(dict.fromkeys((prefill.gpu, decode.gpu))), shape_words(pair), None
+
+
 def _answer(record: CostReport) -> Iterator[Line]:
-    run = record.deployments[0]
-    shape = f"{run.gpus:,} x {run.gpu} = {run.replicas:,} x {run.sizes}"
+    gpus, gpu, layout, gpus_sure = _sized(record)
+    shape = f"{gpus:,} x {gpu} = {layout}"
     asked = record.inputs.of_question
     limited, by_rate = is_limited(asked.limits), is_rate(asked.demand)
     yield verdict(f"{shape}. {kept(limited, bool(record.verified))}", good=record.verified is not False)
-    known = SureOf(run.gpus, run.gpus_sure, record.confidence, record.evidence, limited, by_rate, run.gpu)
+    known = SureOf(gpus, gpus_sure, record.confidence, record.evidence, limited, by_rate, gpu)
     yield from known.lines()
     if len(record.options) > 1:
         least = min(record.options, key=lambda option: option.usd_per_1k_requests.at_load)
@@ -375,11 +396,11 @@ def _answer(record: CostReport) -> Iterator[Line]:
 
 
 def _load(record: CostReport) -> str:
-    run = record.deployments[0]
-    full = f"{plural(run.gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
+    gpus = _sized(record)[0]
+    full = f"{plural(gpus, 'GPU')} can serve {number(record.full_use_requests_per_s)} at full use"
     full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)
     top = record.options[0]
-    if top.gpus is not None and top.gpus != run.gpus:
+    if top.gpus is not None and top.gpus != gpus:
         full += f", the {plural(top.gpus, 'GPU')} that are paid for {number(top.capacity_requests_per_s)}"
     if record.load == "as_sized":
         return f"{full}, which is served around the clock: no demand is given"
@@ -461,7 +482,7 @@ def figure(record: CostReport) -> Figure:
         name = f"{pair.one} = {pair.other}:\n{'from' if stays else 'first at'} {number(load, DIGITS)} a day"
         return Series(name, over(pair.one, np.array([load])), hollow=not stays, look="points")
 
-    i, run = record.inputs.of_question, record.deployments[0]
+    i = record.inputs.of_question
     return Figure(
         "requests a day, at the demand's own ratio of peak to mean",
         "US dollars a year",
@@ -469,7 +490,7 @@ def figure(record: CostReport) -> Figure:
         guides=tuple(crossing(*each) for each in crossings),
         limit=Tick(here, f"{_at(record).removeprefix('the ')}: {number(here)} a day"),
         logarithmic="xy",
-        title=f"{i.model}, {i.weight_precision.upper()} weights, ISL {i.isl:,}, OSL {i.osl:,}, on {run.gpu}, "
+        title=f"{i.model}, {i.weight_precision.upper()} weights, ISL {i.isl:,}, OSL {i.osl:,}, on {_sized(record)[1]}, "
         f"{i.engine_title} {i.engine_version}",
         span=span,
     )

@@ -11,6 +11,7 @@ import typer
 
 from sizing.cli.main import application, run
 from sizing.question.fields import DISAGGREGATE, POOLED
+from sizing.specs.units import HOURS_PER_MONTH
 
 COMMANDS = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
 WITHOUT = sorted(set(COMMANDS) - set(POOLED))
@@ -40,7 +41,7 @@ def test_the_others_name_them(command: str, value: list[str], capsys: pytest.Cap
     assert capsys.readouterr().err.splitlines() == [line]
 
 
-@pytest.mark.parametrize("command", [["plan"], ["cost"], ["report", "-o", "-"]])
+@pytest.mark.parametrize("command", [["plan"], ["report", "--growth", "5%", "-o", "-"]])
 def test_a_workload_that_asks_for_pools_is_told_where(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,7 +53,63 @@ def test_a_workload_that_asks_for_pools_is_told_where(
     assert all(name in line for name in POOLED)
 
 
-@pytest.mark.parametrize("command", ["estimate", "compare", "curve", "whatif", "sweep"])
+POOLS = ("", "prefill=h100-sxm,decode=h200-sxm", "prefill=4xtp2,decode=2xtp1")
+
+
+@pytest.mark.parametrize("pools", POOLS)
+def test_cost_and_report_have_the_gpus_and_the_dollars_of_an_estimate(
+    pools: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "300", "--rps", "40", "--ttft", "500ms"]
+    asked += ["--no-verify", DISAGGREGATE, *([pools] if pools else [])]
+    assert run(["estimate", *asked, "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)["disaggregated"]
+    assert run(["cost", *asked, "--json"]) == 0
+    bill = json.loads(capsys.readouterr().out)
+    (sized,), option = bill["pools"], bill["options"][0]
+    for name in ("prefill", "decode"):
+        assert {key: both[name][key] for key in ("gpu", "replicas", "tp", "gpus")}.items() <= sized[name].items()
+    assert option["gpus"] == both["gpus"] and option["usd_per_hour"] == pytest.approx(both["usd_per_hour"])
+    assert bill["full_use_requests_per_s"] == pytest.approx(
+        min(both[n]["most_requests_per_s"] for n in ("prefill", "decode"))
+    )
+    tokens = option["usd_per_million_tokens"]
+    of_inputs = (
+        tokens["input"]["full_use"] * 2000 / (tokens["input"]["full_use"] * 2000 + tokens["output"]["full_use"] * 300)
+    )
+    usd = {
+        pool: both[pool]["gpus"] * (7.9125 if "H200" in both[pool]["gpu"] else 6.155) for pool in ("prefill", "decode")
+    }
+    assert of_inputs == pytest.approx(usd["prefill"] / sum(usd.values()), rel=1e-3)  # each kind of token pays its pool
+
+
+def test_the_page_shows_both_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text(WORKLOAD, encoding="utf-8")
+    assert run(["estimate", str(path), "--no-verify", "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)["disaggregated"]
+    assert run(["report", str(path), "--no-verify", "--cloud", "lambda", "-o", "-"]) == 0
+    page = capsys.readouterr().out
+    record = json.loads(page.partition('id="document">')[2].partition("</script>")[0])
+    assert (
+        record["decision"]["gpus"]
+        == both["gpus"]
+        == record["cost"]["pools"][0]["prefill"]["gpus"] + both["decode"]["gpus"]
+    )
+    assert record["decision"]["usd_per_month"] == pytest.approx(both["usd_per_hour"] * HOURS_PER_MONTH)
+    assert "Both pools" in page and "Most requests/s of prefill" in page
+
+
+def test_servers_of_one_type_hold_no_pools_of_two(capsys: pytest.CaptureFixture[str]) -> None:
+    pools = [DISAGGREGATE, "prefill=h100-sxm,decode=h200-sxm", "--no-verify"]
+    assert run(["cost", "chat", "-g", "h100-sxm", *pools, "--own", "hgx-h100", "--cloud", "aws"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in said] == ["--own", "--cloud"] and all(
+        "these pools have two" in s for s in said
+    )
+
+
+@pytest.mark.parametrize("command", ["estimate", "compare", "curve", "whatif", "sweep", "cost"])
 def test_a_workload_may_ask_for_pools(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "service.yaml"
     path.write_text(WORKLOAD, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from sizing import __version__
 from sizing.formats import page
@@ -35,6 +35,7 @@ from sizing.report.page.record import Report, a_month
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
 from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import shape_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines
 from sizing.specs.bands import of_runs
 
@@ -44,7 +45,7 @@ COMMANDS = "Next"  # the label of commands, which only a terminal shows
 
 def html(report: Report) -> str:
     """The page as HTML. Raises InputError if jinja2 is missing."""
-    priced = price_of(report.estimate)
+    priced = "" if report.estimate.disaggregated is not None else price_of(report.estimate)
     about = f"{report.written}, llmsize {__version__}" + (f"; price: {priced}" if priced else "")
     return page.render(report.title, about, list(chapters(report)), report)
 
@@ -52,7 +53,7 @@ def html(report: Report) -> str:
 def chapters(report: Report) -> Iterator[Chapter]:
     """Yield the decision, what would change it, other GPU types, plan and cost, curves, memory, layouts, assumptions, commands."""
     estimate = report.estimate
-    yield Chapter("answer", "Decision", tuple(_answer(report)), style="" if estimate.feasible else "no")
+    yield Chapter("answer", "Decision", tuple(_answer(report)), style="" if report.decision.feasible else "no")
     yield from _changes(report)
     yield from _comparison(report)
     if report.plan is not None:
@@ -66,7 +67,8 @@ def chapters(report: Report) -> Iterator[Chapter]:
         note = Prose((Line(RATE_NOTE if report.rates else CURVE_NOTE),))
         yield Chapter("curves", "Throughput against latency", (note, Drawings(drawn)), "Curves")
     yield Chapter("question", "What was asked, and figures", tuple(_figures(report)), "Figures")
-    if estimate.memory is not None:
+    one_pool = estimate.disaggregated is None
+    if one_pool and estimate.memory is not None:
         yield Chapter("memory", "Memory of one GPU", tuple(_memory(report, estimate.memory)), "Memory")
     own = quantities.of_task(ALTERNATIVES, estimate.inputs.task)
     meeting = Table(own, estimate.alternatives, "/estimate/alternatives", MEETING)
@@ -74,14 +76,15 @@ def chapters(report: Report) -> Iterator[Chapter]:
     others = tuple(
         page_table(table, most=most, noun="layouts", folded=True)
         for table, most in ((meeting, MOST_LAYOUTS), (refused, MOST_REJECTED))
-        if table.records
+        if one_pool and table.records
     )
     if others:
         yield Chapter("layouts", "Other layouts", others, style="wide")
     yield Chapter("assumptions", "Assumptions", tuple(_assumptions(report)), style="source")
     commands = [Text(report.command, f"This page, with llmsize {__version__}:")]
-    if estimate.simulate_command is not None:
-        commands.append(Text(estimate.simulate_command, "The answer's own load, driven through its deployment:"))
+    simulated = estimate.simulate_command if estimate.disaggregated is None else estimate.disaggregated.simulate_command
+    if simulated is not None:
+        commands.append(Text(simulated, "The answer's own load, driven through its deployment:"))
     yield Chapter("repeat", "Repeat it", tuple(commands))
 
 
@@ -135,6 +138,9 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     """Yield the question, latencies, and figures of load, throughput and cost."""
     estimate = report.estimate
     yield Facts(tuple(_asked(estimate)))
+    if estimate.disaggregated is not None:
+        yield from _pools(report)
+        return
     if estimate.latency is None:
         return
     own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs.task)
@@ -145,6 +151,36 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     heads = (Column("figure", False), Column("value"), Column("unit", False))
     found = tuple((Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown)
     yield PageTable("Load, throughput, cost", heads, found)
+
+
+POOLS = (
+    ("GPUs", "gpus", "{:,}".format),
+    ("replicas", "replicas", "{:,}".format),
+    ("most requests/s within the limits", "most_requests_per_s", number),
+    ("of the stable rate", "utilisation", percent),
+    ("TTFT, transfer included", "ttft_ms", milliseconds),
+    ("ITL", "itl_ms", milliseconds),
+    ("KV cache of a replica, tokens", "kv_cache_tokens", "{:,}".format),
+)
+
+
+def _pools(report: Report) -> Iterator[PageTable]:
+    """Yield a table of both separate pools; without an answer there is none."""
+    found = report.estimate.disaggregated
+    if found is None or found.prefill is None or found.decode is None:
+        return
+    named = (("prefill", found.prefill), ("decode", found.decode))
+
+    def row(title: str, key: str, write: Callable[[float], str]) -> tuple[Cell, ...]:
+        at = ((name, getattr(pool, key)) for name, pool in named)
+        cells = (
+            Cell(page.ABSENT) if value is None else figure(report, f"/estimate/disaggregated/{name}/{key}", write)
+            for name, value in at
+        )
+        return Cell(title), *cells
+
+    heads = (Column("figure", False), *(Column(f"{name}: {pool.sizes}, {pool.gpu}") for name, pool in named))
+    yield PageTable("Both pools, means of latencies", heads, tuple(row(*each) for each in POOLS))
 
 
 def _asked(estimate: Estimate) -> Iterator[Line]:
@@ -253,6 +289,12 @@ def _limit(c: CompareCandidate) -> str:
     return limit_words(c.limit, single=not c.itl_ms) + (" limit" if f"{c.limit}_ms" in c.limited else "")
 
 
+def _layout(c: CompareCandidate) -> str | None:
+    if c.pools is not None:
+        return shape_words(c.pools)
+    return None if c.replicas is None else f"{c.replicas} x {c.sizes}"
+
+
 MONTH = Quantity("usd_per_month", "$/month", rounded_usd, lambda one: a_month(one.usd_per_hour))
 
 
@@ -260,7 +302,7 @@ CANDIDATES = (
     in_words("gpu", "GPU", lambda c: f"{c.gpu}, {c.weight_precision.upper()}"),
     quantities.GPUS._replace(write="{:,}".format),
     MONTH,
-    in_words("layout", "layout", lambda c: None if c.replicas is None else f"{c.replicas} x {c.sizes}"),
+    in_words("layout", "layout", _layout),
     quantities.USD_PER_HOUR,
     quantities.USD_PER_MILLION_OUTPUT_TOKENS._replace(heading="$ a million output tokens", write=money),
     *quantities.LATENCY_QUANTITIES,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
-from sizing.formats.words import milliseconds, money, percent, plural, rounded_usd
+from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
 from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.pools import pools_words
 from sizing.report.parts.screen import PRICE, counted_runs
+
+if TYPE_CHECKING:  # loaded only for separate pools
+    from sizing.report.parts.disaggregated import Disaggregated
 
 FULL = 0.9  # share of a limit above which a figure is near it
 LOWER, HIGHER = "20 % lower", "20 % higher"
@@ -17,12 +22,13 @@ LOWER, HIGHER = "20 % lower", "20 % higher"
 
 def verdict(report: Report) -> PageVerdict:
     """The decision in words: the deployment that keeps the limits, or the obstacle and the one change that helps."""
-    d, deployment, limiting = report.decision, report.estimate.deployment, report.estimate.limiting
-    if deployment is not None:
-        shape = f"{plural(deployment.replicas, 'replica')} x {deployment.sizes}"
+    d, shape, pools = report.decision, _shape(report.estimate), report.estimate.disaggregated
+    if d.feasible:
         checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
-        kept = f"Yes: {deployment.gpus} x {deployment.gpu} keep every limit"
-        return PageVerdict(True, kept, (f"{shape}, {checked}.",))
+        return PageVerdict(True, f"Yes: {d.gpus} x {d.gpu} keep every limit", (f"{shape}, {checked}.",))
+    if pools is not None:
+        return PageVerdict(False, "No: separate pools cannot serve this demand as asked", (pools.why,))
+    limiting = report.estimate.limiting
     helps = "No single change that was tried helps."
     if d.change is not None:
         helps = f"The change that helps and takes the fewest GPUs is {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
@@ -30,9 +36,34 @@ def verdict(report: Report) -> PageVerdict:
     return PageVerdict(False, "No: this demand cannot be served as asked", (detail, helps))
 
 
+def _shape(estimate: Estimate) -> str:
+    """Write the replicas of the answer, or of both pools; empty without an answer."""
+    pools, deployment = estimate.disaggregated, estimate.deployment
+    if pools is not None and pools.prefill is not None and pools.decode is not None:
+        return " + ".join(pools_words(pools.prefill, pools.decode))
+    return "" if deployment is None else f"{plural(deployment.replicas, 'replica')} x {deployment.sizes}"
+
+
 def tiles(report: Report) -> Tiles:
     """The figures of the decision."""
+    if report.estimate.disaggregated is not None:
+        return Tiles(tuple(_of_pools(report, report.estimate.disaggregated)) if report.decision.feasible else ())
     return Tiles(tuple(_served(report) if report.decision.feasible else _unserved(report)))
+
+
+def _of_pools(report: Report, found: Disaggregated) -> Iterator[Tile]:
+    """Yield the figures of separate pools; no published runs say how many GPUs are sure."""
+    d = report.decision
+    yield Tile("GPUs", figure(report, "/decision/gpus", "{:,}".format), d.gpu or "")
+    note = "no price is known" if d.usd_per_year is None else f"{rounded_usd(d.usd_per_year)} a year"
+    yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
+    for name, pool in (("prefill", found.prefill), ("decode", found.decode)):
+        if pool is not None:
+            gpus, at = plural(pool.gpus, "GPU"), f"/estimate/disaggregated/{name}/most_requests_per_s"
+            most = figure(report, at, number)
+            yield Tile(f"Most requests/s of {name}", most, f"{gpus} = {pool.replicas} x {pool.sizes}, {pool.gpu}")
+    if d.used is not None:
+        yield _tightest(report, "used", "")
 
 
 def _served(report: Report) -> Iterator[Tile]:
@@ -80,11 +111,16 @@ def _unserved(report: Report) -> Iterator[Tile]:
 
 def _tightest(report: Report, takes: str, detail: str) -> Tile:
     single = report.estimate.inputs.osl <= 1
-    name, used = limit_words(report.estimate.limiting.limit, single=single), report.decision.used
+    name, used = limit_words(report.decision.limit, single=single), report.decision.used
     if used is None:
         return Tile("Tightest limit", Cell(name), detail)
     style = "bad" if used > 1 else "tight" if used > FULL else ""
-    return Tile(f"Tightest limit: {name}", figure(report, "/decision/used", percent), f"of it {takes}: {detail}", style)
+    return Tile(
+        f"Tightest limit: {name}",
+        figure(report, "/decision/used", percent),
+        f"of it {takes}{detail and ': '}{detail}",
+        style,
+    )
 
 
 def price_of(estimate: Estimate) -> str:
@@ -100,10 +136,9 @@ def changes(report: Report) -> Iterator[BarChart]:
     by_input: dict[str, dict[bool, ChangedInput]] = {}
     for one in report.sensitivity:
         by_input.setdefault(one.what, {})[one.share > 0] = one
-    month, deployment = report.decision.usd_per_month, report.estimate.deployment
-    if deployment is None or not by_input:
+    month, gpus, gpu = report.decision.usd_per_month, report.decision.gpus, report.decision.gpu
+    if gpus is None or gpu is None or not by_input:
         return
-    gpu = deployment.gpu
     priced = month is not None and all(one.usd_per_month is not None for one in report.sensitivity if one.feasible)
 
     def effect(one: ChangedInput) -> float | None:
@@ -118,7 +153,7 @@ def changes(report: Report) -> Iterator[BarChart]:
 
     rows = [row(name, pair) for name, pair in by_input.items()]
     rows.sort(key=lambda found: -max(abs(value) for _, value in found[1]))
-    now = f"{rounded_usd(month)} a month" if priced and month is not None else plural(deployment.gpus, "GPU")
+    now = f"{rounded_usd(month)} a month" if priced and month is not None else plural(gpus, "GPU")
     yield bar_chart(f"Change from {now} (the line), with one input 20 % lower or higher", rows, (LOWER, HIGHER))
 
 

@@ -18,7 +18,7 @@ from sizing.report.curve import record as curve_record
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
 from sizing.report.parts.layouts import figures_by_name
-from sizing.report.parts.limiting import unmet
+from sizing.report.parts.pools import UNSERVED, limit_and_reason
 from sizing.report.plan_record import PlanReport
 from sizing.specs.units import HOURS_PER_MONTH, MONTHS_PER_YEAR, Statistics
 from sizing.specs.workload import LATENCIES
@@ -60,7 +60,7 @@ def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:
         changed,
         feasible=best is not None,
         extra_gpus=best.gpus - now.gpus if best and now else None,
-        reason=change.reason if outcome is None else unmet(outcome).detail if best is None else None,
+        reason=change.reason if outcome is None else limit_and_reason(outcome)[1] if best is None else None,
     )
 
 
@@ -93,7 +93,7 @@ class RateLine(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The answer in a few figures. Money is around the clock, null without an answer or a price; `sure`, it is of the sure GPUs.
+    """The answer, of separate pools where they are asked for, in a few figures. Money is around the clock, null without an answer or a price; `sure`, it is of the sure GPUs.
 
     `used` is the binding latency divided by its limit, null if no latency binds. `change` is for an infeasible question: the
     single change that helps with the fewest GPUs, null if none was found.
@@ -108,6 +108,7 @@ class Decision(NamedTuple):
     change: Suggestion | None
     usd_per_month_sure: float | None = None
     usd_per_year_sure: float | None = None
+    gpu: str | None = None
 
 
 class Report(NamedTuple):
@@ -138,15 +139,16 @@ def record(
 ) -> Report:
     """The record of a brief; `command` repeats it."""
     question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
+    now = (found.outcome.separate_pools if question.space.pools is not None else None) or found.outcome
     i = answered.inputs
     return Report(
         title=f"GPU sizing of {i.workload or i.model}",
         command=command,
         written=written.isoformat(),
         simulated=found.simulated,
-        decision=_decision(answered, found.outcome),
+        decision=_decision(answered, found.outcome) if answered.disaggregated is None else _of_pools(answered),
         estimate=answered,
-        sensitivity=tuple(changed_input(effect, found.outcome.answer) for effect in found.effects),
+        sensitivity=tuple(changed_input(effect, now.answer) for effect in found.effects),
         rates=tuple(map(rate_line, found.rates)),
         curve=None if loaded is None else curve_record.record(loaded.curve, loaded.question, loaded.grid),
         comparison=compare.record(found.compared, question, question.rules.objective) if found.compared else None,
@@ -173,6 +175,30 @@ def _decision(answered: Estimate, outcome: Outcome) -> Decision:
         change=min(helps, key=lambda change: change.gpus, default=None),
         usd_per_month_sure=sure,
         usd_per_year_sure=None if sure is None else sure * MONTHS_PER_YEAR,
+        gpu=None if answered.deployment is None else answered.deployment.gpu,
+    )
+
+
+def _of_pools(answered: Estimate) -> Decision:
+    """The decision on separate pools. Without an answer the limit is `pools`."""
+    found = answered.disaggregated
+    assert found is not None
+    month, used = a_month(found.usd_per_hour), {}
+    for name, limit in answered.inputs.limits.items():
+        statistics = getattr(found, name)
+        if limit is not None and statistics is not None:
+            used[name.removesuffix("_ms")] = getattr(statistics, limit.statistic) / limit.ms
+    tightest = max(used, key=lambda name: used[name], default=None)
+    pools = [pool for pool in (found.prefill, found.decode) if pool is not None]
+    return Decision(
+        feasible=found.feasible,
+        gpus=found.gpus,
+        usd_per_month=month,
+        usd_per_year=None if month is None else month * MONTHS_PER_YEAR,
+        limit=tightest or UNSERVED,
+        used=None if tightest is None else used[tightest],
+        change=None,
+        gpu=" + ".join(dict.fromkeys(pool.gpu for pool in pools)) or None,
     )
 
 

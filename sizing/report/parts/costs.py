@@ -46,10 +46,10 @@ def _load(deployed: Deployed, *, several: bool) -> Iterator[Explanation]:
         yield Explanation(
             f"requests/s, {step.what}", step.requests_per_s, "", "derived", step.how, "as stated", DEFINITION, about
         )
-    full = f"{plural(usage.replicas, 'replica')}, {usage.per_replica_per_s:.4g} requests/s each"
+    full = f"{plural(usage.replicas, usage.unit)}, {usage.per_replica_per_s:.4g} requests/s each"
     of, how = "replicas * the most of one replica within the limits", "search over layouts"
     yield Explanation("full use", usage.capacity_per_s, "requests/s", "derived", of, full, how, about)
-    share = f"load {usage.load_per_s:.4g} requests/s; sized are {best.gpus:,} x {best.pool.replica.gpu_type.name}"
+    share = f"load {usage.load_per_s:.4g} requests/s; sized are {best.gpus:,} x {usage.gpu}"
     over = "rate sized for, with headroom / load"
     yield Explanation("sized for", usage.sized_to_load, "times the load", "derived", over, share, DEFINITION, about)
 
@@ -59,7 +59,7 @@ def _option(option: CostOption, deployed: Deployed) -> Iterator[Explanation]:
     formula, values = _year(option, usage)
     yield Explanation("$ a year", option.usd_per_year, "$", "derived", formula, values, option.source, option.name)
     if option.parts_usd_per_year is not None and server is not None:
-        each = own_server(server, deployed.best.pool.replica.gpu_type.gpu)
+        each = own_server(server, deployed.best.decode.replica.gpu_type.gpu)
         yield from _parts(option, option.parts_usd_per_year, each)
     year, rate = option.usd_per_year_by_load, (option.capacity_requests_per_s, option.load_requests_per_s)
     up = "" if option.parts_usd_per_year is None else " * uptime"
@@ -73,7 +73,7 @@ def _option(option: CostOption, deployed: Deployed) -> Iterator[Explanation]:
 def _year(option: CostOption, usage: Usage) -> tuple[str, str]:
     """The formula of a year's cost, and its values."""
     if option.kind == "own":
-        held = f"{plural(option.units or 0, 'server')} of {option.gpus_per_unit:,} GPUs for {plural(usage.replicas, 'replica')}"
+        held = f"{plural(option.units or 0, 'server')} of {option.gpus_per_unit:,} GPUs for {plural(usage.replicas, usage.unit)}"
         return "servers * (capital + network + hosting + power + licence + staff)", held
     if option.kind == "api":
         requests = usage.load_per_s * hours_per_year() * 3600
