@@ -9,161 +9,33 @@ that the runs hardly determine stays near it. How far a factor may move is data 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
+from sizing.calibration.measured_runs import TINY, Floats, MeasuredRuns, metrics_of
 from sizing.calibration.roofs import impossible
 from sizing.catalog.files import resolved
 from sizing.catalog.measured import METRICS, MOST_FAULTS, LeftOut, MeasuredRow
 from sizing.catalog.prices import today
 from sizing.catalog.profiles import GPUS, load_engine
 from sizing.catalog.shelf import Found, only
-from sizing.evidence.errors import BAND_METRICS, is_driven
-from sizing.evidence.predict import BAND_MODES, predict
+from sizing.evidence.errors import BAND_METRICS
 from sizing.evidence.rows import Case, resolve
-from sizing.replica import batching
-from sizing.replica.kernels import Kernels
-from sizing.replica.timing import Timed, timed_by
-from sizing.specs.bands import BandMetric, Corrections, students
+from sizing.specs.bands import BandMetric, students
 from sizing.specs.calibration import Calibration, OwnRunRules
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.gpu import Gpu
 from sizing.specs.own_runs import FACTORS, HIGH_END, Factor, FactorRange, GpuExtension, OwnBand, OwnRuns
-from sizing.specs.units import MILLI
 
-Floats = NDArray[np.float64]
-LOADS, LIGHTEST = 64, 1e-3  # loads of the closed form to interpolate between, and the lightest as a share of the slots
-TRIED, TURNS = 0.1, 3  # step, in spreads, for the effect of a factor; iterations of the closed form in a round
+TURNS = 3  # iterations of the closed form in a round
 SETTLED = 1e-3  # the search ends if a round lowers the cost by less than this share
 SIGMAS_OF_8_IN_10 = 1.2816
 LEAST_SETTINGS, MOST_REASONS, DIGITS = 2, 3, 4
 HEAD = "# Written by llmsize calibrate: use it as --gpu, by its path.\n"
-TINY = 1e-12  # replaces predictions of 0, which have no logarithm
-
-
-def metrics_of(case: Case) -> dict[str, float]:
-    """The independent metrics of a run: no E2E beside TTFT and ITL, no tokens/s beside requests/s, no rate that the run sets."""
-    found = {name: value for name, value in case.row.measured().items() if not is_driven(case.row, name)}
-    if {"ttft_ms", "itl_ms"} <= found.keys():
-        found.pop("e2e_ms", None)
-    if "req_per_s" in found:
-        found.pop("output_tok_per_s", None)
-    return found
-
-
-@dataclass(frozen=True)
-class MeasuredRuns:
-    """Runs to explain, on one GPU with one engine. Their n metrics form a vector. Factors are in units of spread, shape (4,)."""
-
-    cases: Sequence[Case]
-    gpu: Gpu
-    rules: OwnRunRules
-
-    @cached_property
-    def metrics(self) -> list[dict[str, float]]:
-        """The measured metrics of each run."""
-        return [metrics_of(case) for case in self.cases]
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The column name of each metric, n names."""
-        return [name for found in self.metrics for name in found]
-
-    @cached_property
-    def run(self) -> NDArray[np.int64]:
-        """The number of each metric's run, shape (n,)."""
-        return np.array([number for number, found in enumerate(self.metrics) for _ in found], dtype=np.int64)
-
-    @cached_property
-    def measured(self) -> Floats:
-        """Logarithms of the measured metrics, shape (n,)."""
-        return np.log([value for found in self.metrics for value in found.values()])
-
-    @cached_property
-    def weight(self) -> Floats:
-        """One over what factors leave of a measurement, shape (n,)."""
-        return np.array([1 / self.rules.unexplained[BAND_METRICS[name]] for name in self.names])
-
-    def own(self, at: Floats) -> dict[str, float]:
-        """The factors at the point `at`. At zero they leave the base profile unchanged."""
-        spread = self.rules.spread
-        compute, bandwidth, step, sequence = (float(x) * spread[name] for x, name in zip(at, FACTORS, strict=True))
-        values = (float(np.exp(compute)), float(np.exp(bandwidth)), step, sequence)
-        return dict(zip(FACTORS, values, strict=True))
-
-    def _kernels(self, case: Case, at: Floats) -> Kernels:
-        own = OwnRuns.model_construct(engine=case.replica.service.engine.name, **self.own(at))  # type: ignore[arg-type]
-        return replace(case.deployed.kernels, gpu=self.gpu.model_copy(update={"own_runs": own}))
-
-    def simulated(self, at: Floats) -> Floats:
-        """Logarithms of the metrics simulated with the factors `at`, shape (n,)."""
-        return self._predicted(lambda case: self._kernels(case, at))
-
-    def corrected(self) -> Floats:
-        """Logarithms of the metrics simulated with the base profile and the correction by published runs, shape (n,)."""
-
-        def kernels(case: Case) -> Kernels:
-            situation = case.replica.service.situation(self.gpu)._replace(mode=BAND_MODES[case.row.mode])
-            return replace(case.deployed.kernels, correction=only(Corrections).of(situation))
-
-        return self._predicted(kernels)
-
-    def _predicted(self, kernels: Callable[[Case], Kernels]) -> Floats:
-        values = [
-            predict(replace(case, deployed=replace(case.deployed, kernels=kernels(case)))).values for case in self.cases
-        ]
-        return _logarithms(values, self.metrics)
-
-    def steady(self, at: Floats) -> Floats:
-        """Logarithms of the metrics from the closed form with the factors `at`, shape (n,)."""
-        known: dict[Hashable, Timed] = {}
-        values = []
-        for case in self.cases:
-            of, service = case.replica, case.replica.service
-            key = (case.model, of.layout, of.settings, of.plan, service.isl, service.osl)
-            if key not in known:
-                known[key] = timed_by(of, self._kernels(case, at))
-            values.append(steady(case, known[key]))
-        return _logarithms(values, self.metrics)
-
-    def slopes(self, at: Floats) -> Floats:
-        """The derivative of the logarithm of each metric by each factor, from the closed form, shape (n, 4)."""
-        here = self.steady(at)
-        return np.stack([(self.steady(at + TRIED * unit) - here) / TRIED for unit in np.eye(len(FACTORS))], axis=1)
-
-
-def _logarithms(values: Sequence[dict[str, float]], metrics: Sequence[dict[str, float]]) -> Floats:
-    wanted = [found[name] for found, names in zip(values, metrics, strict=True) for name in names]
-    logarithms: Floats = np.log(np.maximum(wanted, TINY))
-    return logarithms
-
-
-def steady(case: Case, timed: Timed) -> dict[str, float]:
-    """The metrics of a run from the closed form, by column."""
-    traffic, count = case.traffic, case.deployed.count
-    in_flight = min((traffic.in_flight or traffic.count) / count, timed.slots)
-    if traffic.rate_per_s is None and traffic.isl.shape == "fixed":
-        points = batching.closed_loop(timed.curves, timed.batching, np.array([in_flight]), {})
-        along, at = points.running, in_flight
-    else:
-        decoding = np.geomspace(LIGHTEST, 1.0, LOADS) * timed.most_decoding
-        points = batching.open_loop(timed.curves, timed.batching, decoding, {})
-        along, at = points.running, in_flight
-        if traffic.rate_per_s is not None:
-            along, at = points.requests_per_s, traffic.rate_per_s / count
-    place = np.maximum.accumulate(along)
-    times = {f"{name}_ms": getattr(points, f"{name}_s")["mean"] / MILLI for name in ("ttft", "itl", "e2e")}
-    rates = {
-        "req_per_s": points.requests_per_s * count,
-        "output_tok_per_s": points.requests_per_s * count * case.row.osl,
-    }
-    return {name: float(np.interp(at, place, of)) for name, of in {**times, **rates}.items()}
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
@@ -267,7 +139,7 @@ def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats) -> Floats:
     for _ in range(TURNS):
         left = error - (runs.steady(tried) - here)
         tried = tried + _change(runs.slopes(tried), left, _weight(runs, runs.measured - left), tried)
-        tried = np.clip(tried, -runs.rules.most, runs.rules.most)
+        tried = np.clip(tried, -runs.most, runs.most)
     return tried
 
 
@@ -385,6 +257,8 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
         raise InputError(faults[:MOST_FAULTS])
     _refuse_contradictions(runs)
     found = fit(runs)
+    errors = _of_metrics(runs, found)
+    _refuse_unexplained(errors, on.spec.name, runs.rules.most_off)
     (name, version), factors = versions[0], runs.own(found.at)
     own = OwnRuns(
         engine=name,
@@ -401,7 +275,7 @@ def calibrate(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None, s
     far = tuple(name for name, at in zip(FACTORS, found.at, strict=True) if abs(at) > runs.rules.far)
     layouts = len({case.replica.layout for case in cases})
     taken = Counter(note for case in cases for note in case.notes)
-    return CalibratedProfile(own, untold, far, _of_metrics(runs, found), aside, layouts, dict(taken))
+    return CalibratedProfile(own, untold, far, errors, aside, layouts, dict(taken))
 
 
 def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> tuple[list[Case], tuple[LeftOut, ...]]:
@@ -457,6 +331,22 @@ def _refuse_contradictions(runs: MeasuredRuns) -> None:
             faults.setdefault((other, case.row.id), Fault(message, allowed=allowed))
     if faults:
         raise InputError(list(faults.values()))
+
+
+def _refuse_unexplained(errors: dict[str, MetricErrors], gpu: str, most_off: float) -> None:
+    """Raise InputError for metrics that stay far off with the best factors: a profile of them would predict nothing."""
+    allowed = "figures in ms and requests/s; the GPU, engine, layout, precision and lengths that were run"
+    faults = [
+        Fault(
+            f"is predicted {each.own:.0%} off the runs (median) with the best factors of {gpu}: another machine ran them, or a unit is wrong",
+            field=name,
+            allowed=allowed,
+        )
+        for name, each in errors.items()
+        if each.own > most_off
+    ]
+    if faults:
+        raise InputError(faults)
 
 
 def _setting(case: Case) -> Hashable:

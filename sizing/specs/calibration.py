@@ -103,7 +103,7 @@ class OwnRunRules(Spec):
     error of one measurement. `unexplained` is what factors leave of a measurement, its error included: it weighs by that, and
     deviations beyond `bend` times as much count linearly. `elsewhere` is what other lengths, loads and layouts
     add to the bands. A factor counts as known if the runs leave at most `most_left` of its spread. The simulator confirms a fit
-    in at most `rounds` rounds. Runs of one setting contradict each other if they differ by more than `most_apart` errors.
+    in at most `rounds` rounds. Runs are refused if a metric's median error stays above `most_off`. Runs of one setting contradict each other if they differ by more than `most_apart` errors.
     """
 
     spread: dict[Factor, Positive]
@@ -115,6 +115,7 @@ class OwnRunRules(Spec):
     bend: Positive
     most_left: Fraction
     rounds: PositiveInt
+    most_off: Positive
     most_apart: Positive
 
 

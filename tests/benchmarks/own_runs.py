@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # the package of this tree, 
 
 from places import SHARED
 
-from sizing.calibration.own_runs import MeasuredRuns, fit, metrics_of
+from sizing.calibration.measured_runs import MeasuredRuns, metrics_of
+from sizing.calibration.own_runs import fit
 from sizing.catalog.measured import load_measured
 from sizing.catalog.shelf import only
 from sizing.evidence.rows import Case, resolve

@@ -14,7 +14,8 @@ import yaml
 
 import sizing
 from sizing.answers.estimate import estimate
-from sizing.calibration.own_runs import FACTORS, CalibratedProfile, MeasuredRuns, calibrate, fit, profile, told
+from sizing.calibration.measured_runs import MeasuredRuns
+from sizing.calibration.own_runs import FACTORS, CalibratedProfile, calibrate, fit, profile, told
 from sizing.calibration.roofs import impossible
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
@@ -218,15 +219,28 @@ def test_a_row_that_stands_twice_counts_once(found: CalibratedProfile) -> None:
     assert any("states no version" in note for note in calibrate(unstated, load_gpu("h100-sxm"), None, "x").taken)
 
 
+def slower(factor: float, points: tuple[tuple[int, int, int, int], ...]) -> list[MeasuredRow]:
+    """The runs of a machine that takes `factor` times as long for everything."""
+    return [
+        replace(
+            row,
+            ttft_ms=factor * (row.ttft_ms or 0.0),
+            itl_ms=factor * (row.itl_ms or 0.0),
+            req_per_s=(row.req_per_s or 0.0) / factor,
+        )
+        for row in runs_of(*points)
+    ]
+
+
 def test_a_machine_far_from_the_base_profile_is_told(found: CalibratedProfile) -> None:
     assert found.far == ()
-    slow = [
-        replace(
-            row, ttft_ms=3 * (row.ttft_ms or 0.0), itl_ms=3 * (row.itl_ms or 0.0), req_per_s=(row.req_per_s or 0.0) / 3
-        )
-        for row in runs_of(*POINTS)
-    ]
-    assert calibrate(slow, load_gpu("h100-sxm"), None, "x").far
+    assert calibrate(slower(3, POINTS), load_gpu("h100-sxm"), None, "x").far
+
+
+@pytest.mark.parametrize("factor", [10, 1000])
+def test_runs_that_no_factor_explains_are_refused_with_how_far_they_are_off(factor: float) -> None:
+    says = refused(slower(factor, POINTS[:2]))
+    assert "itl_ms: is predicted" in says and "off the runs (median) with the best factors of H100 SXM 80GB" in says
 
 
 def test_factors_that_nothing_tells_are_held() -> None:
