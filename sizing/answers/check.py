@@ -13,7 +13,7 @@ from sizing.answers.sizes import RULES
 from sizing.answers.sure import Confirmed, Steps, surely
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
-from sizing.specs.bands import USUAL, Confidence, ConfidentSize
+from sizing.specs.bands import USUAL, Confidence, ConfidentSize, of_runs
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.workload import Limits
@@ -43,6 +43,11 @@ class Held:
     verified: bool | None = None
     binding: str | None = None
     stable: float | None = None
+
+    @property
+    def runs(self) -> str:
+        """The runs that its chance is a share of, in words."""
+        return of_runs(self.sure is not None and self.sure.own, any_gpu=self.sure is not None and self.sure.any_gpu)
 
 
 def held(

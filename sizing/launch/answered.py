@@ -9,7 +9,8 @@ from typing import NamedTuple
 from sizing.answers.answer import Answer, Pool
 from sizing.catalog.files import checked, expanded
 from sizing.catalog.models import CONFIG_FILE, FoundModel, load_model
-from sizing.catalog.shelf import only
+from sizing.catalog.profiles import load_gpu
+from sizing.catalog.shelf import is_path, only
 from sizing.launch.flags import Args, Dialect, dialect_of, write
 from sizing.launch.terms import LOW_LATENCY, of_nodes, terms_of
 from sizing.model.architecture import SIZES
@@ -83,14 +84,20 @@ class Started(NamedTuple):
         return image.replace("{version}", self.dialect.version)
 
     @property
+    def profile(self) -> str:
+        """The GPU type that others know: that of its profile, or of the one that its profile extends by own runs."""
+        base = self.gpu_type.gpu.extends
+        return self.gpu_type.id if base is None else base if is_path(base) else load_gpu(base).id
+
+    @property
     def card(self) -> str:
         """The profile of the card, also if its GPUs are slices of the card."""
-        return self.gpu_type.id.partition(":")[0]
+        return self.profile.partition(":")[0]
 
     @property
     def resource(self) -> str:
         """The Kubernetes resource name of its GPUs."""
-        facts, sliced = only(LaunchFacts), self.gpu_type.id.partition(":")[2]
+        facts, sliced = only(LaunchFacts), self.profile.partition(":")[2]
         return f"{facts.slice_resource}{sliced}" if sliced else facts.resources[self.gpu_type.gpu.vendor]
 
     @property

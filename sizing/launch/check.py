@@ -84,7 +84,7 @@ def _check_ignored(filled: Filled, found: Sequence[Existing]) -> None:
 
 def _over(stated: Policy, own: Policy) -> Policy:
     """The stated policy, with the file's policy for everything else."""
-    return own.model_copy(update=stated.model_dump(exclude_none=True))
+    return own.model_copy(update={name: value for name, value in stated if value is not None})
 
 
 def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -> Found[Workload]:
@@ -136,7 +136,7 @@ def _checked(
     question = deployed_question(group, demanded, options)
     replicas, confidence = first.launched.replicas or 1, policy.confidence
     result = held(question, replicas, load_data(), simulate=simulated, confidence=confidence)
-    group = (first._replace(assumed=(*first.assumed, *_acceptance(question))), *group[1:])
+    group = (first._replace(assumed=(*first.assumed, *_acceptance(question), *_own_runs(group, question))), *group[1:])
     whole = checked._replace(parts=group, question=result.question, held=result)
     needs = needs_of(whole, policy)
     return whole._replace(findings=(*before, *_of_load(whole, needs), *of_policy(whole, policy, needs)))
@@ -148,6 +148,14 @@ def _acceptance(question: Question) -> Iterator[str]:
     if asked is not None and runs is not None and not asked.states_acceptance:
         shares = "/".join(f"{share:g}" for share in dict.fromkeys(runs.acceptance))
         yield f"drafted tokens are accepted at {shares}, as published; --set {DRAFTS}={asked.method}:{runs.tokens}@ACCEPTANCE states your own"
+
+
+def _own_runs(group: Sequence[Existing], question: Question) -> Iterator[str]:
+    """Yield the assumption that own runs hold for another version of the engine."""
+    service, named = question.service, {part.launched.gpu for part in group}
+    runs = [load_gpu(name).spec.own_runs for name in named if name is not None]
+    said = [of.other_version(service.engine.title, service.engine_version) for of in runs if of is not None]
+    yield from (f"own runs of {other}" for other in said if other is not None)
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def _lines(part: Started) -> Iterator[str]:
         yield "# Run it in a folder that all nodes share."
     said = {
         "name": part.name,
-        "gpu": part.gpu_type.id,
+        "gpu": part.profile,
         "replicas": launched.replicas,
         "engine": f"{engine.name}:{part.dialect.version}",
         **({} if part.drafts is None else {"speculative": part.drafts}),

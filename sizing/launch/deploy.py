@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
+from sizing.catalog.profiles import GPUS
 from sizing.catalog.shelf import only
 from sizing.formats.words import money, number
 from sizing.launch import benchmark, command, written
@@ -93,7 +94,7 @@ def deploy(
         what = f"a replica of {widest.gpus} GPUs takes {widest.nodes} nodes, which a {target} file does not state"
         own = next(name for name, runs in ENGINES.items() if runs == engine.name)
         raise InputError(what, field=f"--for {target}", allowed=own if widest.launcher else f"kubernetes or {own}")
-    if target == "compose" and any(part.card != part.gpu_type.id for part in parts):
+    if target == "compose" and any(part.card != part.profile for part in parts):
         what = "Docker knows a slice by an identifier of its own, which each server gives it"
         raise InputError(what, field=f"--for {target}", allowed="kubernetes")
     services = written.placed(parts) if target == "compose" else []
@@ -103,7 +104,7 @@ def deploy(
         )
         raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or at most {MOST_COMMANDS:,} replicas")
     head = [f"# {line}" for line in _head(answer, question, parts)]
-    head += (*_routed(answer, question, target), *_joined(widest, target), *_adapted(first))
+    head += (*_routed(answer, question, target), *_joined(widest, target), *_adapted(first), *_calibrated(parts))
     if any(service.profile for service in services):
         head.append(OF_SERVERS)
     return Written(
@@ -134,6 +135,12 @@ def _adapted(part: Started) -> Iterator[str]:
     """Yield a note on the adapters, whose names and folders no question states."""
     if part.launched.lora is not None:
         yield f"# Name the adapters: {part.dialect.engine.loads or 'lora_dir of lora_config'}"
+
+
+def _calibrated(parts: Sequence[Started]) -> Iterator[str]:
+    """Yield a note for each GPU profile that is the user's own, which only its path names."""
+    for own in dict.fromkeys(part.gpu_type.id for part in parts if part.gpu_type.id not in (*GPUS.ids, part.profile)):
+        yield f"# The estimate is that of the profile {own}: `llmsize check` takes it with -g and its path."
 
 
 def _joined(part: Started, target: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ from sizing.launch.identity import (
     model_in,
     model_name,
     said_gpu,
+    settled_gpu,
 )
 from sizing.launch.manifests import LEADER, ONE_REPLICA, WORKER, Container, containers
 from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
@@ -137,7 +138,7 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: Asked)
     lines |= {name: document.line((*at, name)) for name in launched.model_fields_set}
     lines |= {"command": document.line(at), "gpus": lines.get("reserved_gpus")}
     gpu = None if launched.gpu is None else profiles.load_gpu(launched.gpu).id
-    gpu = asked.settled("gpu", gpu, lines.get("gpu"), said_gpu(asked))
+    gpu = settled_gpu(gpu, lines.get("gpu"), said_gpu(asked), asked)
     replicas = asked.settled("replicas", launched.replicas, lines.get("replicas"), asked.filled.replicas)
     _check_said(launched.name, (launched.model, gpu, replicas), asked, lines["command"])
     whole = launched.model_copy(update={"gpu": gpu, "replicas": replicas})

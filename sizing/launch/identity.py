@@ -64,6 +64,9 @@ def dialect_in(name: str, container: Container, asked: Asked) -> tuple[Dialect, 
     if said is not None and tag is not None and f"{tag}.".startswith(f"{said}."):  # 0.19 also means 0.19.0
         said = tag
     stated = asked.settled("engine", tag, line, said)
+    runs = None if stated is not None or asked.filled.gpu is None else profiles.load_gpu(asked.filled.gpu).spec.own_runs
+    if runs is not None and runs.engine == name:
+        stated, assumed = runs.engine_version, f"{spec.title} {runs.engine_version}: that of the profile's own runs"
     try:
         version = settings.check_version(spec, stated)
     except InputError as error:
@@ -176,13 +179,29 @@ def gpu_in(container: Container, asked: Asked) -> str | None:
     named = next((gpu for label in container.labels if (gpu := gpu_of_label(label, asked.facts)) is not None), None)
     rented = [id_ for id_ in profiles.GPUS.ids if container.instances and _rents(id_, container.instances)]
     stated, said = named or (rented[0] if len(rented) == 1 else None), said_gpu(asked)
+    if stated is None and said is None and container.labels:
+        what = f"runs on the GPU type {container.labels[0]}, which is not known"
+        line, allowed = container.lines.get("gpu"), "-g GPU (llmsize gpus), or the path of a profile"
+        raise InputError(what, file=asked.file, line=line, field=container.name, allowed=allowed)
     if container.slice_ is not None:  # a slice of the named card
         part = f":{container.slice_}"
         if said is not None and ":" in said and stated is None:  # the user's slice must be the same one
             stated = said.partition(":")[0]
         stated, said = (gpu and (gpu if ":" in gpu else f"{gpu}{part}") for gpu in (stated, said))
-    found = asked.settled("gpu", stated, container.lines.get("gpu"), said)
+    found = settled_gpu(stated, container.lines.get("gpu"), said, asked)
     return found if found is None or container.slice_ is None else profiles.load_gpu(found).id
+
+
+def settled_gpu(stated: str | None, line: int | None, said: str | None, asked: Asked) -> str | None:
+    """The GPU type as `Asked.settled` says it. A profile of the user's own stands for the GPU type that it extends."""
+    if (
+        stated is not None
+        and said is not None
+        and is_path(said)
+        and profiles.stands_for(profiles.load_gpu(said), stated)
+    ):
+        stated = said
+    return asked.settled("gpu", stated, line, said)
 
 
 def said_gpu(asked: Asked) -> str | None:
@@ -198,7 +217,8 @@ def gpu_of_label(label: str, facts: LaunchFacts) -> str | None:
     """The profile of the GPU type in a node label; None if it is unknown."""
     written = next((gpu for gpu, known in facts.node_labels.items() if known == label), label)
     try:
-        return profiles.load_gpu(written).id
+        found = profiles.load_gpu(written)
+        return written if is_path(written) else found.id
     except InputError:
         return None
 

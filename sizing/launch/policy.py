@@ -98,7 +98,7 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
         yield finding(part, "min_headroom", kept, words + needs * (not kept), "replicas")
     if found.utilisation is not None and policy.confidence is not None:
         chance = _chance(found)
-        words = f"{percent(chance)} of published runs like this keep the limits, asked {percent(policy.confidence)}"
+        words = f"{percent(chance)} of {found.runs} keep the limits, asked {percent(policy.confidence)}"
         words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)
         yield finding(part, "confidence", chance >= policy.confidence, words, "replicas")
 

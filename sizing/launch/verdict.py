@@ -73,7 +73,7 @@ class Checked(NamedTuple):
         """The cost of its GPUs an hour; None unless every price is known."""
         types = () if self.question is None else tuple(_types(self.question))
         prices = {each.id: each.usd_per_gpu_hour for each in types}
-        costs = [(prices.get(part.launched.gpu or ""), _taken(part.launched)) for part in self.parts]
+        costs = [(prices.get(_profile(part.launched)), _taken(part.launched)) for part in self.parts]
         known = [price * gpus for price, gpus in costs if price is not None]
         return sum(known) if len(known) == len(costs) else None
 
@@ -103,6 +103,11 @@ def fills(part: Existing) -> bool:
     """Whether its replicas run on all GPUs of a usual server."""
     gpu = part.launched.gpu
     return gpu is not None and _runs_on(part.launched) == load_gpu(gpu).spec.datasheet.node.gpus
+
+
+def _profile(launched: Launched) -> str:
+    """The id of the profile of its GPUs, which are named by a path if the profile is the user's own."""
+    return "" if launched.gpu is None else load_gpu(launched.gpu).id
 
 
 def _taken(launched: Launched) -> int:

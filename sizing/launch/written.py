@@ -74,7 +74,7 @@ def manifest(parts: Sequence[Started], target: str) -> str:
 
 def facts_of(part: Started, *, always: bool = False) -> dict[str, str]:
     """What the labels of a deployment say and no other field does: the GPU type (`always`, or if no node label is known to), and drafts."""
-    gpu = {GPU_LABEL: part.gpu_type.id} if always or part.card not in only(LaunchFacts).node_labels else {}
+    gpu = {GPU_LABEL: part.profile} if always or part.card not in only(LaunchFacts).node_labels else {}
     return gpu if part.drafts is None else {**gpu, DRAFTS_LABEL: part.drafts}
 
 

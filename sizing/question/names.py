@@ -211,12 +211,17 @@ def _engine(
 
     Raises InputError where a profile's own runs are of another engine.
     """
-    profiles = () if found_gpus.faults else found_gpus.value
-    own = [(one.spec.name, one.spec.own_runs) for one in profiles if one.spec.own_runs is not None]
+    types = () if found_gpus.faults else found_gpus.value
+    own = [(one.spec.name, one.spec.own_runs) for one in types if one.spec.own_runs is not None]
     name = _stated(given, found, "serving.engine", Serving.model_fields["engine"].default)
     says = found.value is not None and "engine" in found.value.spec.serving.model_fields_set
     if own and "serving.engine" not in given and not says:
         name = f"{own[0][1].engine}:{own[0][1].engine_version}"
+    if own and profiles.load_engine(name) == (
+        profiles.load_engine(own[0][1].engine)[0],
+        None,
+    ):  # named without a version
+        name = f"{name}:{own[0][1].engine_version}"
     chosen = catalog.engine(name)
     others = [(name, runs.engine) for name, runs in own if runs.engine != chosen[0].name]
     if others:

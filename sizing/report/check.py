@@ -45,7 +45,8 @@ class CheckedRecord(NamedTuple):
     `gpus_at_least` it takes all GPUs of its server, which may be more: cost and changes count the fewest. The cost
     of a million output tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
     its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout, `gpus_sure` those
-    for the policy's confidence (default 90 %); both count GPUs that are reserved and idle too.
+    for the policy's confidence (default 90 %); both count GPUs that are reserved and idle too. `chance` is a share of the runs that
+    `chance_of` names.
     """
 
     name: str
@@ -74,6 +75,7 @@ class CheckedRecord(NamedTuple):
     idle_gpus: int
     pools: tuple[PoolOfCheck, ...]
     gpus_at_least: bool
+    chance_of: str | None = None
 
 
 class FigureChange(NamedTuple):
@@ -120,6 +122,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         needed_gpus=None if held is None or held.needed is None else checked.gpus_of(held.needed),
         gpus_sure=None if held is None or held.surely is None else checked.gpus_of(held.surely),
         chance=None if sure is None else sure.chance,
+        chance_of=None if held is None or sure is None or sure.chance is None else held.runs,
         simulated=None if held is None else held.verified,
         assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),
         findings=tuple(
@@ -229,7 +232,7 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     yield Line(f"{least}{gpus}{price}", "Runs")
     yield Line(each.model, "Model")
     if each.chance is not None:
-        yield Line(f"demand and limits are kept in {percent(each.chance)} of published runs like this", "Sure")
+        yield Line(f"demand and limits are kept in {percent(each.chance)} of {each.chance_of}", "Sure")
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -12,7 +12,7 @@ from sizing.specs.values import (
     AsShare,
     Fraction,
     GroupSize,
-    NonNegative,
+    Growth,
     OneFile,
     Positive,
     PositiveInt,
@@ -302,7 +302,7 @@ class Policy(Spec):
     """
 
     max_utilisation: Annotated[Fraction, AsShare] | None = None
-    min_headroom: Annotated[NonNegative, AsShare] | None = None
+    min_headroom: Growth | None = None
     max_usd_per_million_tokens: Positive | None = None
     max_gpus: PositiveInt | None = None
     confidence: ShareOfAll | None = None

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal, get_args
 
+from sizing.specs.units import parse_version
 from sizing.specs.values import Positive, PositiveInt, Spec, Text, within
 
 Factor = Literal["compute", "bandwidth", "step_us", "sequence_us"]
@@ -52,6 +53,12 @@ class OwnRuns(Spec):
     settings: Text
     source: Text
     date: Text
+
+    def other_version(self, title: str, version: str) -> str | None:
+        """What is assumed for another version of the engine than the runs were of; None for the same version."""
+        if parse_version(version) == parse_version(self.engine_version):
+            return None
+        return f"{title} {self.engine_version} hold for {version}"
 
 
 class GpuExtension(Spec):

@@ -167,22 +167,23 @@ def of_steps(
         factors = f"decode x {by.decode:g}, prefill x {by.prefill:g}"
         of = f"medians of {by.groups} groups of published runs like it, each judged by the others: {by.source}"
         yield Assumption("correction of step times", factors, "", "measured", of)
-    yield from _of_own_runs(chosen.gpu_type.gpu, question.service.engine_version)
+    yield from _of_own_runs(chosen.gpu_type.gpu, question.service.engine.title, question.service.engine_version)
     if question.service.extras.speculation is not None:
         yield _of_setting(question, chosen, "speculation")
     if chosen.settings.host.eager_launch_us:
         yield _of_setting(question, chosen, "captured_prefill_tokens")
 
 
-def _of_own_runs(gpu: Gpu, version: str) -> Iterator[Assumption]:
+def _of_own_runs(gpu: Gpu, title: str, version: str) -> Iterator[Assumption]:
     """Yield the calibration of a GPU's kernels and steps by the user's own runs, and a difference in engine version."""
     own = gpu.own_runs
     if own is None:
         return
     factors = f"compute x {own.compute:.3g}, bandwidth x {own.bandwidth:.3g}, {own.step_us:+.3g} us a step, {own.sequence_us:+.3g} us a sequence"
-    other = "" if version == own.engine_version else f" (asked: {version})"
-    of = f"{own.points} own runs of {own.engine} {own.engine_version}{other}, {own.settings}: {own.source}, {own.date}"
+    of = f"{own.points} own runs of {own.engine} {own.engine_version}, {own.settings}: {own.source}, {own.date}"
     yield Assumption("own runs", factors, "", "measured", of)
+    if (other := own.other_version(title, version)) is not None:
+        yield taken("own runs of another version", other, own.source)
 
 
 def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:

@@ -44,6 +44,7 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
     SERVER_LICENCE: "licence {} a GPU each year",
     "server, staff share": "{} of a person's time a server",
     "server, uptime": "{} uptime",
+    "own runs of another version": "own runs of {}",
 }
 HABITS = ("requests per user per day", "active hours", "peak to mean")
 MONEY = (SERVER_PRICE, SERVER_LICENCE)  # of a server, written in $; its shares in %
