@@ -268,7 +268,8 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
     no_less, in_order = (1.0, math.inf), (allowed.over_lower_percentile, math.inf)
     ttft, e2e, rate = row.ttft_ms, row.e2e_ms, row.req_per_s
     parts = None if e2e is not None and e2e < (ttft or 0.0) else row.parts_ms
-    clients = row.concurrency if row.mode == "closed_loop" else None
+    clients = row.concurrency if row.mode in ("closed_loop", "open_loop") else None  # of arrivals at a rate, the most
+    least_clients, most_clients = allowed.clients_over_in_flight
     checks: list[tuple[str, float | None, str, float | None, tuple[float, float]]] = [
         ("e2e_ms", e2e, "its part ttft_ms", ttft, no_less),
         ("e2e_ms", e2e, "ttft_ms + itl_ms x (OSL - 1)", parts, allowed.e2e_over_parts),
@@ -285,7 +286,7 @@ def contradictions(row: MeasuredRow, arrivals_per_s: float | None = None) -> Ite
             clients,
             "requests in flight by Little's law, req_per_s x E2E",
             row.in_flight,
-            allowed.clients_over_in_flight,
+            (least_clients, most_clients if row.mode == "closed_loop" else math.inf),
         ),
         (
             "num_requests",

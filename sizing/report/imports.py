@@ -12,7 +12,7 @@ from sizing.catalog.measured import PERCENTILE_COLUMNS
 from sizing.catalog.shelf import only
 from sizing.evidence.notes import facts_of
 from sizing.formats.view import Document, Facts, Line, Prose, Quantity, Rows, Section, Table, in_words
-from sizing.formats.words import number, plural
+from sizing.formats.words import NOTHING, number, plural, stated
 from sizing.model.architecture import Layout
 from sizing.report.parts.quantities import LATENCY_QUANTITIES
 from sizing.specs.measurements import Conventions
@@ -98,7 +98,10 @@ COLUMNS = (
 def _load(row: Mapping[str, Cell]) -> str:
     if row["mode"] == "closed_loop":
         return f"C={row['concurrency']}"
-    return str(row["notes"]).partition(";")[0].replace("rate=", "") + "/s" if row["mode"] == "open_loop" else "all"
+    if row["mode"] != "open_loop":
+        return "all"
+    rate = facts_of(str(row["notes"]), only(Conventions).notes).rate_per_s
+    return f"{stated(rate, 3)}/s" if rate else NOTHING
 
 
 class Ran(NamedTuple):

@@ -208,6 +208,7 @@ class Agreement(Spec):
     tokens_over_requests: Range
     clients_over_in_flight: Range
     served_over_arrivals: Range
+    served_over_duration: Range
     over_lower_percentile: Positive
     least_busy: Fraction
     most_failed: Fraction

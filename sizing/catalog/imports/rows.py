@@ -6,12 +6,14 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import checkpoints, models, profiles
+from sizing.catalog.files import expanded, resolved
 from sizing.catalog.imports.engine_logs import EngineFacts
 from sizing.catalog.imports.results import Reading, read_results, read_scrapes
 from sizing.catalog.imports.run import PREFIXES_KEPT, BenchmarkRun, RunSettings
@@ -94,10 +96,11 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
 
     Scrapes of one engine are used in order, and each pair of neighbours gives a run. `seconds` is the time between two scrapes,
     or since the start of the engine. A single start-up log is that of the engine that served the runs: it fills the settings
-    that they leave out. `seconds` without scrapes are a fault.
+    that they leave out. `seconds` without scrapes are a fault. Raises InputError for a file that is named twice.
     """
+    _refuse_named_twice(files)
     readings: list[tuple[str, Reading]] = []
-    for file in dict.fromkeys(files):
+    for file in files:
         try:
             readings.append((file, read_results(file)))
         except InputError as error:
@@ -117,6 +120,14 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
         found += good
         faults += (*reading.faults, *wrong)
     return Imports(found, faults, logs)
+
+
+def _refuse_named_twice(files: Sequence[str]) -> None:
+    """Raise InputError for files that are named twice: their runs would count twice, and of scrapes none lies between."""
+    paths = Counter(resolved(expanded(file)) for file in files)
+    twice = [file for file in dict.fromkeys(files) if paths[resolved(expanded(file))] > 1]
+    if twice:
+        raise InputError([Fault("is named twice", file) for file in twice])
 
 
 def csv_text(found: Sequence[Cells]) -> str:
@@ -165,6 +176,7 @@ def rows(
         if not wrong:
             made = row_of(cells)
             wrong += contradictions(made, run.rate_per_s or stated.rate_per_s)
+            wrong += _against_duration(run)
             wrong += () if run.one_replica else _no_layout(made)
             if short := _idle(made):
                 cells |= {"notes": f"{made.notes}; a short run: {short}".removeprefix("; ")}
@@ -201,6 +213,15 @@ def _not_usable(run: BenchmarkRun, stated: RunSettings) -> Iterator[Fault]:
         yield Fault(
             f"{_failed(run)}: the others do not show the load that was asked for", allowed=f"at most {most:.0%}"
         )
+
+
+def _against_duration(run: BenchmarkRun) -> Iterator[Fault]:
+    """Yield a fault where requests/s are not those completed over the duration of the run."""
+    if run.requests and run.duration_s and run.req_per_s:
+        least, most = only(Conventions).agreement.served_over_duration
+        if not least <= run.req_per_s * run.duration_s / run.requests <= most:
+            said = f"{run.req_per_s:,.4g} contradicts {run.requests:,} requests in {run.duration_s:,.4g} s"
+            yield Fault(said, field="req_per_s", allowed="completed requests over the duration of the run")
 
 
 def _against_ranks(run: BenchmarkRun, cells: Mapping[str, str]) -> Iterator[Fault]:

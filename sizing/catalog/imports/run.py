@@ -83,6 +83,7 @@ class BenchmarkRun(RunSettings):
     named_engine: str = ""
     asked_osl: float | None = None
     requests: int | None = None
+    duration_s: float | None = None
     failed: int = 0
     burstiness: float = 1.0
     one_replica: bool = False
@@ -250,4 +251,12 @@ def rate(entry: Mapping[str, Any], key: str) -> float | None:
         return math.inf
     if isinstance(value, float) and value == math.inf:
         return math.inf
-    return number(entry, key)
+    return positive(entry, key)
+
+
+def positive(entry: Mapping[str, Any], key: str) -> float | None:
+    """The number at `key`; None if it is missing or null. Raises MalformedRunError unless it is finite and above 0."""
+    found = number(entry, key)
+    if found == 0:
+        raise MalformedRunError(f"{key} is 0")
+    return found

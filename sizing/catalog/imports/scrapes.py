@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sizing.catalog.imports.run import PERCENTS, SHOWN, BenchmarkRun, LatencyFigures, MalformedRunError, parsed
+from sizing.catalog.shelf import only
+from sizing.specs.measurements import Conventions
 from sizing.specs.units import MILLI
 
 SAMPLE = re.compile(r"((?:vllm|sglang):\w+)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
@@ -193,6 +195,13 @@ def _run(found: Scrape, seconds: float | None, when: str) -> BenchmarkRun:
     steps, drafted, accepted = (found.first(names) for names in (DRAFTS, DRAFTED, ACCEPTED))
     if f"{ITL[0]}_count" not in found.values:
         notes.append("ITL is the mean of all gaps between tokens, long answers count more")
+    taken = (found.first(RUNNING) or 0.0) + (found.first(WAITING) or 0.0)
+    if seconds is not None and e2e.mean and found.first(RUNNING) is not None:
+        in_flight = per_s * e2e.mean * MILLI
+        if in_flight > only(Conventions).agreement.clients_over_in_flight[1] * max(1.0, taken):
+            notes.append(
+                f"{in_flight:,.0f} in flight by requests/s x E2E, {taken:,.0f} as it was taken: look at --seconds"
+            )
     if seconds is None:
         notes.append("requests/s by Little's law, from requests in flight as it was taken")
     return BenchmarkRun(

@@ -7,6 +7,7 @@ of InferenceX, token_benchmark_ray.py of LLMPerf, and result files of each.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict
 
@@ -20,6 +21,7 @@ from sizing.catalog.imports.run import (
     figures,
     number,
     part,
+    positive,
     rate,
     same_tokens,
     spread_of,
@@ -39,6 +41,7 @@ SERVED_BY, POOLS, SEPARATE = (
     ("prefill", "decode"),
     "disaggregated",
 )  # what `server_info` is of; its pools; a note
+COUNTED_GPUS = re.compile(r"^(?:(\d{1,4})\s*x\s*)?(.+)$")
 MODULES = {"nextn": "mtp"}  # SGLang's name of drafts by the model's own modules
 
 
@@ -104,6 +107,7 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
             f"its rate rose during the run (ramp_up_strategy {strategy})", "runs at one rate, or of a number of clients"
         )
     server = part(entry, "server_info")
+    gpus, gpu = _gpus(entry)
     ttft, itl, e2e = (_spread(entry, metric, keys) for metric in (keys.ttft, keys.itl, keys.e2e))
     if (detailed := _detailed(entry)) is not None:
         ttft, itl, e2e = map(_joined, (ttft, itl, e2e), detailed)
@@ -118,15 +122,17 @@ def _serving(entry: Mapping[str, Any]) -> BenchmarkRun:
         weight_precision=in_our_words(SERVED_BY, "weight_precision", text(server, "quantization")),
         kv_precision=in_our_words(SERVED_BY, "kv_precision", text(server, "kv_cache_dtype")),
         one_replica=is_pool,
-        **_ranks(entry, server),
+        gpu=gpu,
+        **_ranks(entry, server, gpus),
         ep=count(server, "ep_size"),
         isl=_mean(entry, "total_input_tokens", completed),
         osl=_mean(entry, "total_output_tokens", completed),
         concurrency=_cap(entry),
         rate_per_s=rate(entry, "request_rate"),
         requests=completed,
+        duration_s=duration_s,
         failed=_failed(entry, completed),
-        burstiness=number(entry, "burstiness") or 1.0,
+        burstiness=positive(entry, "burstiness") or 1.0,
         **_drafts(entry),
         ttft=ttft,
         itl=itl,
@@ -165,13 +171,20 @@ class Ranks(TypedDict):
     n_gpus: int | None
 
 
-def _ranks(entry: Mapping[str, Any], server: Mapping[str, Any]) -> Ranks:
-    """The layout of SGLang. With attention data parallelism `tp_size` counts the ranks too; without it, they are replicas."""
+def _gpus(entry: Mapping[str, Any]) -> tuple[int | None, str]:
+    """The number and the name of the GPUs that `--metadata gpu=4xNVIDIA_L40S` states; None and empty without it."""
+    ((number, name),) = COUNTED_GPUS.findall(text(entry, "gpu")) or [("", "")]
+    return int(number) if number else None, name
+
+
+def _ranks(entry: Mapping[str, Any], server: Mapping[str, Any], gpus: int | None) -> Ranks:
+    """The layout of SGLang, and the GPUs that are stated beside it. With attention data parallelism `tp_size` counts the ranks too; without it, they are replicas."""
     tp, pp, ranks = (count(server, name) for name in ("tp_size", "pp_size", "dp_size"))
     tp = count(entry, "tensor_parallel_size") or tp
     if server.get("enable_dp_attention") is True:
-        return Ranks(tp=max(1, tp // (ranks or 1)) if tp else None, pp=pp, attention_dp=ranks, n_gpus=None)
-    return Ranks(tp=tp, pp=pp, attention_dp=None, n_gpus=tp * (pp or 1) * ranks if tp and ranks else None)
+        return Ranks(tp=max(1, tp // (ranks or 1)) if tp else None, pp=pp, attention_dp=ranks, n_gpus=gpus)
+    of_layout = tp * (pp or 1) * ranks if tp and ranks else None
+    return Ranks(tp=tp, pp=pp, attention_dp=None, n_gpus=of_layout or gpus)
 
 
 def _detailed(entry: Mapping[str, Any]) -> tuple[LatencyFigures, LatencyFigures, LatencyFigures] | None:

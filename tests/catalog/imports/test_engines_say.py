@@ -105,6 +105,13 @@ def test_two_scrapes_are_what_lies_between_them(tmp_path: Path) -> None:
     assert stamped["req_per_s"] == pytest.approx(REQUESTS / SECONDS)
 
 
+def test_a_time_that_does_not_fit_the_requests_in_flight_is_told(tmp_path: Path) -> None:
+    """42 requests ran or waited; 10,000 times the rate would be thousands in flight."""
+    for seconds, told in ((SECONDS, False), (SECONDS / 1e4, True)):
+        (row,) = imported(tmp_path, metrics(), seconds=seconds).rows
+        assert ("look at --seconds" in str(row["notes"])) is told
+
+
 def test_without_a_time_the_rate_follows_from_requests_in_flight(tmp_path: Path) -> None:
     (row,) = imported(tmp_path, metrics()).rows
     assert row["req_per_s"] == pytest.approx(42 / E2E_S)

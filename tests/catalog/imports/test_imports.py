@@ -33,6 +33,7 @@ from sizing.catalog.imports.rows import HEAD, csv_text, import_files, stated
 from sizing.catalog.imports.run import RunSettings
 from sizing.catalog.measured import load_measured
 from sizing.evidence.predict import predict_row
+from sizing.specs.errors import InputError
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -47,7 +48,7 @@ def test_one_run_means_the_same_in_every_form(tmp_path: Path, form: str) -> None
 def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
     def at(in_flight: int) -> dict[str, Any]:
         rates = {name: VLLM[name] * in_flight / IN_FLIGHT for name in ("request_throughput", "output_throughput")}
-        return {**VLLM, **rates, "max_concurrency": in_flight}
+        return {**VLLM, **rates, "duration": VLLM["duration"] * IN_FLIGHT / in_flight, "max_concurrency": in_flight}
 
     lines = "\n".join(json.dumps(at(in_flight)) for in_flight in (4, 8, 16))
     rows, faults, _ = import_files([written(tmp_path, lines)], STATED)
@@ -56,16 +57,23 @@ def test_json_lines_are_runs_of_their_own(tmp_path: Path) -> None:
     assert [row["concurrency"] for row in rows] == [4, 8] and ":3: is not valid JSON" in str(fault)
 
 
-def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+def test_a_file_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path, VLLM)
-    assert len(import_files([file, file], STATED).rows) == 1
+    with pytest.raises(InputError, match="is named twice"):
+        import_files([file, f"{tmp_path}/../{tmp_path.name}/{Path(file).name}"], STATED)
 
 
 def test_lists_of_single_requests_give_percentiles(tmp_path: Path) -> None:
     # Gaps 3 x 10, 7 x 20 and 4 x 12 ms: 14 ms a request in the mean, 15.57 ms pooled over all gaps.
     gaps = [[0.010] * 3, [0.020] * 7, [0.012] * 4]
     summary = {key: value for key, value in VLLM.items() if not key.startswith(("mean", "p99", "output"))}
-    counts = {"max_concurrency": 2, "completed": 3, "total_input_tokens": 3 * ISL, "total_output_tokens": 17}
+    counts = {
+        "max_concurrency": 2,
+        "completed": 3,
+        "duration": 0.3,
+        "total_input_tokens": 3 * ISL,
+        "total_output_tokens": 17,
+    }
     detailed = {**summary, **counts, "ttfts": [0.05, 0.08, 0.06], "itls": gaps}
     (row,), _, _ = import_files([written(tmp_path, detailed)], STATED)
     assert row["itl_ms"] == pytest.approx(14.0)
