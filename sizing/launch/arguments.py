@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sizing.catalog.files import expanded, is_file, read_text
 from sizing.catalog.yaml import Spot, documents, scalar
 from sizing.launch.flags import Dialect, Value, Word
-from sizing.launch.shell import with_variables
+from sizing.launch.shell import RECKONED, with_variables
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError, nearest
 from sizing.specs.launch import COUNTS, SHARES, TOKENS, EngineFlag, Term
@@ -260,7 +260,9 @@ class _Reader:
         value = int(float(sized[1]) * _SIZES[sized[2]]) if sized else scalar(written) if isinstance(text, str) else text
         wanted = _expected(row)
         if wanted is not None and "$" in written:
-            self._fault(f"is set by {printable(written)}, which the file does not state", place, wanted[0])
+            unstated = f"is set by {printable(written)}, which the file does not state"
+            what = "is known only as the script runs" if RECKONED in written else unstated
+            self._fault(what, place, wanted[0])
         elif wanted is not None and not wanted[1](value):
             self._fault(f"must be {wanted[0]}, not {written!r}", place)
         elif row.choices and value not in row.choices:

@@ -147,7 +147,7 @@ def _of_own(number: int, spec: DeploymentFile, document: DataFile, asked: Asked)
 
 def _of_script(text: str, asked: Asked) -> list[Existing]:
     script = shell.script(text, asked.file)
-    found = [each for command in script.commands if (each := started(command, script.files)) is not None]
+    found = list(_started(script))
     for each in found:
         if each.replicas is None and len(found) > 1 and names_cards(each, asked.facts):
             each.replicas = 1
@@ -157,6 +157,17 @@ def _of_script(text: str, asked: Asked) -> list[Existing]:
             each.notes.append(ONE_START)
     words = [word.text for command in script.commands for word in command.words]
     return _all_of([each for each in found if not is_further_node(each)], words, asked)
+
+
+def _started(script: shell.ShellScript) -> Iterator[Container]:
+    """Yield what the commands of a script start. A fact in a comment holds for the next of them; some hold for all after it."""
+    used: set[Word] = set()
+    for command in script.commands:
+        said = {name: word for name, word in command.said.items() if name in shell.LASTING or word not in used}
+        container = started(command._replace(said=said), script.files)
+        if container is not None:
+            used |= set(said.values())
+            yield container
 
 
 def _of_manifest(text: str, asked: Asked) -> list[Existing]:

@@ -6,7 +6,8 @@ import io
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby, takewhile
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from sizing.launch.flags import Word
@@ -14,39 +15,56 @@ from sizing.specs.errors import InputError
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _TARGET = re.compile(r">\s*([^\s<>|&]+)")
-_SET = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 LASTING = ("gpu", "engine")  # facts in a comment that hold for all commands after it
 ABOUT = "llmsize/"  # prefix of a comment on the next command
 _SAID = re.compile(rf"{ABOUT}([a-z]+)=(\S+)")
 _KUBERNETES = re.compile(r"\$\(([A-Za-z_]\w*)\)")
-_OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)")
+_OUTPUT = re.compile(r"\$\(\(([^()]*)\)\)|\$\([^()]*\)|`[^`]*`|\$\{#[^}]*\}")
 _OF_PRODUCT = re.compile(r"[\s${}]")
+RECKONED = "${_}"  # stands for what is known only as a script runs: the output of a command, the length of an array
 MOST_WORDS = 10_000  # words in a command: far more than a person writes
 MOST_HELD = 100_000  # characters of a variable
-_VARIABLE = re.compile(r"\$(?:\(([A-Za-z_]\w*)\)|\{([A-Za-z_]\w*|\d+)(?::?[-=]([^}]*))?\}|([A-Za-z_]\w*))")
-_ARRAY = re.compile(
-    r"\s*(?:(?:export|readonly|local|declare\s+-a)\s+)?([A-Za-z_]\w*)(\+?)=\((.*)\)\s*(?:#.*)?", re.DOTALL
+_DEFAULT = r"(?:[^{}]|\$\{[^{}]*\})*"  # which may hold a default of its own
+_VARIABLE = re.compile(rf"\$(?:\(([A-Za-z_]\w*)\)|\{{([A-Za-z_]\w*|\d+)(?:(:?)[-=]({_DEFAULT}))?\}}|([A-Za-z_]\w*))")
+_NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
+_BRACKETS = re.compile(  # and what holds none: quotes, also open ones, and comments
+    r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|\\.|(?<![^\s(;])\#[^\n]*|(?P<open>(?P<array>(?<!\w)[A-Za-z_]\w*\+?=)?\()|(?P<close>\))""",
+    re.DOTALL,
 )
-_OPENED = re.compile(r"\s*(?:[\w-]+\s+)*[A-Za-z_]\w*\+?=\([^)]*\Z")
 _WHOLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\[[@*]\]\}|\{?([A-Za-z_]\w*)\}?)")
-_ASSIGNED = re.compile(r"\$\{([A-Za-z_]\w*):?=([^}]*)\}")  # in the arguments of `:`, which does nothing else
+_ASSIGNED = re.compile(rf"\$\{{([A-Za-z_]\w*):?=({_DEFAULT})\}}")  # in the arguments of `:`, which does nothing else
 OWN_ARGUMENTS = ("$@", "$*", "${@}", "${*}")  # of a script
 _ENDS = frozenset({"&&", "||", ";", "|", "&", "(", ")"})
+_END = re.compile(r"&&|\|\||[();|&]")
+_DECLARES = frozenset({"export", "readonly", "declare", "local", "typeset"})
+_STEADY = _DECLARES | {"cd", "set", "source", ".", "mkdir", ":"}
+_FORGETS = frozenset({"unset", "read"})
+_SHOWS = frozenset({"echo", "printf", "grep", "pgrep", "pkill"})  # their words are text, no command
+_OPENS, _CLOSES = frozenset({"if", "while", "until", "for", "select", "case"}), frozenset({"fi", "done", "esac"})
+_RESERVED = _OPENS | _CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "time"}
 
 
 class ShellCommand(NamedTuple):
-    """A command with the variables set for it, and the facts in comments before it (`llmsize/gpu=h100-sxm`)."""
+    """A command with the variables set for it, the facts in comments before it (`llmsize/gpu=h100-sxm`), and what was assumed."""
 
     words: tuple[Word, ...]
     variables: Mapping[str, str]
     said: Mapping[str, Word] = {}
+    notes: tuple[str, ...] = ()
 
 
 def with_variables(text: str, variables: Mapping[str, str]) -> str:
-    """The text with variables replaced if they are known or have a default; others stay."""
+    """The text with variables replaced if they are known or have a default; others stay, as do those that make it far too long."""
+    left = 2 * MOST_HELD
 
     def value(found: re.Match[str]) -> str:
-        return variables.get(found[1] or found[2] or found[4], found[0] if found[3] is None else found[3])
+        nonlocal left
+        known, default = variables.get(found[1] or found[2] or found[5]), found[4]
+        if default is not None and (known is None or (found[3] and not known)):
+            known = with_variables(default, variables)
+        left -= len(known or "")
+        return found[0] if known is None or left < 0 else known
 
     return _VARIABLE.sub(value, text)
 
@@ -58,49 +76,134 @@ class ShellScript(NamedTuple):
     files: dict[str, tuple[str, int]]
 
 
-def script(text: str, file: str, first_line: int = 1) -> ShellScript:
-    """Read a script that begins at line `first_line` of a file. Raises InputError for an open quote."""
+def script(text: str, file: str, first_line: int = 1, variables: Mapping[str, str] | None = None) -> ShellScript:
+    """Read a script that begins at line `first_line` of a file, with the variables of its environment.
+
+    Raises InputError for a quote or an array that is not closed.
+    """
     files: dict[str, tuple[str, int]] = {}
-    variables: dict[str, str] = {}
+    state = _State(file, dict(variables or {}))
     said: dict[str, Word] = {}
     commands = []
-    for line, lines in _commands(text.splitlines(), files, first_line):
+    for line, lines in _commands(text.splitlines(), files, first_line, state.variables):
         if lines.lstrip().startswith("#"):
-            said |= {name: Word(value, line) for name, value in _SAID.findall(lines)}
-        array = _ARRAY.fullmatch(lines)
-        if array is not None:
-            items = shlex.join(word.text for word in _split(_words(array[3], line, file), variables))
-            held = {array[1]: f"{variables.get(array[1], '')} {items}" if array[2] else items}
-            variables |= _bounded(held, file, line)
-            continue
-        for command in _parts(_words(lines, line, file)):
-            words, set_ = _settings(tuple(_split(command, variables)))
-            if words and words[0].text == ":":
-                set_ = {name: value for word in words for name, value in _ASSIGNED.findall(word.text)}
-                variables |= {name: value for name, value in set_.items() if name not in variables}
-            elif words:
-                commands.append(ShellCommand(words, {**variables, **set_}, said))
-                said = {name: word for name, word in said.items() if name in LASTING}
-            else:
-                held = {name: with_variables(value, variables) for name, value in set_.items()}
-                variables |= _bounded(held, file, line)
+            said = {**said, **{name: Word(value, line) for name, value in _SAID.findall(lines)}}
+        for part in _parts(_words(lines, line, file), file):
+            command = state.run(part)
+            if command is not None:
+                commands.append(command._replace(said=said))
     return ShellScript(tuple(commands), files)
 
 
-def _bounded(held: Mapping[str, str], file: str, line: int) -> Mapping[str, str]:
-    """The values of variables. Raises InputError for one that is far too long, as each may be written of others."""
-    for name, value in held.items():
+class _Part(NamedTuple):
+    """The words of one command. `items` are those of the array that its last word sets; `after` ends the command before it."""
+
+    words: tuple[Word, ...]
+    items: tuple[Word, ...] | None = None
+    after: str = ""
+
+
+@dataclass(slots=True)
+class _State:
+    """The variables of a script so far.
+
+    `unsure` are those set where a condition holds, each with a sentence on it. `depth` counts the blocks around a command, and
+    `steady` says that the command before it hardly fails.
+    """
+
+    file: str
+    variables: dict[str, str]
+    unsure: dict[str, str] = field(default_factory=dict)
+    depth: int = 0
+    steady: bool = False
+
+    def run(self, part: _Part) -> ShellCommand | None:
+        """Set the variables that a command sets; the command, where it does anything else."""
+        plain = self._inside(part.words)
+        named = {name for word in (*plain, *(part.items or ())) for name in _NAMED.findall(word.text)}
+        doubt = next((self.unsure[name] for name in sorted(named) if name in self.unsure), None)
+        under = self.depth > 0 or part.after == "||" or (part.after == "&&" and not self.steady)
+        first = plain[0].text if plain else ""
+        self.steady = not under and bool(first in _STEADY or _SET.fullmatch(first))
+        if first in _FORGETS:
+            for word in plain[1:]:
+                self.variables.pop(word.text, None)
+            return None
+        if part.items is not None and (match := _SET.fullmatch(plain[-1].text)):
+            items = shlex.join(word.text for word in _split(part.items, self.variables))
+            before = f"{self.variables.get(match[1], '')} " if match[2] else ""
+            self._set(match, f"{before}{items}", plain[-1].line, under, doubt)
+            return None
+        words_ = tuple(_split(plain, self.variables))
+        if first == ":":
+            for name, value in (pair for word in words_ for pair in _ASSIGNED.findall(word.text)):
+                self.variables[name] = self.variables.get(name) or with_variables(value, self.variables)
+            return None
+        set_, words_ = _settings(words_)
+        if words_:
+            own = {match[1]: self.variables.get(match[1], "") * bool(match[2]) + match[3] for match in set_}
+            notes = tuple(dict.fromkeys(self.unsure[name] for name in sorted(named) if name in self.unsure))
+            return None if first in _SHOWS else ShellCommand(words_, {**self.variables, **own}, notes=notes)
+        for match in set_:
+            before = self.variables.get(match[1], "") if match[2] else ""
+            self._set(match, before + with_variables(match[3], self.variables), plain[0].line, under, doubt)
+        return None
+
+    def _inside(self, words_: tuple[Word, ...]) -> tuple[Word, ...]:
+        """The words of a command after those that open and close blocks. The variable of a loop has no single value."""
+        while words_ and (first := words_[0].text) in _RESERVED:
+            self.depth = max(0, self.depth + (first in _OPENS) - (first in _CLOSES))
+            words_ = words_[1:]
+            if first in ("for", "select") and words_:
+                self.variables.pop(words_[0].text, None)
+        return words_
+
+    def _set(self, match: re.Match[str], value: str, line: int | None, under: bool, doubt: str | None) -> None:
+        """Set a variable. Raises InputError for a value that is far too long, as each may be written of others."""
+        name = match[1]
         if len(value) > MOST_HELD:
-            raise InputError(f"holds more than {MOST_HELD:,} characters", file=file, line=line, field=f"${name}")
-    return held
+            what = f"holds more than {MOST_HELD:,} characters"
+            raise InputError(what, file=self.file, line=line, field=f"${name}")
+        if under:
+            self.unsure[name] = f"${name} is set under a condition (line {line}), which is taken to hold"
+        elif doubt is not None:
+            self.unsure[name] = doubt
+        elif not match[2]:
+            self.unsure.pop(name, None)
+        self.variables[name] = value
 
 
-def _parts(words: Iterable[Word]) -> Iterator[tuple[Word, ...]]:
+def _settings(words_: tuple[Word, ...]) -> tuple[list[re.Match[str]], tuple[Word, ...]]:
+    """The variables that are set before a command, and its words. What declares variables has no words."""
+    if words_ and words_[0].text in _DECLARES:
+        return [match for word in words_[1:] if (match := _SET.fullmatch(word.text))], ()
+    set_ = [match for match in takewhile(bool, (_SET.fullmatch(word.text) for word in words_)) if match]
+    return set_, words_[len(set_) :]
+
+
+def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
     """Yield the commands in a line. A command ends where its output is redirected to a file."""
-    for ends, part in groupby(words, lambda word: word.text in _ENDS):
-        if not ends:
-            kept = takewhile(lambda word: not word.text.startswith((">", "2>")), part)
-            yield tuple(word for word in kept if word.text.strip())
+    part: list[Word] = []
+    items: list[Word] | None = None
+    after = ""
+    for word in chain(words_, (Word(";"),)):
+        if items is not None:
+            if word.text != ")":
+                items.append(word)
+                continue
+            yield _Part(tuple(part), tuple(items), after)
+            part, items, after = [], None, ""
+        elif word.text == "(" and part and (match := _SET.fullmatch(part[-1].text)) and not match[3]:
+            items = []
+        elif word.text in _ENDS:
+            kept = takewhile(lambda each: not each.text.startswith((">", "2>")), part)
+            if found := tuple(each for each in kept if each.text.strip()):
+                yield _Part(found, None, after)
+            part, after = [], word.text
+        else:
+            part.append(word)
+    if items is not None:
+        raise InputError("an array is not closed", file=file, line=part[-1].line)
 
 
 def _split(command: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Word]:
@@ -108,31 +211,23 @@ def _split(command: Iterable[Word], variables: Mapping[str, str]) -> Iterator[Wo
     for word in command:
         found = _WHOLE.fullmatch(word.text)
         held = variables.get(found[1] or found[2], "") if found else ""
-        if found and held and (found[1] or held.startswith("-")):
+        if found and held and (found[1] or held.lstrip().startswith("-")):
             yield from (Word(text, word.line) for text in (shlex.split(held) if found[1] else held.split()))
         else:
             yield word
 
 
-def _settings(command: tuple[Word, ...]) -> tuple[tuple[Word, ...], dict[str, str]]:
-    """The words of a command, and the variables that are set before it. `export` has no words."""
-    export = command[:1] and command[0].text == "export"
-    words = command[1:] if export else command
-    set_ = list(takewhile(bool, (_SET.fullmatch(word.text) for word in words)))
-    found = {match[1]: match[2] for match in set_ if match}
-    return () if export else words[len(set_) :], found
-
-
-def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: int) -> Iterator[tuple[int, str]]:
+def _commands(
+    lines: list[str], files: dict[str, tuple[str, int]], first_line: int, variables: Mapping[str, str]
+) -> Iterator[tuple[int, str]]:
     """Yield each command, its lines joined by newlines, with the number of its first line. Heredocs go to `files`."""
     at = 0
     while at < len(lines):
-        start, held = at, [lines[at]]
-        array = _OPENED.match(lines[at])
+        start, held, more = at, [lines[at]], _array_lines(lines, at)
         while at + 1 < len(lines):
             if held[-1].endswith("\\") and not held[-1].lstrip().startswith("#"):
                 held[-1] = held[-1][:-1]
-            elif not array or ")" in held[-1]:
+            elif at - start >= more:
                 break
             at += 1
             held.append(lines[at])
@@ -141,16 +236,34 @@ def _commands(lines: list[str], files: dict[str, tuple[str, int]], first_line: i
         if written:
             end = next((k for k in range(at, len(lines)) if lines[k].strip() == written[2]), len(lines))
             if target := _TARGET.search(held[-1]):
-                files[target[1].strip("'\"").rpartition("/")[2]] = ("\n".join(lines[at:end]), first_line + at)
+                body = "\n".join(lines[at:end])
+                body = body if written[1] else with_variables(body, variables)
+                files[target[1].strip("'\"").rpartition("/")[2]] = (body, first_line + at)
             at = end + 1
             continue
         yield first_line + start, "\n".join(held)
 
 
+def _array_lines(lines: list[str], at: int) -> int:
+    """The lines after this one that an array covers, if one begins here."""
+    opened = (
+        next((found for found in _BRACKETS.finditer(lines[at]) if found["array"]), None) if "=(" in lines[at] else None
+    )
+    count = 1 if opened else 0
+    while opened and at + count <= len(lines):
+        text, depth = "\n".join(lines[at : at + count]), 0
+        for found in _BRACKETS.finditer(text, opened.start()):
+            depth += bool(found["open"]) - bool(found["close"])
+            if found["close"] and depth == 0:
+                return text.count("\n", 0, found.end())
+        count = count * 2 if at + count == len(lines) else min(count * 2, len(lines) - at)
+    return len(lines) - at - 1 if opened else 0
+
+
 def _reckoned(found: re.Match[str]) -> str:
     """One word for shell arithmetic (`${=A*8}`) or for the unknown output of a command, with the same number of lines."""
-    word = "_" if found[1] is None else f"={_OF_PRODUCT.sub('', found[1])}"
-    return f"${{{word}}}" + "\n" * found[0].count("\n")
+    word = RECKONED if found[1] is None else f"${{={_OF_PRODUCT.sub('', found[1])}}}"
+    return word + "\n" * found[0].count("\n")
 
 
 def _words(command: str, line: int, file: str) -> Iterator[Word]:
@@ -172,7 +285,9 @@ def _words(command: str, line: int, file: str) -> Iterator[Word]:
         end = text.tell()
         before, at = before + command.count("\n", at, end), end
         ended = word not in _ENDS and command[end - 1 : end] == "\n"  # the parser also reads the character after a word
-        yield Word(word, line + max(0, before - ended - word.count("\n")))
+        place = line + max(0, before - ended - word.count("\n"))
+        together = len(word) > 1 and not word.strip("();|&")  # the parser joins them
+        yield from (Word(each, place) for each in (_END.findall(word) if together else (word,)))
     raise InputError(f"a command has more than {MOST_WORDS:,} words", file=file, line=line)
 
 

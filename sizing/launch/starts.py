@@ -90,11 +90,13 @@ def _within(container: Container) -> tuple[Word, ...] | None:
     for word in container.words:
         if not any(space in word.text for space in " \n"):
             continue
-        script = shell.script(word.text, "", (word.line or 1) + (1 if "\n" in word.text else 0))
+        first = (word.line or 1) + (1 if "\n" in word.text else 0)
+        script = shell.script(word.text, "", first, container.variables)
         for command in script.commands:
             if _named(command.words):
                 container.variables |= command.variables
                 container.files |= script.files
+                container.notes += command.notes
                 return command.words
     return None
 
@@ -103,7 +105,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
     """The container that a command starts, if it starts an engine: directly, or by the engine's image. Else None."""
     words, said = tuple(word for word in command.words if word.text not in shell.OWN_ARGUMENTS), command.said
     name = said["name"].text if "name" in said else "deployment"
-    found = Container(name, (), words, variables=dict(command.variables), files=dict(files))
+    found = Container(name, (), words, variables=dict(command.variables), files=dict(files), notes=list(command.notes))
     if len(words) < len(command.words):
         found.notes.append("the script is started without arguments: those that it passes on are not known")
     if not words:
