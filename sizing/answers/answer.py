@@ -69,6 +69,11 @@ class Pool:
         return self.count * self.replica.layout.gpus
 
     @property
+    def ended_by(self) -> str:
+        """The limit on its load. A decode pool's part of a limit on E2E bounds its ITL, and the prefill pool's its E2E."""
+        return "itl" if self.phase == "decode" and self.capacity.binding == "e2e" else self.capacity.binding
+
+    @property
     def requests_per_s(self) -> float:
         """Requests/s over all replicas at this operating point."""
         return self.point.requests_per_s * self.count

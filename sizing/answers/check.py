@@ -13,6 +13,7 @@ from sizing.answers.sizes import RULES
 from sizing.answers.sure import Confirmed, Steps, surely
 from sizing.answers.verify import judged, meets, shown, simulated
 from sizing.question.question import Question
+from sizing.replica.replica import Refusal
 from sizing.specs.bands import USUAL, Confidence, ConfidentSize, of_runs
 from sizing.specs.data import Data
 from sizing.specs.demand import ROUNDING_SLACK
@@ -59,7 +60,7 @@ def held(
     question states. Raises InputError as a search does.
     """
     if question.space.pools is not None:
-        return _of_pools(question, data, simulate)
+        return _of_pools(question, data, simulate, confidence or USUAL)
     found = search(question, data)
     if found.best is None:
         (refusal, *_) = found.refusals
@@ -192,14 +193,52 @@ def _used(pool: Pool, replicas: int, question: Question) -> float | None:
     return None if demand is None else demand / (pool.capacity.amount * replicas) * (1 - ROUNDING_SLACK)
 
 
-def _of_pools(question: Question, data: Data, simulate: bool) -> Held:
+def _of_pools(question: Question, data: Data, simulate: bool, confidence: float) -> Held:
     found = answer(question, data, simulated=simulate)
-    best = found.answer
+    best, rate = found.answer, question.target.requests_per_s
     if best is None:
-        return Held(question, False, _lacking(found), "capacity", None, needed=_free(question, data, simulate))
-    rate = question.target.requests_per_s
+        lacking = _lacking(found)
+        if lacking is not None:
+            return Held(question, False, lacking.detail, lacking.reason)
+        needed = _free(question, data, simulate)
+        short = Held(question, False, None, "capacity", needed=needed)
+        return short if needed is None else _short_pools(short, needed, data, simulate, confidence)
     used = None if rate is None else rate / best.most_requests_per_s
-    return Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
+    held = Held(found.question, True, None, None, best, best.most_requests_per_s, used, best, verified=found.verified)
+    return replace(held, sure=_said_of_pools(best, question, data, confidence))
+
+
+def _said_of_pools(pair: Answer, question: Question, data: Data, confidence: float) -> ConfidentSize | None:
+    """What published runs say of separate pools: why they say nothing."""
+    if data.runs is None:
+        return None
+    said = Said(pair, question.with_(confidence=Confidence(confidence, data.runs)), None)
+    return sizes_said([said], data.runs)[0]
+
+
+def _short_pools(short: Held, needed: Answer, data: Data, simulate: bool, confidence: float) -> Held:
+    """Pools with too few replicas: the most that they serve within the limits, and their latencies under the demand.
+
+    Where their queue grows without end there are no latencies, and `stable` is the most that they serve at any latency.
+    """
+    question = short.question
+    asked, rate = question.space.pools, question.target.requests_per_s
+    assert asked is not None and rate is not None
+    gpus = sum((n or 1) * pool.replica.layout.gpus for n, pool in zip(asked.given, needed.pools, strict=True))
+    at_most = question.with_(requests_per_s=None, headroom=0.0, gpu_budget=gpus)
+    best = answer(at_most, data, simulated=simulate).answer
+    if best is not None:
+        most = best.most_requests_per_s
+        used, binding = rate / most, best.tightest.ended_by
+        short = replace(short, most_requests_per_s=most, utilisation=used, binding=binding)
+    short = replace(short, sure=_said_of_pools(best or needed, question, data, confidence))
+    unlimited = question.with_(limits=Limits(), headroom=0.0, max_utilisation=1.0)
+    pair = answer(unlimited, data, simulated=False).answer
+    over = simulated(pair, question) if pair is not None and simulate else pair
+    if over is not None and (over.run is None or over.run.stable):
+        return replace(short, answer=over)
+    stable = answer(unlimited.with_(requests_per_s=None, gpu_budget=gpus), data, simulated=False).answer
+    return short if stable is None else replace(short, stable=stable.most_requests_per_s)
 
 
 def _free(question: Question, data: Data, simulate: bool) -> Answer | None:
@@ -222,10 +261,10 @@ def bearing(found: Held, share: float, data: Data) -> Answer | None:
     return sized if sized is not None and rate <= share * sized.most_requests_per_s else None
 
 
-def _lacking(found: Outcome) -> str | None:
-    """Why pools fail at any size; None where only their replicas are too few."""
+def _lacking(found: Outcome) -> Refusal | None:
+    """The refusal of pools that fail at any size; None where only their replicas are too few."""
     pairing = found.pairing
-    if pairing is None or not pairing.lacking:
+    if pairing is None:
         return None
-    refused = [refusal.detail for phase in pairing.lacking for refusal in pairing.refusals[phase][:1]]
-    return "; ".join(refused) or None
+    refused = [refusal for phase in pairing.lacking for refusal in pairing.refusals[phase][:1]]
+    return replace(refused[0], detail="; ".join(each.detail for each in refused)) if refused else None

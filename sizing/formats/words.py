@@ -73,6 +73,20 @@ def percent(share: float | None) -> str:
     return f"{share * 100:.0f} %" if is_figure(share) else NOTHING
 
 
+MOST_DECIMALS = 4  # of a percentage; what differs less is equal
+
+
+def of_limit(share: float, limit: float = 1.0, *, least: bool = False) -> str:
+    """Write a share that a limit bounds from above, or from below with `least`, as a percentage.
+
+    One that misses its limit has the decimals that tell the two apart: 100.2 % of a limit is never written as 100 %.
+    """
+    missed = share < limit if least else share > limit
+    decimals = range(MOST_DECIMALS + 1) if missed else range(1)
+    apart = (n for n in decimals if f"{share * 100:.{n}f}" != f"{limit * 100:.{n}f}")
+    return f"{share * 100:.{next(apart, 0)}f} %"
+
+
 def gib(value: float) -> str:
     """Write GiB with one decimal, two below ten."""
     if not is_figure(value):

@@ -16,7 +16,7 @@ from sizing.catalog.models import FoundModel, load_model, parsed
 from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import Found, only
 from sizing.catalog.workloads import load_workload, override
-from sizing.formats.words import number, number_down, percent, plural
+from sizing.formats.words import number, number_down, of_limit, percent, plural
 from sizing.formats.words import stated as in_digits
 from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
 from sizing.launch.existing import Existing, existing
@@ -265,7 +265,11 @@ def _of_demand(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
 REASONS = {"memory": ("memory", "memory_fraction", "max_model_len", "tp"), "capacity": ("demand", "replicas")}
 
 
-BOUNDS = {"kv_cache": "the KV cache is full", "max_num_seqs": "the engine runs no more sequences at once"}
+BOUNDS = {
+    "kv_cache": "the KV cache is full",
+    "max_num_seqs": "the engine runs no more sequences at once",
+    "link": "the links between the pools are full",
+}
 
 
 def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
@@ -320,7 +324,7 @@ def _served(checked: Checked) -> str:
     extra = question.rules.headroom if found.reason == "capacity" else 0.0
     asked = f"{number(target.amount)} {target.unit}" + f" and {percent(extra)} headroom" * (extra > 0)
     most_words = f"{_down(borne, question)} within the limits{binds}"
-    return f"{asked} asked, serves at most {most_words}: {percent(used)} used{grows}"
+    return f"{asked} asked, serves at most {most_words}: {of_limit(used)} used{grows}"
 
 
 def _down(amount: float, question: Question) -> str:

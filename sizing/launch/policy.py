@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from sizing.answers.answer import Answer
 from sizing.answers.check import Held, bearing
-from sizing.formats.words import percent, plural
+from sizing.formats.words import of_limit, percent, plural
 from sizing.launch.verdict import Checked, CheckFinding, finding
 from sizing.question.question import load_data
 from sizing.specs.errors import InputError
@@ -77,28 +77,35 @@ def of_policy(checked: Checked, policy: Policy, needs: str) -> Iterator[CheckFin
     if policy.max_usd_per_million_tokens is not None and usd is None:
         words = "is not known: the demand is not served"
         yield finding(part, "max_usd_per_million_tokens", False, words, "replicas", level="warning")
-    bounds: tuple[tuple[str, float | None, str, Callable[[float], str]], ...] = (
-        ("max_gpus", checked.gpus, "{} GPUs, limit {}", str),
-        ("max_usd_per_million_tokens", usd, "${} per million output tokens, limit ${}", "{:,.4g}".format),
-        ("max_utilisation", found.utilisation, "{} used, limit {}", percent),
+    bounds: tuple[tuple[str, float | None, str, Callable[[float, float], str]], ...] = (
+        ("max_gpus", checked.gpus, "{} GPUs, limit {}", lambda value, _: str(value)),
+        (
+            "max_usd_per_million_tokens",
+            usd,
+            "${} per million output tokens, limit ${}",
+            lambda value, _: f"{value:,.4g}",
+        ),
+        ("max_utilisation", found.utilisation, "{} used, limit {}", of_limit),
     )
     for rule, value, words, written in bounds:
         most = getattr(policy, rule)
         if most is not None and value is not None:
-            kept, said = value <= most, words.format(written(value), written(most))
+            kept, said = value <= most, words.format(written(value, most), written(most, most))
             if checked.gpus_at_least and rule in OF_GPUS:  # a number that nothing states keeps no bound
                 kept, said = False, f"at least {said}: {ALL_OF_SERVER}"
             more = needs * (rule == "max_utilisation" and not kept)  # of the others, more replicas miss more
             yield finding(part, rule, kept, said + more, "replicas")
     if found.utilisation is not None and policy.min_headroom is not None:
         left = 1 / found.utilisation - 1
-        words = f"the demand may grow by {percent(left)}, asked {percent(policy.min_headroom)}"
-        words = words if left >= 0 else f"the demand must fall by {percent(-left)}"
+        grows = of_limit(left, policy.min_headroom, least=True)
+        words = f"the demand may grow by {grows}, asked {percent(policy.min_headroom)}"
+        words = words if left >= 0 else f"the demand must fall by {of_limit(-left, 0.0)}"
         kept = left >= policy.min_headroom
         yield finding(part, "min_headroom", kept, words + needs * (not kept), "replicas")
     if found.utilisation is not None and policy.confidence is not None:
         chance = _chance(found)
-        words = f"{percent(chance)} of {found.runs} keep the limits, asked {percent(policy.confidence)}"
+        share = of_limit(chance, policy.confidence, least=True)
+        words = f"{share} of {found.runs} keep the limits, asked {percent(policy.confidence)}"
         words += "" if chance >= policy.confidence else needs.replace(";", ":", 1)
         yield finding(part, "confidence", chance >= policy.confidence, words, "replicas")
 

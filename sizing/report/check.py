@@ -46,7 +46,7 @@ class CheckedRecord(NamedTuple):
     of a million output tokens is at the demand, or at the most within the limits where that is less. A latency is in the statistic of
     its limit, or the mean without a limit. `needed_gpus` are the GPUs that the demand needs in the same layout, `gpus_sure` those
     for the policy's confidence (default 90 %); both count GPUs that are reserved and idle too. `chance` is a share of the runs that
-    `chance_of` names.
+    `chance_of` names; where none is known, `why_no_chance` says why.
     """
 
     name: str
@@ -76,6 +76,7 @@ class CheckedRecord(NamedTuple):
     pools: tuple[PoolOfCheck, ...]
     gpus_at_least: bool
     chance_of: str | None = None
+    why_no_chance: str | None = None
 
 
 class FigureChange(NamedTuple):
@@ -123,6 +124,7 @@ def _deployment(checked: Checked) -> CheckedRecord:
         gpus_sure=None if held is None or held.surely is None else checked.gpus_of(held.surely),
         chance=None if sure is None else sure.chance,
         chance_of=None if held is None or sure is None or sure.chance is None else held.runs,
+        why_no_chance=None if sure is None or sure.chance is not None else sure.why_not,
         simulated=None if held is None else held.verified,
         assumed=tuple(dict.fromkeys(note for part in checked.parts for note in part.assumed)),
         findings=tuple(
@@ -233,6 +235,8 @@ def _about(each: CheckedRecord) -> Iterator[Line]:
     yield Line(each.model, "Model")
     if each.chance is not None:
         yield Line(f"demand and limits are kept in {percent(each.chance)} of {each.chance_of}", "Sure")
+    elif each.why_no_chance is not None:
+        yield Line(f"not known: {each.why_no_chance}", "Sure")
 
 
 document = partial(Document, sections=sections, rows=rows)

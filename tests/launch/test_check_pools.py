@@ -43,6 +43,27 @@ def test_separate_pools_are_checked_together(tmp_path: Path) -> None:
     assert check(str(path), demand=str(demand), policy=policy, simulated=False)[0].passed
 
 
+def test_pools_that_are_too_few_miss_their_limits_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "pools.sh"
+    start = '# llmsize/replicas=1 llmsize/gpu=h100-sxm\nvllm serve llama-3.1-8b --max-model-len 1366 --kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"kv_{}"}}\'\n'
+    path.write_text(start.format("producer") + start.format("consumer"), encoding="utf-8")
+    demand = tmp_path / "demand.yaml"
+    text = "model: llama-3.1-8b\ntokens: {{isl: 1155, osl: 211}}\ndemand: {{requests_per_s: {}}}\nlimits: {{ttft: p95:900ms, itl: 8ms}}\n"
+    levels, messages = {}, {}
+    for rate in (2, 33, 300):
+        demand.write_text(text.format(rate), encoding="utf-8")
+        (found,) = check(str(path), demand=str(demand), simulated=False)
+        levels[rate] = {each.rule: each.level for each in found.findings if each.rule in ("demand", "ttft", "itl")}
+        messages[rate] = next(each.message for each in found.findings if each.rule == "demand")
+        (written,) = record([found]).deployments
+        assert written.chance is None and written.why_no_chance == "no published runs of separate pools"
+        assert "Sure" in str(next(sections(record([found]))))
+    assert levels[2] == {"demand": "ok", "ttft": "ok", "itl": "ok"}
+    assert levels[33] == {"demand": "error", "ttft": "error", "itl": "error"}
+    assert levels[300] == {"demand": "error"}  # a queue that grows has no latencies
+    assert "ITL reaches its limit" in messages[33] and "the queue grows without end" in messages[300]
+
+
 def test_each_pool_keeps_its_own_all_to_all(tmp_path: Path) -> None:
     start = "# llmsize/replicas=1 llmsize/gpu=h200-sxm\nsglang serve --model-path deepseek-r1 --disaggregation-mode {} --tp-size 8 --ep-size 8 --attn-dp-size 8 {}\n"
     demand = tmp_path / "demand.yaml"

@@ -24,7 +24,7 @@ from sizing.formats.tables import as_csv, as_json, as_markdown
 from sizing.formats.text import LABEL_WIDTH, Block, Column, render
 from sizing.formats.text import rows as text_rows
 from sizing.formats.view import Line
-from sizing.formats.words import gib, milliseconds, money, number, percent, rounded_usd, stated
+from sizing.formats.words import gib, milliseconds, money, number, of_limit, percent, rounded_usd, stated
 from sizing.question.ask import question_of
 from sizing.question.fields import WORKLOAD_OPTIONS, options_of
 from sizing.question.question import load_data
@@ -128,6 +128,24 @@ def test_a_latency_is_in_ms_below_one_second_and_in_s_above(value: float | None,
 @pytest.mark.parametrize(("usd", "text"), [(None, "-"), (3.894, "$3.89"), (99.999, "$100"), (1736.4, "$1,736")])
 def test_money_has_cents_below_a_hundred(usd: float | None, text: str) -> None:
     assert money(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "limit", "least", "text"),
+    [
+        (1.002, 1.0, False, "100.2 %"),
+        (1.0004, 1.0, False, "100.04 %"),
+        (0.998, 1.0, False, "100 %"),
+        (1.02, 1.0, False, "102 %"),
+        (1 + 1e-9, 1.0, False, "100 %"),
+        (0.802, 0.8, False, "80.2 %"),
+        (0.897, 0.9, True, "89.7 %"),
+        (0.9, 0.9, True, "90 %"),
+        (0.002, 0.0, False, "0.2 %"),
+    ],
+)
+def test_what_misses_a_limit_is_never_written_as_the_limit(share: float, limit: float, least: bool, text: str) -> None:
+    assert of_limit(share, limit, least=least) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.92, "0.92"), (8192, "8,192"), (79.19, "79.19"), ("0.24.0", "0.24.0")])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
-from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
+from sizing.formats.words import milliseconds, money, number, of_limit, percent, plural, rounded_usd
 from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report, a_month
 from sizing.report.parts.limiting import limit_words
@@ -117,7 +117,7 @@ def _tightest(report: Report, takes: str, detail: str) -> Tile:
     style = "bad" if used > 1 else "tight" if used > FULL else ""
     return Tile(
         f"Tightest limit: {name}",
-        figure(report, "/decision/used", percent),
+        figure(report, "/decision/used", of_limit),
         f"of it {takes}{detail and ': '}{detail}",
         style,
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome, Pool, spent
 from sizing.formats.view import Facts, Line, Section, filled, labelled
-from sizing.formats.words import milliseconds, number, percent, plural
+from sizing.formats.words import milliseconds, number, of_limit, percent, plural
 from sizing.question.question import Question
 from sizing.report.parts import repeat, screen
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
@@ -17,7 +17,6 @@ from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import (
     PoolFigures,
     TransferSummary,
-    end_of,
     limit_of,
     pools_words,
     transfer_figures,
@@ -186,7 +185,7 @@ def _pool(
         replicas=pool.count,
         nodes_per_replica=nodes(pool),
         utilisation=_utilisation(pool),
-        limit=end_of(pool),
+        limit=pool.ended_by,
         ttft_ms=ttft_ms,
         itl_ms=itl_ms,
         solo_ms=alone_s / MILLI,
@@ -248,7 +247,7 @@ def _against(found: Disaggregated) -> str:
 
 def _used(pool: PoolFigures, requests_per_s: float, inputs: Inputs) -> str:
     nodes = f", a replica over {pool.nodes_per_replica} nodes" if pool.nodes_per_replica > 1 else ""
-    share = percent(requests_per_s / pool.most_requests_per_s)
+    share = of_limit(requests_per_s / pool.most_requests_per_s)
     most = f"at most {number(pool.most_requests_per_s)} requests/s"
     name = limit_words(pool.limit)
     within = f"within the {name} limit" if pool.limit in LATENCIES else f"by {name}"

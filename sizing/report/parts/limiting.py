@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sizing.answers.advice import LARGER_BUDGET, RULES, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
-from sizing.formats.words import gib, milliseconds, number, number_down, percent, plural
+from sizing.formats.words import gib, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
@@ -250,5 +250,7 @@ def shortfall(limiting: Limiting, *, single: bool) -> str:
     value, limit = limiting.value_ms, limiting.limit_ms
     if value is None or limit is None or value <= limit:
         return limiting.detail[:1].upper() + limiting.detail[1:]
-    over = f"{percent(value / limit - 1)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
+    over = (
+        f"{of_limit(value / limit - 1, 0.0)} over" if value < TIMES_FROM * limit else f"{number(value / limit)} times"
+    )
     return f"{limit_words(limiting.limit, single=single)} is {over} its limit at the nearest layout"

@@ -207,7 +207,7 @@ def _unconfirmed(found: Outcome) -> str:
 
 def limit_of(pool: Pool) -> str:
     """Write the limit that ends a pool's load."""
-    return limit_words(end_of(pool))
+    return limit_words(pool.ended_by)
 
 
 def shapes(pair: Answer) -> PoolShapes:
@@ -275,19 +275,11 @@ def limit_and_reason(outcome: Outcome) -> tuple[str, str | None]:
     """
     best = outcome.answer
     if outcome.question.space.pools is not None:
-        return UNSERVED if best is None else end_of(best.tightest), unserved(outcome)
+        return UNSERVED if best is None else best.tightest.ended_by, unserved(outcome)
     if best is not None:
         return best.pool.capacity.binding, None
     nearest = unmet(outcome)
     return nearest.limit, nearest.detail
-
-
-def end_of(pool: Pool) -> str:
-    """The limit on a pool's load.
-
-    A limit on E2E is split between the pools: the decode pool gets a limit on ITL (or E2E), the prefill pool a limit on E2E.
-    """
-    return "itl" if pool.phase == "decode" and pool.capacity.binding == "e2e" else pool.capacity.binding
 
 
 def shape_words(found: PoolShapes | SimulatedPools, between: str = " + ") -> str:
