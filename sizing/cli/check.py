@@ -83,13 +83,15 @@ def command(
     """
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.launch.check import check as checked_of
-    from sizing.question.configuration import without_settings
+    from sizing.question.configuration import only_settings, without_settings
     from sizing.question.fields import options_of
     from sizing.question.values import Part, check
     from sizing.specs.launch import Policy
 
-    # Settings of these belong to the planning of a question, and the demand is that of the workload.
-    values = without_settings(values, [option.name for option in (*POLICY_OPTIONS, *ASKED_OPTIONS)])
+    # The demand and its limits are those of the workload. Settings of the policy give way to the policy of a file.
+    values = without_settings(values, [option.name for option in ASKED_OPTIONS])
+    standing = Part(lambda: _policy(only_settings(values)))
+    values = without_settings(values, [option.name for option in POLICY_OPTIONS])
     output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))
     policy = Part(lambda: _policy(values))
     filled = Part(lambda: _filled(values))
@@ -101,6 +103,7 @@ def command(
             *files,
             demand=values["demand"],
             policy=Policy() if policy.faults else policy.value,
+            standing=Policy() if standing.faults else standing.value,
             filled=filled.value,
             options=options,
             simulated=not values["no_verify"],
@@ -108,7 +111,7 @@ def command(
 
     checked = Part(found)
     if output.faults or output.value not in CI_FORMATS or not checked.faults:
-        check(output, policy, filled, baseline, checked)
+        check(output, policy, standing, filled, baseline, checked)
     return _show(checked, output.value, baseline)
 
 
@@ -143,7 +146,7 @@ def _policy(values: Mapping[str, Any]) -> Policy:
     from sizing.specs.launch import Policy
 
     flags = {option.name: option.flags[0] for option in POLICY_OPTIONS}
-    given = {name: values[name] for name in flags if values[name] is not None}
+    given = {name: values[name] for name in flags if values.get(name) is not None}
     stated = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
     return checked(Policy, stated, lambda path: flags[str(path[0])])
 

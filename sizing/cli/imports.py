@@ -69,10 +69,14 @@ def command(
     from sizing.catalog.imports.rows import csv_text, import_files
     from sizing.cli.output import chosen_format, complain, write, write_file
     from sizing.cli.reading import Reader, written_apart
+    from sizing.question.configuration import without_settings
     from sizing.question.values import Part, check
     from sizing.report.imports import document, record
 
     output = Part(lambda: chosen_format(values))
+    values = without_settings(
+        values, [field.name for field in IMPORT_OPTIONS]
+    )  # a plan's settings are no measured facts
     target = Part(lambda: written_apart(out, files))
     stated = Part(lambda: _stated(values))
     read = Reader(values)

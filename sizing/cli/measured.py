@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from sizing.report.measured import MeasuredAnswer
     from sizing.specs.workload import Workload
 
+FILTERS = ("model", "gpu", "precision", "tp", "pp", "isl", "osl")  # what rows say themselves; settings select no row
 # Options that filter the rows or state the question. All others affect only predictions.
-TAKEN = ("model", "gpu", "precision", "tp", "pp", "isl", "osl", "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
+TAKEN = (*FILTERS, "mode", "ttft", "itl", "e2e", "max_utilisation", "headroom", "price",
          "users", "think_time", "requests_per_session", "session_length", "rps", "concurrency", "closed_loop", "dau", "mean_rps",
          "requests_per_user", "active_hours", "peak_to_mean", "percentile")  # fmt: skip
 RESERVED = tuple(option.name for option in PLAN_OPTIONS if option.panel in (RESERVES, GROWTH))
@@ -73,6 +74,7 @@ def answer_from(
     from sizing.catalog import workloads
     from sizing.cli.output import say_unread
     from sizing.question.ask import measured_question
+    from sizing.question.configuration import without_settings
     from sizing.question.fields import options_of
     from sizing.question.values import Part, check
     from sizing.report.measured import by_cost, planned, priced, record
@@ -81,8 +83,9 @@ def answer_from(
         allowed = ", ".join(ORDERS)
         raise InputError(f"{added.sort!r} is no order of measured layouts", field="--sort", allowed=allowed)
     absent = {field.name: False if field.type is bool else None for field in QUESTION_OPTIONS}
-    values = {**absent, **values}
-    idle = Part(lambda: _check_idle(values, {*TAKEN, *added.taken}))
+    taken = {*TAKEN, *added.taken}
+    values = {**absent, **without_settings(values, values.keys() - (taken - set(FILTERS)))}
+    idle = Part(lambda: _check_idle(values, taken))
     found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
     rows = Part(lambda: _rows(file, values, found.value))
     check(*parts, idle, found, rows)

@@ -47,13 +47,16 @@ def check(
     *files: str | os.PathLike[str],
     demand: str | os.PathLike[str] | None = None,
     policy: Policy = NO_POLICY,
+    standing: Policy = NO_POLICY,
     filled: Filled = NOTHING_FILLED,
     options: Options | None = None,
     simulated: bool = True,
 ) -> tuple[Checked, ...]:
     """Check the deployments in files or command lines against a demand (a workload's file or name), its limits and a policy.
 
-    `filled` has facts that the files do not state. Raises InputError with all faults, and for facts that nothing states.
+    `policy` is over a file's own policy, `standing` below it. `filled` has facts that the files do not state.
+
+    Raises InputError with all faults, and for facts that nothing states.
 
     >>> from sizing.launch.identity import Filled
     >>> line = "vllm serve llama-3.1-70b -tp 4 --max-model-len 8192 --quantization fp8"
@@ -69,7 +72,7 @@ def check(
     asked = [_demanded(group, None if demand is None else str(demand), stated) for group in groups]
     priced = replace(stated, fields={})
     return tuple(
-        _checked(group, workload, _over(policy, group[0].policy), priced, simulated)
+        _checked(group, workload, _over(policy, _over(group[0].policy, standing)), priced, simulated)
         for group, workload in zip(groups, asked, strict=True)
     )
 

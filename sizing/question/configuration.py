@@ -186,6 +186,11 @@ def without_settings(values: Mapping[str, Any], names: Iterable[str] | None = No
     return {**values, **dict.fromkeys(dropped), **({CONFIGURED: rest} if settings else {})}
 
 
+def only_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The option values that are settings."""
+    return {name: values[name] for name in values.get(CONFIGURED, {})}
+
+
 def located(fault: Fault, fields: Iterable[Field], values: Mapping[str, Any]) -> Fault:
     """The fault, naming the place of a setting instead of an option that the user did not write."""
     places: Mapping[str, str] = values.get(CONFIGURED, {})

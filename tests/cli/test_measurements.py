@@ -60,6 +60,35 @@ def test_requests_count_and_not_the_tokens_of_another_tokenizer(
     assert found["deployment"]["gpus"] == 4
 
 
+def test_settings_select_no_rows_and_those_of_predictions_alone_wait(
+    course: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--from", course, "--ttft", "300ms", "--rps", "200")
+    before = answer(capsys, *asked)["deployment"]
+    for name, value in (
+        ("ENGINE", "sglang"),
+        ("GPU", "h200-sxm"),
+        ("TP", "4"),
+        ("CONFIDENCE", "90%"),
+        ("NO_VERIFY", "yes"),
+    ):
+        monkeypatch.setenv(f"LLMSIZE_{name}", value)
+    assert answer(capsys, *asked)["deployment"] == before
+    monkeypatch.setenv("LLMSIZE_MAX_UTILISATION", "40%")
+    assert answer(capsys, *asked)["deployment"]["gpus"] > before["gpus"]
+    assert run(["estimate", *asked, "--engine", "sglang"]) == 2
+
+
+def test_settings_state_nothing_of_imported_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLMSIZE_GPU", "h200-sxm")
+    words = ("import", COURSE[0], "--tp", "1", "--precision", "fp8", "--json")
+    assert run([*words]) == 2
+    assert "--gpu" in capsys.readouterr().err
+    assert run([*words, "-g", "h100-sxm"]) == 0
+
+
 def test_one_demand_gives_one_count_however_it_is_read(course: str, capsys: pytest.CaptureFixture[str]) -> None:
     limits = ("--from", course, "--ttft", "500ms")
     of_users = answer(capsys, *limits, "--users", "3000")

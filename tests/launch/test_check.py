@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_commands import CHAT, FIXED
+from check_commands import CHAT, FIXED, OWN
 
 import sizing
 from sizing.answers.check import Held
@@ -359,9 +359,7 @@ def test_options_say_nothing_against_a_file(
     assert run(["check", FIXED, *CHAT, said[0], same, "--no-verify"]) == 0
 
 
-@pytest.mark.parametrize(
-    "setting", ["GPU=l40s", "ENGINE=sglang", "ENGINE=vllm:0.19", "MAX_UTILISATION=10%", "MODEL=llama-3.1-8b"]
-)
+@pytest.mark.parametrize("setting", ["GPU=l40s", "ENGINE=sglang", "ENGINE=vllm:0.19", "MODEL=llama-3.1-8b"])
 def test_settings_give_way_to_a_file(
     setting: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -369,6 +367,29 @@ def test_settings_give_way_to_a_file(
     monkeypatch.setenv(f"LLMSIZE_{name}", value)
     assert run(["check", FIXED, *CHAT, "--no-verify"]) == 0
     assert "10 x h100-sxm: 5 replicas of TP2, vllm:0.33.0" in capsys.readouterr().out
+
+
+def test_settings_of_the_policy_count_below_the_policy_of_a_file_and_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLMSIZE_MAX_UTILISATION", "10%")
+    assert run(["check", FIXED, *CHAT, "--no-verify"]) == 1
+    assert "limit 10 %" in capsys.readouterr().out
+    assert run(["check", FIXED, *CHAT, "--no-verify", "--max-utilisation", "99%"]) == 0
+    own = tmp_path / "deploy.yaml"
+    for policy, code in (("max_gpus: 10", 1), ("max_utilisation: 99%", 0)):
+        text = OWN.replace("max_gpus: 8", policy).replace("reserved_gpus: 1", "reserved_gpus: 2")
+        own.write_text(text, encoding="utf-8")
+        assert run(["check", str(own), "--no-verify"]) == code
+
+
+@pytest.mark.parametrize("name", ["MAX_UTILISATION", "CONFIDENCE"])
+def test_a_wrong_setting_of_the_policy_is_named_by_its_variable(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"LLMSIZE_{name}", "300%")
+    assert run(["check", FIXED, *CHAT, "--no-verify"]) == 2
+    assert f"llmsize: LLMSIZE_{name}: " in capsys.readouterr().err
 
 
 def test_what_is_set_is_of_the_demand() -> None:
