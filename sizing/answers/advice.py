@@ -13,13 +13,14 @@ from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestio
 from sizing.answers.search import outcome_over, timed, with_count
 from sizing.catalog import shelf
 from sizing.model.architecture import SIZES
+from sizing.model.precision import narrower, stored_as
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal, Replica, candidates
 from sizing.replica.timing import Timed, Timing
 from sizing.specs.advice import Advice
 from sizing.specs.data import Data
 from sizing.specs.gpu import GpuType
-from sizing.specs.workload import LATENCIES, Limit, latency_name
+from sizing.specs.workload import LATENCIES, Formats, Limit, limit_name
 
 RULES = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
@@ -182,8 +183,8 @@ def suggestions(
     for of_what, change, question in (*changes, *_looser(outcome)):
         best = answered(question)
         if best is not None and best.gpus <= fewest.get(of_what, math.inf) * RULES.still_looser:
+            found.append(_suggestion(change, best)._replace(looser=of_what in fewest))
             fewest[of_what] = best.gpus
-            found.append(_suggestion(change, best))
     types = [_suggestion(change, best) for change, best in _of_other_types(outcome, answered, others)]
     return (*types, *found)
 
@@ -229,8 +230,10 @@ def _changes(outcome: Outcome) -> Iterator[tuple[str, Question]]:
             f"--max-utilisation {RULES.stable_utilisation:g}",
             request.with_(max_utilisation=RULES.stable_utilisation),
         )
-    for name, note in (("fp8", ""), ("int4", " (weight-only)")):
+    stored, formats = request.service.model.quantisation, shelf.only(Formats)
+    for name in narrower(stored.bits or stored_as(stored.precision, formats).bits, formats):
         if name not in request.space.precisions:
+            note = " (weight-only)" if name == "int4" else ""
             yield f"--precision {name}{note}", request.with_(precisions=(name,))
     if request.service.kv_precision != "fp8":
         yield "--kv-precision fp8", request.with_(kv_precision="fp8")
@@ -267,9 +270,8 @@ def _looser(outcome: Outcome) -> Iterator[tuple[str, str, Question]]:
         for times in RULES.times_alone:
             seconds = _rounded_up(times * _attainable_s(outcome, name, limit.seconds) * 1e3) / 1e3
             limits = request.target.limits.at(name, seconds)
-            called = latency_name(name, single=request.service.osl == 1)
-            what = f"{called} limit {_rounded_up(seconds * 1e3):,} ms"
-            yield name, what, request.with_(limits=limits)
+            called = limit_name(name, limit.statistic, single=request.service.osl == 1)
+            yield name, f"{called} {_rounded_up(seconds * 1e3):,} ms", request.with_(limits=limits)
 
 
 def _attainable_s(outcome: Outcome, name: str, limit_s: float) -> float:

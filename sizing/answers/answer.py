@@ -238,12 +238,16 @@ class Beyond(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs."""
+    """A change that makes an infeasible question feasible, and the GPUs and layout that it then needs.
+
+    A `looser` change is of a limit of which a tighter value helps as well, with more GPUs.
+    """
 
     change: str
     gpus: int
     gpu: str
     layout: str
+    looser: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from sizing.specs.data import Data
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.facts import OptimisationFacts, OptimisationTrial
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES, Tokens, latency_name
+from sizing.specs.workload import LATENCIES, Tokens, limit_name
 
 SHARES = (-RULES.varied, RULES.varied)  # by which each input is changed
 LENGTHS = ("isl", "osl")
@@ -79,9 +79,8 @@ def _limit(question: Question, name: str, share: float) -> Iterator[Change]:
         return
     seconds = limit.seconds * (1 + share)
     changed = question.with_(limits=question.target.limits.at(name, seconds))
-    statistic = "" if limit.statistic == "mean" else f" ({limit.statistic})"
-    called = latency_name(name, single=question.service.osl == 1)
-    yield Change(f"{called} limit{statistic}", share, seconds / MILLI, "ms", changed)
+    called = limit_name(name, limit.statistic, single=question.service.osl == 1)
+    yield Change(called, share, seconds / MILLI, "ms", changed)
 
 
 def _length(question: Question, name: str, share: float) -> Iterator[Change]:

@@ -248,7 +248,10 @@ Place = tuple[float, float]
 
 
 def _labels(axis: Axes, styled: Sequence[tuple[Series, Style]], limit: Tick | None) -> Iterator[tuple[str, Place, str]]:
-    """Yield the labels of marks, placed in shares of the axes: first the chosen point, then ends of lines, then the others."""
+    """Yield the labels of marks, placed in shares of the axes: first the chosen point, then ends of lines, then the others.
+
+    A label stands nearer to its own mark than to any other.
+    """
     found = [
         (not mark.chosen, mark not in (series.marks[0], series.marks[-1]), mark, kind)
         for series, kind in styled
@@ -257,7 +260,7 @@ def _labels(axis: Axes, styled: Sequence[tuple[Series, Style]], limit: Tick | No
     ]
     if not found:
         return
-    shares = axis.transData - axis.transAxes
+    shares, marks = axis.transData - axis.transAxes, [mark for series, _ in styled for mark in series.marks]
 
     def cell(mark: Mark) -> Place:
         across, up = shares.transform((mark.x, mark.y))
@@ -278,7 +281,9 @@ def _labels(axis: Axes, styled: Sequence[tuple[Series, Style]], limit: Tick | No
             left, bottom = x + right - (width if right < 0 else 0), y + up - LABEL_CELLS / 2
             room = _cells(left, bottom, width, LABEL_CELLS)
             inside = 0 < left < COLUMNS - width and 0 < bottom < ROWS - LABEL_CELLS
-            if inside and not room & taken:
+            middle = left + width / 2, y + up
+            own = math.dist((x, y), middle) <= min(math.dist(cell(other), middle) for other in marks)
+            if inside and own and not room & taken:
                 taken |= room
                 yield mark.label, (left / COLUMNS, (y + up) / ROWS), kind.text()
                 break

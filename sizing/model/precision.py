@@ -150,6 +150,14 @@ def requested(quantisation: Quantisation, precision: str | None) -> Quantisation
     return replace(fresh, kept_16bit=frozenset()) if precision in SIXTEEN_BIT else fresh
 
 
+NARROWER = ("fp8", "int4")  # weights with fewer bits, in the order of suggestions
+
+
+def narrower(bits: float, formats: Formats) -> list[str]:
+    """The formats of `NARROWER` whose values have fewer whole bits than weights of `bits` bits; scales make no difference."""
+    return [name for name in NARROWER if int(stored_as(name, formats).bits) < int(bits)]
+
+
 def stored_as(name: str, formats: Formats) -> PrecisionFormat:
     """The storage of weight or cache format `name`. Raises InputError for an unknown name."""
     found = formats.formats.get(name)

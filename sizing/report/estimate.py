@@ -469,7 +469,8 @@ def _binds(record: Estimate) -> str:
     saved = f"saves at least {plural(d.gpus - limit.relaxed_gpus, 'GPU')}"
     if limit.relaxed_gpu != d.gpu:
         saved = f"takes at most {limit.relaxed_gpus} ({limit.relaxed_gpu})"
-    return f"{each}; a limit of {milliseconds(limit.relaxed_limit_ms)} {saved}"
+    of_what = "" if limit.statistic == "mean" else f"{limit.statistic} "
+    return f"{each}; a {of_what}limit of {milliseconds(limit.relaxed_limit_ms)} {saved}"
 
 
 document = partial(Document, sections=sections, rows=rows)

@@ -122,6 +122,12 @@ def latency_name(latency: str, *, single: bool) -> str:
     return ONE_LATENCY if single else latency.upper()
 
 
+def limit_name(latency: str, statistic: str, *, single: bool) -> str:
+    """The name of a limit for people: `ITL limit` of a mean, `TTFT limit (p95)` of a percentile."""
+    of_what = "" if statistic == "mean" else f" ({statistic})"
+    return f"{latency_name(latency, single=single)} limit{of_what}"
+
+
 class Limits(Spec):
     """Latency limits. An absent limit does not apply."""
 

@@ -37,7 +37,8 @@ def changed(asked: dict[str, Any], change: str) -> dict[str, Any]:
     if change.startswith("--gpu ") and asked.get("gpus") is None:
         flags = change.split()
         return asked | dict(zip((flag.removeprefix("--") for flag in flags[::2]), flags[1::2], strict=True))
-    name, limit, value, unit = [*change.split(), "", ""][:4]
+    words = [word for word in change.split() if not word.startswith("(p")]
+    name, limit, value, unit = [*words, "", ""][:4]
     if limit == "limit":
         name = name.lower()
         statistic = str(asked.get(name, CHAT.get(name, ""))).rpartition(":")[0]

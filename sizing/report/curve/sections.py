@@ -207,7 +207,7 @@ def _styles(lines: Sequence[LineRecord]) -> list[int]:
 def _title(record: CurveRecord) -> str:
     """Write the common properties of all lines: model, precisions, lengths; layouts, GPUs, loads; engines."""
     i, shown = record.inputs, [line for line in record.lines if line.points]
-    loads = [point.concurrency for line in shown for point in line.points]
+    loads = [point.concurrency for line in shown for point in line.points if _has_place(point)]
     precisions = "/".join(dict.fromkeys((line.weight_precision or "unstated").upper() for line in shown))
     layouts, gpus, engines = (
         ", ".join(dict.fromkeys(write(line) for line in shown)) for write in (shape, attrgetter("gpu"), _engine)

@@ -31,7 +31,7 @@ def verdict(report: Report) -> PageVerdict:
     limiting = report.estimate.limiting
     helps = "No single change that was tried helps."
     if d.change is not None:
-        helps = f"The change that helps and takes the fewest GPUs is {d.change.change}: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
+        helps = f"Of the smallest changes that help, {d.change.change} takes the fewest GPUs: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
     detail = limiting.detail[:1].upper() + limiting.detail[1:]
     return PageVerdict(False, "No: this demand cannot be served as asked", (detail, helps))
 
@@ -90,13 +90,16 @@ def _sure(report: Report) -> Iterator[Tile]:
     if deployment.gpus_sure is None:
         yield Tile(label, Cell("not known"), evidence.why_not or "")
         return
-    are = "is" if deployment.gpus == 1 else "are"
-    chance = "" if evidence.chance is None else f"; {deployment.gpus:,} {are} enough in {percent(evidence.chance)}"
+    gpus, chance, share = deployment.gpus, "", confidence
+    if evidence.chance is not None and deployment.gpus_sure > gpus:
+        chance = f"; {gpus:,} {'is' if gpus == 1 else 'are'} enough in {percent(evidence.chance)}"
+    elif evidence.chance is not None:
+        share = max(confidence, evidence.chance)
     runs = counted_runs(evidence.groups, evidence.own, any_gpu=evidence.any_gpu)
     d, usd = report.decision, ""
     if d.usd_per_month_sure is not None:
         usd = f"{rounded_usd(d.usd_per_month_sure)} a month, {rounded_usd(d.usd_per_year_sure)} a year; "
-    note = f"{usd}enough in {percent(confidence)} of {runs}{chance}"
+    note = f"{usd}enough in {percent(share)} of {runs}{chance}"
     yield Tile(label, figure(report, "/estimate/deployment/gpus_sure", "{:,}".format), note)
 
 

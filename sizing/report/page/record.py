@@ -96,7 +96,7 @@ class Decision(NamedTuple):
     """The answer, of separate pools where they are asked for, in a few figures. Money is around the clock, null without an answer or a price; `sure`, it is of the sure GPUs.
 
     `used` is the binding latency divided by its limit, null if no latency binds. `change` is for an infeasible question: the
-    single change that helps with the fewest GPUs, null if none was found.
+    single change that helps with the fewest GPUs, of each limit its tightest value that helps; null if none was found.
     """
 
     feasible: bool
@@ -158,7 +158,7 @@ def record(
 
 
 def _decision(answered: Estimate, outcome: Outcome) -> Decision:
-    helps = () if answered.feasible else outcome.suggestions
+    helps = [change for change in outcome.suggestions if not answered.feasible and not change.looser]
     limit, month = answered.limiting, a_month(answered.cost.usd_per_hour) if answered.cost is not None else None
     surely = outcome.surely
     sure = None if surely is None or surely.usd_per_hour is None else a_month(surely.usd_per_hour)

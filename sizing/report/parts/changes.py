@@ -10,13 +10,12 @@ from typing import get_args
 from sizing.answers.deployment import Resolved, resolve
 from sizing.model import pages
 from sizing.model.architecture import SIZES, Layout
-from sizing.model.precision import stored_as
+from sizing.model.precision import narrower
 from sizing.question.question import with_longest
 from sizing.replica.replica import Replica, candidates, most_sequences, smallest, sure_sequences
 from sizing.specs.units import GIB, GIGA
 from sizing.specs.workload import Reach
 
-NARROWER = ("fp8", "int4")  # weights with fewer bits, in the order of suggestions
 REACHES: tuple[Reach, ...] = get_args(Reach)[:-1]  # reaches of suggested layouts: none that only a full search tries
 FRACTIONS = 1_000  # steps of a memory fraction
 CACHES_A_GIGABYTE = 10  # steps of a stated cache in a GB
@@ -278,7 +277,7 @@ def _shorter(change: MemoryChange, asked: Sequence[Resolved], sequences: int) ->
 def _narrower(asked: Sequence[Resolved], sequences: int) -> Iterator[MemoryChange]:
     """Yield the widest weights with fewer bits that fit. If none fit, yield each format with the longer length that then fits."""
     narrowest = min(each.plan.weight_bits for each in asked)
-    names = [name for name in NARROWER if stored_as(name, asked[0].data.formats).bits < narrowest]
+    names = narrower(narrowest, asked[0].data.formats)
     tried = [starting(MemoryChange(precision=name), asked, sequences) for name in names]
     alone = next((change for change in tried if fit(change.of(asked), sequences)), None)
     if alone is not None:

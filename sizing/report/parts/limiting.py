@@ -74,7 +74,9 @@ def _relaxed_words(best: Answer, question: Question, relaxation: Relaxation | No
     if relaxation is not None:
         other = relaxation.gpu != best.pool.replica.gpu_type.name
         gpus = f"{relaxation.gpus} x {relaxation.gpu}" if other else plural(relaxation.gpus, "GPU")
-        return f"; a limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
+        statistic: str = getattr(question.target.limits, relaxation.limit).statistic
+        of_what = "" if statistic == "mean" else f"{statistic} "
+        return f"; a {of_what}limit of {milliseconds(relaxation.seconds / MILLI)} takes at most {gpus}"
     if question.target.amount is None:
         return "; a looser limit serves more"
     if best.gpus == 1:

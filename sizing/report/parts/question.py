@@ -389,10 +389,10 @@ def other_reading(demand: DemandInputs) -> Iterator[str]:
     """Yield the option for the other possible meaning of the same number of people."""
     if demand.concurrent_users is not None:
         users = f"{demand.concurrent_users:g}"
-        yield f"if {users} requests are in flight at once, ask --concurrency {users}"
+        yield f"if {users} requests are in flight at once, use --concurrency {users}"
     elif demand.concurrency is not None and not demand.closed_loop:
         flight = f"{demand.concurrency:g}"
-        yield f"if {flight} people read and think between requests, ask --users {flight}"
+        yield f"if {flight} people read and think between requests, use --users {flight}"
 
 
 def people_words(demand: DemandInputs) -> str | None:
