@@ -37,7 +37,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.cli.output import complain, print_text, write_file
     from sizing.cli.reading import written_apart
     from sizing.formats.tables import json_line
-    from sizing.launch.answered import Checkpoints
+    from sizing.launch.answered import Checkpoints, at_rank
     from sizing.launch.deploy import check_target, check_tool, deploy
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
@@ -55,7 +55,9 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     question = question_of(workload, stated, asked, known, file, pooled=True)
     situations = (*of_kind(question, rows=True), *_idle(question, values))
     check_rules(situations, (*QUESTION_OPTIONS, *DEPLOY_OPTIONS), values)
-    outcome = estimate(to_size(question, values), load_data(), simulated=not values["no_verify"], relaxed=False)
+    outcome = estimate(
+        to_size(at_rank(question), values), load_data(), simulated=not values["no_verify"], relaxed=False
+    )
     found = outcome if outcome.separate_pools is None else outcome.separate_pools
     if found.answer is None:
         complain(f"infeasible: {_why(found, outcome)}")

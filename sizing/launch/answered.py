@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +45,7 @@ class Started(NamedTuple):
     """The replicas of one pool to start, with the nodes and GPUs of each replica, and the engine's arguments.
 
     The first node serves. The other nodes start with the arguments `further`, which is None if a cluster finds them itself.
+    `holds` says which model its checkpoint holds, in which precision, where the checkpoint's name does not.
     """
 
     launched: Launched
@@ -52,6 +55,7 @@ class Started(NamedTuple):
     args: Args
     nodes: int = 1
     further: Args | None = None
+    holds: Mapping[str, str] = {}
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -151,7 +155,37 @@ def _pool(pool: Pool, question: Question, dialect: Dialect, checkpoints: Checkpo
             terms["convert"] = service.task  # else the engine makes the model embed
     further = None if beside.further is None else write(dialect, {**terms, **beside.further})
     args = write(dialect, {**terms, **beside.first})
-    return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further)
+    holds = {} if checkpoints.model is None else _held_by(checkpoints.model, pool, question)
+    return Started(launched, replica.gpu_type, replica.layout.gpus, dialect, args, nodes, further, holds)
+
+
+def _held_by(checkpoint: str, pool: Pool, question: Question) -> dict[str, str]:
+    """The model that a named checkpoint holds, and its precision; empty if the name says both."""
+    asked, wanted = question.origin.workload.model, pool.replica.precision
+    model = asked if is_path(asked) else question.service.model.name
+    said = {"model": model, **({} if wanted is None else {"precision": wanted})}
+    try:
+        found = load_model(checkpoint)
+    except InputError:
+        return said
+    own = found.precision or found.spec.quantisation.precision
+    return {} if found.id == load_model(asked).id and wanted in (None, own) else said
+
+
+def at_rank(question: Question) -> Question:
+    """The question with its adapters at the next rank that the engine's flag takes, whose memory the engine then keeps."""
+    service = question.service
+    lora, held = service.optimisations.lora, service.extras.adapters
+    if lora is None or held is None:
+        return question
+    row = dialect_of(service.engine.name, service.engine.title, service.engine_version).writes("lora_rank")
+    rank = (
+        next((each for each in sorted(row.choices) if each >= lora.rank), lora.rank) if row is not None else lora.rank
+    )
+    optimisations = service.optimisations.model_copy(update={"lora": lora.model_copy(update={"rank": rank})})
+    return question.with_(
+        optimisations=optimisations, extras=replace(service.extras, adapters=replace(held, rank=rank))
+    )
 
 
 CHECKPOINT = "its name on the Hugging Face Hub, or its folder"
@@ -283,6 +317,10 @@ def _cache(pool: Pool, question: Question, dialect: Dialect, checkpoint: str) ->
 
 
 def _check(question: Question, dialect: Dialect) -> None:
+    lora, taken = question.service.optimisations.lora, at_rank(question).service.optimisations.lora
+    if lora is not None and taken is not None and taken.rank > lora.rank:
+        what = f"{dialect.title} {dialect.version} holds adapters of rank {lora.rank} in slots of rank {taken.rank}"
+        raise InputError(what, field="--lora", allowed=str(taken))
     if question.service.model.pooled and not dialect.engine.states("pooling"):
         what = f"{dialect.title} has no flag that starts what generates nothing"
         raise InputError(what, field="--task", allowed="generate, or --engine vllm or sglang")

@@ -32,6 +32,7 @@ def _lines(part: Started) -> Iterator[str]:
         "gpu": part.profile,
         "replicas": launched.replicas,
         "engine": f"{engine.name}:{part.dialect.version}",
+        **part.holds,
         **({} if part.drafts is None else {"speculative": part.drafts}),
     }
     if part.args.file is not None and engine.file is not None:

@@ -104,7 +104,12 @@ def deploy(
         )
         raise InputError(what, field=f"--for {target}", allowed=f"kubernetes; or at most {MOST_COMMANDS:,} replicas")
     head = [f"# {line}" for line in _head(answer, question, parts)]
-    head += (*_routed(answer, question, target), *_joined(widest, target), *_adapted(first), *_calibrated(parts))
+    head += (
+        *_routed(answer, question, target),
+        *_joined(widest, target),
+        *_adapted(first, question),
+        *_calibrated(parts),
+    )
     if any(service.profile for service in services):
         head.append(OF_SERVERS)
     return Written(
@@ -131,9 +136,12 @@ def _routed(answer: Answer, question: Question, target: str) -> Iterator[str]:
         yield AFFINE
 
 
-def _adapted(part: Started) -> Iterator[str]:
-    """Yield a note on the adapters, whose names and folders no question states."""
-    if part.launched.lora is not None:
+def _adapted(part: Started, question: Question) -> Iterator[str]:
+    """Yield notes on the adapters: their rank in the engine, and their names and folders, which no question states."""
+    asked, held = question.origin.workload.optimisations.lora, part.launched.lora
+    if held is not None and asked is not None and held.rank != asked.rank:
+        yield f"# Adapters of rank {asked.rank} take slots of rank {held.rank}, the next one that {part.dialect.title} has."
+    if held is not None:
         yield f"# Name the adapters: {part.dialect.engine.loads or 'lora_dir of lora_config'}"
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sizing.catalog import profiles
 from sizing.catalog.faults import faults_of
 from sizing.catalog.files import DataFile, expanded, is_file, read_text, validate
-from sizing.catalog.models import FoundModel
+from sizing.catalog.models import FoundModel, load_model
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import documents
 from sizing.launch import shell
@@ -299,7 +299,9 @@ def _existing(container: Container, asked: Asked) -> Existing:
     drafts = container.drafts or Word("", line)
     spoken = with_acceptance(launched.speculative, drafts.text or None, (asked.file, drafts.line))
     launched = launched.model_copy(update={"speculative": spoken})
-    notes = tuple(note for note in (dialect.value[1], *container.notes) if note)
+    notes = tuple(
+        note for note in (dialect.value[1], *container.notes, _stored(launched, args.value, model.value)) if note
+    )
     again = tuple(args.value.again)
     nodes = container.pods if container.pods > 1 else nodes_of(args.value, dialect.value[0])
     passed = frozenset(args.value.passed)
@@ -311,6 +313,19 @@ def _existing(container: Container, asked: Asked) -> Existing:
     cards = use_of(container, seen.value, -(-needed // nodes_), asked.facts).cards
     port = str(args.value.terms["port"].value if "port" in args.value.terms else dialect.value[0].engine.port)
     return read_._replace(launched=launched, seen=gpus.seen, cards=cards, port=port)
+
+
+def _stored(launched: Launched, args: ReadArgs, model: FoundModel | None) -> str | None:
+    """The precision that is assumed of a checkpoint whose name says neither it nor the model; None where something says it."""
+    name = None if args.model is None else str(args.model.value)
+    if model is None or is_quantised(model) or launched.precision is not None or name in (None, launched.model):
+        return None
+    try:
+        load_model(name)
+    except InputError:
+        own = model.spec.quantisation.precision.upper()
+        return f"{name} stores {own}, as {launched.model}; -m {launched.model}-awq would say that it is quantised"
+    return None
 
 
 def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm, str]]:
@@ -359,6 +374,8 @@ def _data(
         serving["max_model_len"] = settings.length_by_default(model.spec, engine, dialect.version)
     if model is not None and is_quantised(model):
         data.pop("precision", None)  # the flag says how to read the checkpoint
+    if "precision" in container.holds:
+        data.setdefault("precision", container.holds["precision"])
     data.setdefault("role", next((role for role in ("prefill", "decode") if _says(role, container)), "whole"))
     return data
 

@@ -13,6 +13,7 @@ from sizing.catalog.shelf import is_path
 from sizing.launch.arguments import ReadArgs
 from sizing.launch.flags import Dialect, dialect_of, flags_of
 from sizing.launch.manifests import Container
+from sizing.launch.shell import ABOUT
 from sizing.launch.starts import image_of
 from sizing.model import settings
 from sizing.model.precision import SIXTEEN_BIT
@@ -118,7 +119,9 @@ def model_name(args: ReadArgs, container: Container, asked: Asked) -> str | None
     Raises InputError if both are known and differ.
     """
     stated = str(args.model.value) if args.model is not None else container.model
-    said = asked.filled.model
+    held, said = container.holds.get("model"), asked.filled.model
+    if held is not None and stated is not None:
+        stated = _holding(stated, held, container, asked)
     if stated is None or said is None:
         return said if stated is None else stated
     try:
@@ -128,6 +131,18 @@ def model_name(args: ReadArgs, container: Container, asked: Asked) -> str | None
     same = found.id == load_model(said).id
     line = args.model.line if args.model is not None else container.lines.get("command")
     return stated if same else asked.settled("model", stated, line, said)
+
+
+def _holding(checkpoint: str, held: str, container: Container, asked: Asked) -> str:
+    """The model that a checkpoint holds, by what its file says. Raises InputError if the checkpoint's name says another model."""
+    try:
+        named = load_model(checkpoint)
+    except InputError:
+        return held
+    if named.id != load_model(held).id:
+        what, line = f"is {checkpoint}, and {ABOUT}model says {held}", container.lines.get("command")
+        raise InputError(what, file=asked.file, line=line, field="model", allowed="one of them")
+    return held if "precision" in container.holds else checkpoint
 
 
 def model_in(name: str | None, args: ReadArgs, container: Container, asked: Asked) -> FoundModel | None:

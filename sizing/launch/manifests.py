@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch.flags import Word
 from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
+from sizing.launch.shell import ABOUT
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, FieldPath, InputError, unknown
 from sizing.specs.launch import Charts, LaunchFacts
@@ -37,6 +38,7 @@ TERMS = "nodeSelectorTerms"
 SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unchanged
 OF_SLICE = "-MIG-"  # in a product label of nodes whose GPUs are all slices
 GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
+HELD = ("model", "precision")  # what labels and comments say of a checkpoint whose name does not
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
 
@@ -58,7 +60,7 @@ class Container:
     says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
     a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths, and
     `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
-    decoding with the acceptance, which no flag states.
+    decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Container:
     gpus_beside: dict[FieldPath, int] = field(default_factory=dict)
     gpus_of_others: int | None = None
     drafts: Word | None = None
+    holds: dict[str, str] = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     whole: bool = False
     requested: bool = False
@@ -424,6 +427,7 @@ def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     holders, metadata = node.holders, value_at(node.document.data, "metadata")
     stated = [_pairs(value_at(each, name)) for each in (*holders, metadata) for name in ("labels", "annotations")]
     labels = [each[GPU_LABEL] for each in stated if GPU_LABEL in each]
+    found.holds = {name: each[key] for name in HELD for each in stated if (key := f"{ABOUT}{name}") in each}
     drafts = next((each[DRAFTS_LABEL] for each in stated if DRAFTS_LABEL in each), None)
     found.drafts = None if drafts is None else Word(drafts, found.lines.get("command"))
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sizing.catalog.shelf import only
 from sizing.launch import shell
 from sizing.launch.flags import Word, engine_names, flags_of
-from sizing.launch.manifests import Card, Container
+from sizing.launch.manifests import HELD, Card, Container
 from sizing.specs.errors import nearest
 from sizing.specs.launch import LaunchFacts
 
@@ -115,6 +115,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
     if "replicas" in said and said["replicas"].text.isdecimal():
         found.replicas = int(said["replicas"].text)
     found.drafts = said.get("speculative")
+    found.holds = {name: said[name].text for name in HELD if name in said}
     if "engine" in said:
         found.engine, found.lines["image"] = said["engine"].text, said["engine"].line
     if words[0].text.rpartition("/")[2] not in RUNNERS:

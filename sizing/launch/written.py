@@ -13,6 +13,7 @@ from sizing.catalog.shelf import only
 from sizing.launch.answered import Started
 from sizing.launch.command import quoted
 from sizing.launch.manifests import DRAFTS_LABEL, GPU_LABEL
+from sizing.launch.shell import ABOUT
 from sizing.launch.terms import PLACES
 from sizing.specs.launch import LaunchFacts
 
@@ -73,9 +74,12 @@ def manifest(parts: Sequence[Started], target: str) -> str:
 
 
 def facts_of(part: Started, *, always: bool = False) -> dict[str, str]:
-    """What the labels of a deployment say and no other field does: the GPU type (`always`, or if no node label is known to), and drafts."""
+    """What the labels of a deployment say and no other field does: the GPU type (`always`, or if no node label is known to), what a checkpoint
+    of another name holds, and drafts.
+    """
     gpu = {GPU_LABEL: part.profile} if always or part.card not in only(LaunchFacts).node_labels else {}
-    return gpu if part.drafts is None else {**gpu, DRAFTS_LABEL: part.drafts}
+    holds = {f"{ABOUT}{name}": value for name, value in part.holds.items()}
+    return {**gpu, **holds, **({} if part.drafts is None else {DRAFTS_LABEL: part.drafts})}
 
 
 def command_of(part: Started, first: bool) -> tuple[list[str], list[str]]:
