@@ -11,7 +11,7 @@ from sizing.answers import advice
 from sizing.answers.answer import Answer, Order, Outcome, Suggestion, layout_of, preference, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.search import REACHES, search, spans_nodes
-from sizing.answers.sure import Confirmed, Steps, of_other_types, others_at_even_odds, surer, with_odds, with_sure
+from sizing.answers.sure import Confirmed, Steps, others_at_even_odds, with_odds, with_sure
 from sizing.catalog.profiles import load_gpu
 from sizing.model.architecture import SIZES
 from sizing.question.question import Question, SeparatePools, load_data
@@ -50,7 +50,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
-    """Add all layouts on the answer's GPU type that cost less than the answer, and update `surer`.
+    """Add all layouts on the answer's GPU type that cost less than the answer; `surer` stays within the question's reach.
 
     These are what a smaller GPU budget would take. The added layouts are sized by the closed form. Where other layouts suffice, a pipeline becomes the answer only if the
     question asks for it, or if the GPU budget leaves no other choice.
@@ -64,8 +64,7 @@ def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:
     others = search(wide, data, known=known).answers
     less = [each for each in others if spent(each, objective) < spent(best, objective)]
     ranked = sorted([*less, *rest], key=lambda each: preference(each, question))
-    (cheaper,) = surer([(outcome, [*of_other_types(outcome), *others])], data)
-    return replace(outcome, answers=(best, *ranked), surer=cheaper)
+    return replace(outcome, answers=(best, *ranked))
 
 
 def _separate(question: Question, whole: Outcome, data: Data, simulated: bool) -> Outcome | None:

@@ -348,7 +348,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=6) for line in replica_lines(record.inputs)),
             *(line._replace(spare=2) for line in _notes(record, served[:MOST_SHOWN])),
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
-            *few("Fewer", fewer, "GPU type", 1, LESS),
+            *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
             *_prices(served[:MOST_SHOWN]),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
             following("; ".join((*helped, REST)), *helped) if helped else following(),
@@ -372,12 +372,10 @@ def _table(record: Compare, served: Sequence[CompareCandidate]) -> Table:
         columns = tuple(each._replace(shown="always") if each.key == "weight_precision" else each for each in columns)
     unable = len(record.candidates) - len(served)
     fail = (f"{plural(unable, 'candidate')} cannot serve this: --verbose",) if unable else ()
-    # Two columns of percentiles, or layouts of two pools, would fold cells over several lines beside it.
-    wide = len(percentiles) > 1 or any(c.disaggregated for c in served)
-    narrow = (SCREEN[-1].heading,) if wide else ()
-    table = Table(columns, served, "/candidates", spare=(*SPARE, *narrow))
+    # What binds is left out where cells would fold over several lines beside it.
+    table = Table(columns, served, "/candidates", spare=(*SPARE, SCREEN[-1].heading))
     if len(served) > MOST_SHOWN:
-        return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *fail)))
+        return table.cut(MOST_SHOWN, "more candidate", "; ".join(("--verbose", *(f.partition(":")[0] for f in fail))))
     return table._replace(screen_notes=fail)
 
 
@@ -432,7 +430,7 @@ def _far_off(best: CompareCandidate) -> Iterator[Line]:
         span = between(band.low, band.high, quantity.write)
         far.append(f"{of}{quantity.heading} {span} in place of {quantity.write(limited.ms)}")
     if far:
-        yield Line(f"The prediction may be far off: in 8 of 10 {runs} {', '.join(far)}")
+        yield Line(f"The prediction may be far off: in 8 of 10 {runs} {', '.join(far)}", spare=8)
 
 
 def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line]:

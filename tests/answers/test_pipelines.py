@@ -32,6 +32,9 @@ def test_a_budget_finds_nothing_that_the_free_search_hides(case: str) -> None:
 def test_what_is_surer_is_sure_at_less(case: str) -> None:
     free = found(case)
     assert free.answer is not None and free.sure is not None
+    if free.surer is not None:  # within the reach of the usual search, as the answer is
+        depth, own = (each.pool.replica.layout.pp for each in (free.surer.answer, free.answer))
+        assert depth == 1 or own > 1
     if free.surer is not None and free.sure.gpus is not None:
         assert free.surer.sure.gpus is not None
         gpus = free.surer.sure.gpus / free.surer.answer.gpus

@@ -148,7 +148,7 @@ def _band(point: CurvePoint, name: str, statistic: str) -> ErrorBand | None:
 def _setup(record: CurveRecord) -> Iterator[Line]:
     i = record.inputs
     model = f"{i['model']}, {lengths(i['isl'], i['osl'], i.get('task', ''))}"
-    yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model")
+    yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model", spare=5)
     in_pools = i.get("pools") is not None
     yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load", spare=4)
     if in_pools:
