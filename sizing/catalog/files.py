@@ -189,6 +189,7 @@ MAX_DIGITS = 40
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
+_COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")  # a control sequence of a terminal: ECMA-48, CSI
 
 
 @dataclass(frozen=True)
@@ -335,8 +336,14 @@ def json_value(text: str, file: str, first_line: int = 1) -> Any:
     raise InputError(fault)
 
 
-def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no profile or workload is") -> str:
-    """The text of a file. Raises InputError if it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
+def read_text(
+    path: Path | str,
+    most_bytes: int = MAX_FILE_BYTES,
+    why: str = "no profile or workload is",
+    *,
+    coloured: bool = False,
+) -> str:
+    """The text of a file; of a `coloured` one without the colours of a terminal. Raises InputError if it is missing, larger than `most_bytes`, not UTF-8, or not a file."""
     file = _label(path)
     try:
         if str(path) == STDIN and sys.stdin is not None:
@@ -350,7 +357,7 @@ def read_text(path: Path | str, most_bytes: int = MAX_FILE_BYTES, why: str = "no
         raise InputError(f"cannot be read: {error.strerror or error}", file=file) from None
     if len(content) > most_bytes:
         raise InputError(f"is larger than {most_bytes // 2**20} MiB; {why}", file=file)
-    return _decoded(content, file)
+    return _decoded(_COLOUR.sub(b"", content) if coloured else content, file)
 
 
 def _label(path: Path | str) -> str:

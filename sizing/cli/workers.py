@@ -86,8 +86,10 @@ def on_cluster(work: Callable[[Task], Result], tasks: Iterable[Task], address: s
         distributed = import_module("distributed")  # an extra, without types
     except ImportError:
         raise InputError(MISSING) from None
+    # A client that never connected waits and fails as it is deleted. All others are closed below.
+    unattended = type("Client", (distributed.Client,), {"__del__": lambda client: None})
     try:
-        client = distributed.Client(address, timeout=REACHED_S, set_as_default=False)
+        client = unattended(address, timeout=REACHED_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(f"no cluster answers at {address!r}: {printable(str(error))}", field="--dask") from None
     with client:

@@ -269,4 +269,5 @@ class EngineLogs(OneFile, Sourced):
 
     FILE = "hardware_profiles/_engine_logs.yaml"
 
+    ready: Text
     engines: dict[Text, LogLines]

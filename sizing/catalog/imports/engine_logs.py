@@ -89,13 +89,23 @@ KEY_AND_VALUE = re.compile(r"KV Cache is allocated\..*K size: ([\d.]+) GB, V siz
 
 def engine_of(content: str) -> str:
     """The engine of a start-up log; empty if the text is not one."""
-    return next((name for name, known in only(EngineLogs).engines.items() if re.search(known.sign, content)), "")
+    start = _start(content)
+    return next((name for name, known in only(EngineLogs).engines.items() if re.search(known.sign, start)), "")
+
+
+def _start(content: str) -> str:
+    """A log up to the last line that ends a start. Later lines are of requests, which may hold any words."""
+    logs = only(EngineLogs)
+    *_, end = (0, *(ready.end() for ready in re.finditer(logs.ready, content)))
+    signs = "|".join(known.sign for known in logs.engines.values())
+    return content[:end] if re.search(signs, content[:end]) else content
 
 
 def facts(content: str, file: str) -> EngineFacts:
     """The facts of a start-up log. Raises MalformedRunError for a log without memory or cache."""
     engine = engine_of(content)
     known = only(EngineLogs).engines[engine]
+    content = _start(content)
     *_, last = re.finditer(known.sign, content)
     content = content[: last.end() + AFTER_START]  # what a service writes later says nothing of its start
     found: dict[str, str | float | int] = {}

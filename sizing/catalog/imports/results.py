@@ -40,7 +40,7 @@ def read_results(path: str) -> Reading:
 
     Raises InputError for a file that can't be read or has no known kind. A run that can't be used is a fault in the result.
     """
-    content = read_text(expanded(path), MOST_BYTES, TOO_LARGE)
+    content = read_text(expanded(path), MOST_BYTES, TOO_LARGE, coloured=True)
     if not content.strip():
         raise InputError("is empty", file=path)
     start = content.lstrip()

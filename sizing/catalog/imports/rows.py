@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, NamedTuple, get_args
 
 from sizing.catalog import checkpoints, models, profiles
@@ -119,7 +119,10 @@ def import_files(files: Sequence[str], said: RunSettings, seconds: float | None 
         good, wrong = rows(reading.runs, said, file, logs[0] if len(logs) == 1 else None)
         found += good
         faults += (*reading.faults, *wrong)
-    return Imports(found, faults, logs)
+    apart = {log.file: _against_log(log, said) for log in logs}
+    if len(logs) > 1 or not any(reading.runs for _, reading in readings):  # else told of each run
+        faults += chain.from_iterable(apart.values())
+    return Imports(found, faults, tuple(log for log in logs if not apart[log.file]))
 
 
 def _refuse_named_twice(files: Sequence[str]) -> None:
@@ -285,12 +288,7 @@ def _against_record(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | N
     tellers: list[tuple[object, str]] = [(run, "the file records"), (stated, "")]
     if log is not None:
         tellers.insert(1, (log._replace(weight_precision=""), f"{log.file} says"))  # its words name families of formats
-    for (one, who), (other, whom) in combinations(tellers, 2):
-        for name, compared in COMPARED.items():
-            told, said = (getattr(of, name, None) for of in (one, other))
-            if told and said and "" != compared(told) != compared(said) != "":
-                shown = str if name == "model" else compared
-                yield Fault(f"{who} {shown(told)}, {whom or f'{OPTIONS[name]} says'} {shown(said)}")
+    yield from _apart(tellers)
     for name in LENGTHS:
         recorded, said = getattr(run, name), getattr(stated, name)
         if recorded and said and abs(said / recorded - 1) > only(Conventions).agreement.tokenizer:
@@ -301,6 +299,22 @@ def _against_record(run: BenchmarkRun, stated: RunSettings, log: EngineFacts | N
         yield Fault(f"the file records {sent}, --rps says {stated.rate_per_s:g}")
     if stated.concurrency and sent and not run.concurrency:
         yield Fault(f"the file records {sent}, --concurrency says {stated.concurrency}")
+
+
+def _apart(tellers: Sequence[tuple[object, str]]) -> Iterator[Fault]:
+    """Yield a fault for each setting that two tellers state differently. A teller without words is the user."""
+    for (one, who), (other, whom) in combinations(tellers, 2):
+        for name, compared in COMPARED.items():
+            told, said = (getattr(of, name, None) for of in (one, other))
+            if told and said and "" != compared(told) != compared(said) != "":
+                shown = str if name == "model" else compared
+                yield Fault(f"{who} {shown(told)}, {whom or f'{OPTIONS[name]} says'} {shown(said)}")
+
+
+def _against_log(log: EngineFacts, stated: RunSettings) -> list[Fault]:
+    """A fault for each setting that a log and the user state differently."""
+    apart = _apart([(log._replace(weight_precision=""), "the engine says"), (stated, "")])
+    return [replace(fault, file=log.file) for fault in apart]
 
 
 def _known_gpu(name: str) -> str:

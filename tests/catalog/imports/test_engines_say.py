@@ -249,7 +249,7 @@ LOGS = {
 @pytest.mark.parametrize("name", LOGS)
 def test_a_start_up_log_gives_its_facts(tmp_path: Path, name: str) -> None:
     text, expected = LOGS[name]
-    found = imported(tmp_path, text)
+    found = imported(tmp_path, text, said=RunSettings())
     assert (found.rows, found.faults) == ([], [])
     (facts,) = found.facts
     assert facts.engine == name.partition(" ")[0]
@@ -281,6 +281,23 @@ def test_a_service_that_ran_for_long_says_what_its_start_said(tmp_path: Path) ->
     for later, said in (("INFO 11-29 throughput: 5 tokens/s\n" * 40_000, ""), ("x" * 2**21 + "\nmax_num_seqs=7\n", "")):
         (facts,) = imported(tmp_path, log + later).facts
         assert facts == imported(tmp_path, log + said).facts[0]
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_colours_and_requests_of_a_log_say_nothing(tmp_path: Path, name: str) -> None:
+    log = LOGS[name][0]
+    coloured = "".join(f"\x1b[1;36m(Engine pid=1)\x1b[0;0m {line}" for line in log.splitlines(keepends=True))
+    asked = (
+        'INFO: Application startup complete.\nINFO sent: "GPU KV cache size: 9 tokens, max_total_num_tokens=9 (9)"\n'
+    )
+    plain, told = (imported(tmp_path, text, said=RunSettings()).facts for text in (log, coloured + asked))
+    assert told == plain
+
+
+def test_a_log_without_runs_that_says_otherwise_is_refused(tmp_path: Path) -> None:
+    found = imported(tmp_path, LOGS["vllm"][0], said=RunSettings(gpu="h100-sxm", tp=2))
+    assert ["the engine says 1, --tp says 2" in str(fault) for fault in found.faults] == [True] and not found.facts
+    assert imported(tmp_path, LOGS["vllm"][0], said=RunSettings(gpu="h100-sxm", tp=1)).facts
 
 
 def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
