@@ -199,10 +199,12 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points |
 def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tuple[Band, ...]:
     """The range of measured over predicted of each quantity of an answer, by the runs that its sure size is by; empty without any.
 
-    Each run's errors are taken at the demand: a slower run has more requests in flight at the same rate. 8 in 10 runs of groups
+    Each run's errors are taken at the demand, or without one at the rate that the answer serves: a slower run has more requests in flight at the same rate. 8 in 10 runs of groups
     left out lie within a range of latencies. The range of throughput is that of the most within the limits, so that it ends below the demand exactly where fewer
     than 9 in 10 runs keep the limits.
     """
+    if question.target.amount is None and not question.target.offline:
+        question = question.with_(requests_per_s=answer.requests_per_s)
     target = question.target
     found = (
         NONE_SIMILAR if target.amount is None or answer.separate else _similar_runs(answer.pool.load, question, runs)

@@ -400,7 +400,8 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
 def _bands(found: CurvePoint, line: CurveLine, question: Question, arrivals: Arrivals) -> dict[str, ErrorBand]:
     """The error bands of a point, by the rule of `estimate` for its load as a demand; else those of its class.
 
-    None with optimisations or for pooled models, which published runs do not cover.
+    In a closed loop the band of the rate follows from that of the E2E. None with optimisations or for pooled models, which
+    published runs do not cover.
     """
     if question.service.extras != NOTHING or question.service.model.pooled or found.requests_per_s is None:
         return {}
@@ -416,7 +417,11 @@ def _bands(found: CurvePoint, line: CurveLine, question: Question, arrivals: Arr
         shelf.only(Bands).bands,
     )
     alone = situation._replace(mode="served", load="solo")
-    least = least_of(timed.solo_ttft_s / MILLI, timed.solo_itl_s / MILLI, alone) if by_runs else {}
+    e2e = by_runs.get("e2e") or find(bands, "e2e", situation)
+    if arrivals == "closed" and e2e is not None:  # the rate is a result, by Little's law
+        by_rate = {"metric": "throughput", "low": 1 / e2e.high, "high": 1 / e2e.low}
+        by_runs["throughput"] = e2e.model_copy(update=by_rate)
+    least = least_of(timed.solo_ttft_s / MILLI, timed.solo_itl_s / MILLI, alone) if known else {}
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():
         band, value = by_runs.get(metric) or find(bands, metric, situation), getattr(found, name)

@@ -388,11 +388,10 @@ def _band(best: Answer, outcome: Outcome) -> Band | None:
     None where the rate has no situation, or nothing of its kind was measured.
     """
     question = outcome.question
-    if outcome.sure is not None and outcome.sure.chance is not None:
-        runs = shelf.only(PublishedRuns)
-        by_runs = next((band for band in likely(best, question, runs) if band.metric == "throughput"), None)
-        if by_runs is not None:
-            return by_runs
+    runs = shelf.only(PublishedRuns)
+    by_runs = next((band for band in likely(best, question, runs) if band.metric == "throughput"), None)
+    if by_runs is not None:
+        return by_runs
     situation = situation_of_rate(best, question)
     return None if situation is None else find(shelf.only(Bands).bands, "throughput", situation)
 

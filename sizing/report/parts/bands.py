@@ -28,7 +28,7 @@ TITLES: dict[BandMetric, str] = {
 STATISTICS = Statistics._fields  # one class for all: too few percentiles were published for classes of their own
 ALL_LOGS = "engine logs of all kinds, as too few are like this"
 AT_DEMAND = (
-    "measured / predicted, each run at the load that it has under the demand: 8 in 10 of the runs of the sure count"
+    "measured / predicted, each run at the load that it has under the demand or the rate shown: 8 in 10 of similar runs"
 )
 NO_LOWER = "; no lower than the range of a lone request"
 FAR_OFF = "How far off published runs are"  # the heading of bands
@@ -117,8 +117,7 @@ def of_load(
     if request.service.extras != NOTHING or request.service.model.pooled:
         return
     here = situation_of(request, gpu, region(load.concurrency_per_replica))
-    known_runs = outcome.sure is not None and outcome.sure.chance is not None
-    found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))} if known_runs else {}
+    found = {band.metric: band for band in likely(best, request, shelf.only(PublishedRuns))}
     alone = here._replace(mode="served", load="solo")  # a single request does not depend on the arrivals of others
     least = least_of(latency.solo_ttft_ms, latency.solo_itl_ms, alone)
     for metric in LATENCIES:
