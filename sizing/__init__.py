@@ -71,6 +71,7 @@ PUBLIC = {
     "shown": "report.notebook",
     "InputError": "specs.errors",
 }  # public names and their modules; each module is loaded at first use
+__all__ = [*PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

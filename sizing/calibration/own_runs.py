@@ -24,6 +24,7 @@ from sizing.catalog.prices import today
 from sizing.catalog.profiles import GPUS, load_engine
 from sizing.catalog.shelf import Found, only
 from sizing.evidence.errors import BAND_METRICS
+from sizing.evidence.notes import NO_VERSION
 from sizing.evidence.rows import Case, resolve
 from sizing.specs.bands import BandMetric, students
 from sizing.specs.calibration import Calibration, OwnRunRules
@@ -293,7 +294,11 @@ def _cases(rows: Sequence[MeasuredRow], on: Found[Gpu], engine: str | None) -> t
             if wanted is not None and service.engine.name != wanted.spec.name:
                 raise InputError(f"a run of {service.engine.name}")
             if version is not None and service.engine_version != version:
-                raise InputError(f"a run of {service.engine.name} {service.engine_version}")
+                taken = next((note for note in case.notes if NO_VERSION in note), None)
+                ran = f"a run of {service.engine.name} {service.engine_version}"
+                raise InputError(
+                    ran if taken is None else f"{taken}: add a column engine_version, or leave out :{version}"
+                )
             if case.missed is not None:
                 raise InputError(case.missed)
             if case.first_token_in_itl or case.statistic != "mean":
@@ -357,7 +362,10 @@ def _setting(case: Case) -> Hashable:
 
 def _settings(cases: Sequence[Case]) -> str:
     """Describe the runs in one line: models and layouts, lengths, loads."""
-    ran = dict.fromkeys(f"{case.model} {case.replica.precision} as {case.replica.layout}" for case in cases)
+    precisions = (f" {case.replica.precision}" if case.replica.precision else "" for case in cases)
+    ran = dict.fromkeys(
+        f"{case.model}{precision} as {case.replica.layout}" for case, precision in zip(cases, precisions, strict=True)
+    )
     lengths = dict.fromkeys(f"{case.row.isl:,.0f}/{case.row.osl:,.0f}" for case in cases)
     loads = sorted(load for case in cases if (load := case.row.concurrency or case.row.batch) is not None)
     flight = [f"{loads[0]:,} to {loads[-1]:,} in flight"] if loads else []

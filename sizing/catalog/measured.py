@@ -334,7 +334,12 @@ def _wrong_head(names: Any, file: str) -> list[Fault]:
         allowed = f"columns {', '.join(NEEDED)}, as llmsize import writes them"
         return [Fault("is no file of measured rows", file, 1, allowed=allowed)]
     missing = [name for name in NEEDED if name not in known]
-    faults = [Fault("the column is missing", file, 1, name, nearest=nearest(name, known)) for name in missing]
+    own = [name for name in known if name not in COLUMNS]
+    allowed_of = {"mode": ", ".join(MODES)}
+    faults = [
+        Fault("the column is missing", file, 1, name, allowed=allowed_of.get(name), nearest=nearest(name, own))
+        for name in missing
+    ]
     twice = sorted({name for name in known if known.count(name) > 1})
     faults += [Fault("the column is given twice", file, 1, name) for name in twice]
     if not faults and not set(METRICS) & set(known):

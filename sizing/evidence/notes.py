@@ -105,6 +105,9 @@ def _numeric(name: str, text: str) -> float | str:
         raise InputError(f"{name} {text!r} is {error}", field="notes", allowed=str(NUMBERS[name])) from None
 
 
+NO_VERSION = "states no version"
+
+
 def version_of(engine: Engine, stated: str, source: str, conventions: Conventions) -> tuple[str, str | None]:
     """(version to resolve, a note if the profile does not know `stated`).
 
@@ -120,7 +123,7 @@ def version_of(engine: Engine, stated: str, source: str, conventions: Convention
     except InputError:
         pass
     if not stated:
-        return engine.newest, f"{engine.name} states no version, taken as the newest, {engine.newest}"
+        return engine.newest, f"{engine.name} {NO_VERSION}, taken as the newest, {engine.newest}"
     number = _NUMBER.search(stated)
     if number is None:
         return engine.newest, f"{engine.name} {stated!r} is not known, taken as the newest, {engine.newest}"

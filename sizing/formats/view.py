@@ -329,8 +329,11 @@ class Explanation(NamedTuple):
     about: str = ""
 
 
+DIGITS = 8  # of figures in JSON and CSV; the search for a rate leaves dust in the ninth, and further ones differ between machines
+
+
 def plain(value: Any) -> Any:
-    """Turn a record into JSON types. A record becomes an object with schema and version first. NaN and infinity become null.
+    """Turn a record into JSON types, with figures rounded to `DIGITS` significant digits. A record becomes an object with schema and version first. NaN and infinity become null.
 
     Empty explanations and notes are left out. The figures of a single run are put into the record itself.
     """
@@ -348,5 +351,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(entry) for entry in value]
     if isinstance(value, float):
-        return float(f"{value:.12g}") if math.isfinite(value) else None  # further digits differ between machines
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value

@@ -201,7 +201,7 @@ def sections(record: Sweep) -> Iterator[Section]:
     )
     yield Table((*varied, *ANSWER), record.rows, "/rows").cut(MOST_ROWS, "more row", "--verbose, --format csv")
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
-    yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions), following()))
+    yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions, counted=False), following()))
 
 
 def _asked(record: Sweep) -> Iterator[Line]:

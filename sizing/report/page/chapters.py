@@ -31,9 +31,10 @@ from sizing.report.compare import CompareCandidate
 from sizing.report.estimate import Estimate
 from sizing.report.page.decision import changes, cost_by_gpu, price_of, tiles, verdict
 from sizing.report.page.drawings import CURVE_NOTE, RATE_NOTE, drawings
-from sizing.report.page.record import Report, a_month
+from sizing.report.page.record import Report
 from sizing.report.parts import quantities, screen
 from sizing.report.parts.evidence import is_own
+from sizing.report.parts.figures import a_month
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import shape_words
 from sizing.report.parts.question import demand_line, limits_in_words, replica_lines

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
 from sizing.formats.words import milliseconds, money, number, of_limit, percent, plural, rounded_usd
 from sizing.report.estimate import Estimate
-from sizing.report.page.record import ChangedInput, Report, a_month
+from sizing.report.page.record import ChangedInput, Report
+from sizing.report.parts.figures import a_month
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import pools_words
 from sizing.report.parts.screen import PRICE, counted_runs

@@ -17,10 +17,11 @@ from sizing.report.cost import CostReport
 from sizing.report.curve import record as curve_record
 from sizing.report.curve.record import CurveRecord
 from sizing.report.estimate import Estimate
+from sizing.report.parts.figures import a_month
 from sizing.report.parts.layouts import figures_by_name
 from sizing.report.parts.pools import UNSERVED, limit_and_reason
 from sizing.report.plan_record import PlanReport
-from sizing.specs.units import HOURS_PER_MONTH, MONTHS_PER_YEAR, Statistics
+from sizing.specs.units import MONTHS_PER_YEAR, Statistics
 from sizing.specs.workload import LATENCIES
 
 
@@ -41,11 +42,6 @@ class ChangedInput(NamedTuple):
     usd_per_hour: float | None
     usd_per_month: float | None
     reason: str | None
-
-
-def a_month(usd_per_hour: float | None) -> float | None:
-    """The cost of a month around the clock, in $."""
-    return None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH
 
 
 def changed_input(effect: Effect, now: Answer | None) -> ChangedInput:

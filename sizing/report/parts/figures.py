@@ -15,7 +15,7 @@ from sizing.replica import step as step_model
 from sizing.replica.replica import Replica
 from sizing.replica.step import Batch, Step
 from sizing.report.parts.question import habits
-from sizing.specs.units import MILLI
+from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.units import Statistics as Statistics
 
 HEADROOM_OF = {"requests/s": "requests_per_s", "requests in flight": "concurrency", "users": "users"}
@@ -97,6 +97,7 @@ class Cost(NamedTuple):
     kwh_per_million_output_tokens: float | None
     usd_per_million_input_tokens: float | None = None
     kwh_per_million_input_tokens: float | None = None
+    usd_per_month: float | None = None
 
 
 class Figures(NamedTuple):
@@ -252,6 +253,11 @@ def idle_conversations(pool: Pool, question: Question) -> IdleConversations | No
     return IdleConversations(found.needed, found.room, pool.replica.service.extras.cached.kept)
 
 
+def a_month(usd_per_hour: float | None) -> float | None:
+    """The cost of a month around the clock, in $."""
+    return None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH
+
+
 def cost_figures(best: Answer, question: Question) -> Cost:
     """The cost and the energy of an answer."""
     usd = best.usd_per_hour
@@ -273,4 +279,5 @@ def cost_figures(best: Answer, question: Question) -> Cost:
         kwh_per_million_output_tokens=None if pooled else energy,
         usd_per_million_input_tokens=per_million if pooled else None,
         kwh_per_million_input_tokens=energy if pooled else None,
+        usd_per_month=a_month(usd),
     )
