@@ -248,6 +248,7 @@ def _sizes(
         _, line, flag = terms.get("tp", StatedTerm(1, None, "--tp"))
         what = f"{sizes['tp']} GPUs of a stage are not divided by {shared} attention ranks"
         raise InputError(what, file=file, line=line, field=flag)
+    ranks, replicas = (ranks, replicas) if experts else (1, ranks * replicas)
     return {**sizes, "tp": sizes["tp"] // shared, "dp": ranks}, replicas
 
 

@@ -451,6 +451,9 @@ def _refusals(
             )
     if layout.stage_gpus % layout.ep and architecture.is_moe(model):
         yield "split", f"EP{layout.ep} does not divide the {layout.stage_gpus} GPUs of a stage"
+    if layout.dp > 1 and not architecture.is_moe(model):
+        each = f"{layout.dp} separate replicas, since no experts tie them together"
+        yield "split", f"DP{layout.dp} of a dense model is {each}: leave out --dp, and they are counted as replicas"
     split = architecture.split_why_not(model, layout, resolved, block=plan.block and resolved.fp8_block)
     if split:
         yield "split", split

@@ -361,7 +361,7 @@ def test_a_step_is_no_more_than_the_engine_runs(
     assert words in line
     # Each attention group has limits of its own: two of them run twice as much, but a prompt is on one of them.
     if extra and extra[0].startswith("--max-num") and "513" not in batch:
-        document(capsys, 0, "step", *LLAMA, *batch, *extra, "--dp", "2")
+        document(capsys, 0, "step", "-m", "gpt-oss-20b", "-g", "h100-sxm", *batch, *extra, "--dp", "2")
 
 
 # --- notes and help -------------------------------------------------------------------------------------------------

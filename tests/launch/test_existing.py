@@ -81,6 +81,9 @@ def test_ranks_of_a_dense_model_are_replicas() -> None:
     line = f"vllm serve {MODEL} -tp 2 --data-parallel-size 4"
     found = only(existing(line, Filled(gpu="h100-sxm", replicas=3))).launched
     assert (found.replicas, layout_of(found).gpus) == (12, 2)
+    ranks = f"python -m sglang.launch_server --model-path {MODEL} --tp 8 --dp 4 --enable-dp-attention"
+    found = only(existing(ranks, Filled(gpu="h100-sxm", replicas=3, engine="sglang:0.5.9"))).launched
+    assert (found.replicas, layout_of(found).gpus) == (12, 2)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ def prompts(layout: Layout, count: float, tokens: float) -> float:
     return step_of(layout, **whole).total_s
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_ranks_of_a_dense_model_are_refused_as_they_are_replicas(engine: str) -> None:
+    request = ask(real_model("llama-3.1-8b"), engine=engine, serving={"tp": 1, "dp": 4})
+    (found,) = candidates.candidates(request.service, option("h100-sxm"), None, data())
+    assert isinstance(found, candidates.Refusal) and found.detail.startswith(
+        "DP4 of a dense model is 4 separate replicas"
+    )
+
+
 def candidate_of(
     engine: str, isl: int, osl: int, backend: str = "allgather", dp: int = 4
 ) -> tuple[candidates.Replica, Timed]:
