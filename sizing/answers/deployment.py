@@ -12,7 +12,7 @@ from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
 from sizing.model.precision import PrecisionPlan
 from sizing.question.ask import ask_layout, layout_of
-from sizing.question.question import PoolSpace, Question, load_data
+from sizing.question.question import PoolSpace, Question, load_data, with_longest
 from sizing.replica import replica as replicas
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, started
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # loaded where a log is read
 
 
 def memory(question: Question, data: Data | None = None) -> MemoryUse:
-    """The memory use of one GPU in the question's layout, on its first GPU type.
+    """The memory use of one GPU in the question's layout, on its first GPU type, and the longest sequence that fits.
 
     Raises InputError for a layout that the engine or the hardware refuses.
 
@@ -35,11 +35,13 @@ def memory(question: Question, data: Data | None = None) -> MemoryUse:
     >>> held = memory(ask_layout(model="llama-3.1-8b", gpu="h100-sxm", max_model_len=8192))
     >>> held.fits, round(held.weights_gib, 2)
     (True, 14.99)
+    >>> held.max_model_len_that_fits
+    131072
     """
     found = deployment(question, data or load_data())
     if found.refused is not None:
         raise InputError(f"{found.layout} is refused: {found.refused}", allowed="another layout")
-    return found.memory
+    return found.memory._replace(max_model_len_that_fits=longest(found))
 
 
 def deployment(question: Question, data: Data, pool: PoolSpace | None = None) -> Resolved:
@@ -113,6 +115,17 @@ def resolve(
     """Resolve one layout. Refusals by hardware or engine are returned, not raised: the memory use is still of interest."""
     replica, refused = replicas.unchecked(question.service, gpu_type, layout, precision_name, data)
     return Resolved(question.with_(extras=replica.service.extras), replica, refused, data, notes)
+
+
+def longest(asked: Resolved) -> int:
+    """Tokens of the longest single sequence that fits the cache, at most the model's maximum, whether or not the engine starts."""
+    most = asked.question.service.model.max_position
+
+    def holds(tokens: int) -> bool:
+        question = with_longest(asked.question, tokens)
+        return resolve(question, asked.gpu_type, asked.layout, asked.replica.precision, asked.data).memory.fits
+
+    return most if holds(most) else replicas.smallest(lambda tokens: not holds(tokens), 0, most) - 1
 
 
 # --- beside an engine's log ----------------------------------------------------------------------------------------------

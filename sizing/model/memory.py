@@ -39,8 +39,9 @@ class MemoryUse(NamedTuple):
     the engine to `most_num_seqs` sequences (null: no limit); it does not start with more if `starts` is False. `warm_up_gib` is
     missing outside the fraction for CUDA graphs and the sampler, `beyond_card_gib` beyond the card for a stated cache, `start_gib`
     as the engine starts, where it wants its fraction of the card free beside its own context.
-    Three fields take a search and are set for a record only: `max_model_len_that_fits` (0 until then), `least_memory_fraction`,
-    which one sequence needs (null if none suffices), and the `least_fraction_num_seqs` with which the engine then starts.
+    Three fields take a search and are 0 or null until then: `max_model_len_that_fits`, which `sizing.memory` finds, and for a
+    record only `least_memory_fraction`, which one sequence needs (null if none suffices), and the `least_fraction_num_seqs`
+    with which the engine then starts.
     """
 
     visible_gib: float

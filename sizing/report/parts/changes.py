@@ -219,16 +219,6 @@ def least_fraction(asked: Resolved, sequences: int) -> tuple[float, int | None] 
     return None if change is None else (steps / FRACTIONS, change.max_num_seqs)
 
 
-def longest(asked: Resolved) -> int:
-    """Tokens of the longest single sequence that fits the cache, at most the model's maximum, whether or not the engine starts."""
-    most = asked.question.service.model.max_position
-
-    def holds(tokens: int) -> bool:
-        return MemoryChange(max_model_len=tokens).of([asked])[0].memory.fits
-
-    return most if holds(most) else smallest(lambda tokens: not holds(tokens), 0, most) - 1
-
-
 def _bounded(
     change: Callable[[int], MemoryChange], asked: Sequence[Resolved], sequences: int
 ) -> Callable[[int], MemoryChange | None]:

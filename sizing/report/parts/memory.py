@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sizing.answers.deployment import Resolved
+from sizing.answers.deployment import Resolved, longest
 from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
 from sizing.model.memory import MemoryUse
@@ -38,7 +38,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
     fits = changes.fit([resolved], sequences)
     least, with_sequences = changes.least_fraction(resolved, sequences) or (None, None)
     figures = resolved.memory._replace(
-        max_model_len_that_fits=changes.longest(resolved),
+        max_model_len_that_fits=longest(resolved),
         least_memory_fraction=least,
         least_fraction_num_seqs=with_sequences,
         starts=resolved.memory.starts and resolved.refused is None,
