@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from sizing.planning.availability import fewest, of_replica, up
@@ -60,7 +59,7 @@ class Tenant(NamedTuple):
 
 def grown(tenant: Tenant, times: float, rules: ProvisionRules) -> Tenant:
     """A workload with its demand multiplied by `times`."""
-    need = replace(tenant.need, demand=tenant.need.demand * times, base=tenant.need.replicas(times))
+    need = tenant.need.grown(times)
     return tenant._replace(need=need, size=size_of(need, rules))
 
 

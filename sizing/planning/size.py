@@ -51,7 +51,9 @@ class Need:
     """The demand of one workload at the peak, and the capacity of one replica.
 
     Both are in requests/s or, for a closed loop (`in_flight`), in requests in flight. `per_replica` is what a replica is
-    sized for. `within_limits` is the most that it serves within the limits, without a margin for published runs.
+    sized for. `within_limits` is the most that it serves within the limits, without a margin for published runs. Where `users`
+    are asked for, or requests in flight at random times, they say how many replicas a multiple takes: a rate does not, as
+    each asks less often where answers take longer.
     """
 
     demand: float
@@ -61,6 +63,8 @@ class Need:
     base: int
     in_flight: bool
     most: float | None = None
+    users: float | None = None
+    users_per_replica: float = 0.0
 
     @property
     def within_limits(self) -> float:
@@ -69,13 +73,21 @@ class Need:
 
     def replicas(self, times: float = 1.0) -> int:
         """The replicas for `times` times the demand plus headroom, rounded up once."""
+        if self.users is not None:
+            return demand.replicas_for(times * self.users * (1 + self.headroom), self.users_per_replica)
         return demand.replicas_for(times * self.demand * (1 + self.headroom), self.per_replica)
 
     def confirmed(self, replicas: int) -> Need:
         """This need with a `per_replica` that gives `replicas`, the count that was found to serve it."""
         if self.replicas() == replicas:
             return self
-        return replace(self, per_replica=self.demand * (1 + self.headroom) / replicas)
+        users = (self.users or 0.0) * (1 + self.headroom) / replicas
+        return replace(self, per_replica=self.demand * (1 + self.headroom) / replicas, users_per_replica=users)
+
+    def grown(self, times: float) -> Need:
+        """This need for `times` times the demand, or the users."""
+        users = None if self.users is None else times * self.users
+        return replace(self, demand=self.demand * times, users=users, base=self.replicas(times))
 
     def without(self, replicas: int) -> Need:
         """This need and its demand without `replicas` idle replicas. Raises InputError where no replica is left."""
@@ -100,9 +112,9 @@ def need_of(best: Answer, question: Question) -> Need:
         most, demand = pool.capacity.requests_per_s, best.requests_per_s
     if demand is None:
         return Need(most * pool.count, most, 0.0, fit, pool.count, in_flight)
-    return Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight, most).confirmed(
-        pool.count
-    )
+    each, users = pool.capacity.amount / pool.margin, target.population
+    found = Need(demand, most / pool.margin, question.rules.headroom, fit, pool.count, in_flight, most, users, each)
+    return found.confirmed(pool.count)
 
 
 def reserve_of(base: int, fit: Fit, rules: ProvisionRules) -> Reserve:

@@ -215,6 +215,7 @@ def with_origin(question: Question, names: Names, data: Data, pools: SeparatePoo
             gpus_matched_from=names.gpus_matched,
             notes=model.name_notes,
             prices=names.price.value,
+            unsold=names.unsold,
         ),
     )
 

@@ -129,6 +129,11 @@ class Names(NamedTuple):
         rule = self.price.value
         return tuple(rule.priced(found) for found in self.gpus.value if rule.offers(found))
 
+    @property
+    def unsold(self) -> tuple[str, ...]:
+        """The GPU types that the stated provider does not offer."""
+        return tuple(found.spec.name for found in self.gpus.value if not self.price.value.offers(found))
+
     def priced(self, found: Found[Gpu]) -> GpuType:
         """A GPU type with its planning price."""
         return self.price.value.priced(found)

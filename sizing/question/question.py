@@ -113,7 +113,7 @@ class Origin:
 
     `model_matched_from` and `gpus_matched_from` (by profile id) are the names as written, where they differ from the matched
     name. `notes` are about the model's name. `demanded` has the steps to the peak. `habits` turn a rate into daily users.
-    `prices` are those of GPU types.
+    `prices` are those of GPU types. `unsold` are the GPU types that the stated provider does not sell, which are left out.
     """
 
     workload: Workload
@@ -126,6 +126,7 @@ class Origin:
     demanded: Demanded | None = None
     habits: Habits | None = None
     prices: PriceRule = field(default_factory=PriceRule)
+    unsold: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

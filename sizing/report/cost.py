@@ -47,6 +47,7 @@ from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, re
 from sizing.report.parts.screen import (
     DERIVED,
     EXPLAINS,
+    HABITS,
     few,
     following,
     kept,
@@ -270,7 +271,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield from pool_assumptions(question.space.pools.facts)
     yield from assumptions.of_limits(question)
     unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
-    yield from (each for each in assumptions.of_planning(question, unpriced) if _enters(each, question))
+    yield from (each for each in assumptions.of_planning(question, unpriced) if _enters(each, question, load))
     demanded = question.origin.demanded
     if load == "mean_load" and demanded is not None and demanded.shape is None:
         yield Assumption(
@@ -280,8 +281,13 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
         yield from _of_server(deployed.priced.prices.own)
 
 
-def _enters(assumed: Assumption, question: Question) -> bool:
-    """Whether an assumption has a part in a cost: the requests of a user have one only where users are counted by day."""
+def _enters(assumed: Assumption, question: Question, load: LoadKind) -> bool:
+    """Whether an assumption has a part in a cost.
+
+    The hours and the peak of users have one only in a mean load, the requests of a user only where users are counted by day.
+    """
+    if assumed.what in HABITS and load != "mean_load":
+        return False
     stated = question.origin.workload.demand
     by_day = stated is not None and stated.kind == "daily_active_users"
     return by_day or assumed.what != assumptions.REQUESTS_OF_USER
@@ -401,7 +407,7 @@ def _load(record: CostReport) -> str:
     full += less_margin(record.full_use_requests_per_s or 0.0, record.margin)
     top = record.options[0]
     if top.gpus is not None and top.gpus != gpus:
-        full += f", the {plural(top.gpus, 'GPU')} that are paid for {number(top.capacity_requests_per_s)}"
+        full += f", the {top.gpus:,} that you pay for {number(top.capacity_requests_per_s)}/s"
     if record.load == "as_sized":
         return f"{full}, which is served around the clock: no demand is given"
     how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
@@ -440,6 +446,10 @@ def _when_cheaper(pair: BreakEven) -> str:
     stays, other = pair.requests_per_day, pair.other
     if stays == 0:
         return f"costs no more than {other} at any load"
+    first = pair.first_requests_per_day
+    if stays is not None and first is not None and first < stays:
+        starts = f"from {_a_day(first)} on" if first > 0 else "at low loads"
+        return f"costs less than {other} {starts}, except where the last server or instance is nearly idle; at any load from {_a_day(stays)} on"
     if stays is not None:
         return f"costs less than {other}: from {_a_day(stays)} on"
     if pair.first_requests_per_day is None:

@@ -155,7 +155,7 @@ def _sure(record: PlanReport, limited: bool) -> Iterator[Line]:
 def _used(record: PlanReport) -> str:
     """Write how much of what the GPUs serve within the limits the load takes, at the peak and on average."""
     gpus = record.gpus or 0
-    of = f" of the most that {of_gpus(gpus)} {'serves' if gpus == 1 else 'serve'}"
+    of = f" of the most requests/s that {of_gpus(gpus)} {'serves' if gpus == 1 else 'serve'}"
     shares = ((record.utilisation_peak, "at the peak"), (record.utilisation_mean, "on average"))
     said = [f"{_share(share)}{{}} {when}" for share, when in shares if share is not None]
     return f"; the load is {', '.join(said)}".format(of, "") if said else ""

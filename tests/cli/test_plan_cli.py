@@ -377,7 +377,10 @@ def test_small_shares_are_not_written_as_none(capsys: pytest.CaptureFixture[str]
         out_of(capsys, "plan", *asked, "--rps", "0.1", "--peak-to-mean", "2", "--active-hours", "24").split()
     )
     assert f"{found['utilisation_mean'] * 100:.2f} % on average" in text
-    assert f"the load is {found['utilisation_peak'] * 100:.2f} % of the most that one GPU serves at the peak" in text
+    assert (
+        f"the load is {found['utilisation_peak'] * 100:.2f} % of the most requests/s that one GPU serves at the peak"
+        in text
+    )
     assert found["utilisation_peak"] == pytest.approx(2 * found["utilisation_mean"])
 
 

@@ -10,8 +10,9 @@ from plan_builders import need
 from sizing import ask, plan, plan_rules
 from sizing.formats.words import monthly_growth, number
 from sizing.planning import growth
+from sizing.planning.nodes import Fit
 from sizing.planning.rules import ProvisionRules
-from sizing.planning.size import size_of
+from sizing.planning.size import Need, size_of
 from sizing.specs.errors import InputError
 
 
@@ -118,3 +119,11 @@ def test_without_growth_no_node_is_due() -> None:
 )
 def test_months_go_on_over_the_year(months: int, text: str) -> None:
     assert growth.month_after(date(2026, 11, 28), months) == text
+
+
+def test_users_grow_as_users_not_as_their_rate() -> None:
+    """159 users fill a replica. Users who wait longer ask less often: at 6.34 times 400 of them 16 replicas do, not 17."""
+    one = Need(9.35, 3.595, 0.0, Fit(2, 8), 3, in_flight=False, most=3.595, users=400, users_per_replica=159)
+    assert [one.grown(times).base for times in (1.0, 470 / 400, 6.34)] == [3, 3, 16]
+    assert one.grown(2.0).grown(3.17).replicas() == one.replicas(6.34)
+    assert one.confirmed(4).replicas() == 4
