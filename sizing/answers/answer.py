@@ -165,6 +165,13 @@ class Answer:
         return None if None in prices else sum(price for price in prices if price is not None)
 
     @property
+    def usd_per_gpu_hour(self) -> float | None:
+        """The price of a GPU per hour; the mean of GPUs of several prices."""
+        prices = {pool.replica.gpu_type.usd_per_gpu_hour for pool in self.pools}
+        usd = self.usd_per_hour
+        return prices.pop() if len(prices) == 1 or usd is None else usd / self.gpus
+
+    @property
     def power_w(self) -> float:
         """Thermal design power of all GPUs."""
         return sum(pool.power_w for pool in self.pools)
@@ -266,8 +273,8 @@ class Outcome:
     `pairing` has the rejected layouts of separate pools. `even` says that the search asked for even odds (50 % confidence).
 
     `estimate` adds the rest. `relaxation` is a looser limit that saves GPUs, `beyond` what binds where none was found; `suggestions` help where there is no answer.
-    `predicted` is the plain prediction where a confidence or even odds changed the answer. `separate_pools` is the outcome
-    with separate pools. `surely` is the deployment on the first answer's GPU type that keeps the limits in the stated share (90 % by
+    `predicted` is the plain prediction where a confidence or even odds changed the answer. `one_pool` is the outcome
+    without separate pools, for comparison, where all else is of separate pools. `surely` is the deployment on the first answer's GPU type that keeps the limits in the stated share (90 % by
     default) of similar published runs, and `sure` is what these runs say. `surer` is an answer whose sure size is cheaper.
     """
 
@@ -281,7 +288,7 @@ class Outcome:
     beyond: Beyond | None = None
     suggestions: tuple[Suggestion, ...] = ()
     predicted: Answer | None = None
-    separate_pools: Outcome | None = field(default=None, repr=False)
+    one_pool: Outcome | None = field(default=None, repr=False)
     sure: ConfidentSize | None = None
     surely: Answer | None = field(default=None, repr=False)
     surer: ConfidentAnswer | None = field(default=None, repr=False)

@@ -59,14 +59,14 @@ def brief(
     outcome = estimate(question, data, simulated=simulated)
     with watch("Changing inputs") as progress:
         changed = tuple(effects(question, data, simulated=simulated, progress=progress))
-    closed = is_closed(question)
+    closed, one = is_closed(question), outcome.one_pool or outcome
     return Brief(
         question=question,
         simulated=simulated,
         outcome=outcome,
         effects=changed,
-        rates=() if closed or question.space.pools is not None else tuple(_rates(outcome, question, simulated, watch)),
-        loaded=_loaded(outcome, question, data, simulated, each, watch) if closed else None,
+        rates=() if closed or question.space.pools is not None else tuple(_rates(one, question, simulated, watch)),
+        loaded=_loaded(one, question, data, simulated, each, watch) if closed else None,
         compared=_compared(question, data, simulated, each, watch),
     )
 

@@ -22,8 +22,8 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     """The answers to a question, confirmed by simulation where `simulated`, with changes that would help.
 
     With `relaxed`, a looser limit that saves GPUs is searched for. The other layouts also have at least even odds, where
-    similar published runs are known. `separate_pools` of the outcome is set where the question asks for separate pools, or
-    where experts span nodes and separate pools need at most half of the GPUs.
+    similar published runs are known. The outcome is of separate pools where the question asks for them, or where experts span
+    nodes and separate pools need at most half of the GPUs; its `one_pool` then serves the same demand as one.
 
     >>> from sizing import ask
     >>> outcome = estimate(ask("chat", gpu="h100-sxm"))
@@ -37,7 +37,7 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
     if outcome.even or has_odds(outcome):  # a looser limit and pipelines need at least even odds too
         asked = replace(outcome, question=evenly(outcome.question, data))
     relaxation = advice.relaxation(asked, data, simulated=simulated) if feasible and relaxed else None
-    return replace(
+    one = replace(
         others_at_even_odds(with_cheaper(outcome, asked.question, data), data),
         relaxation=relaxation,
         beyond=advice.beyond(asked) if feasible and relaxed and relaxation is None else None,
@@ -45,8 +45,9 @@ def estimate(question: Question, data: Data | None = None, *, simulated: bool = 
         predicted=_predicted(outcome, whole, data, simulated)
         if question.target.confidence is not None
         else outcome.predicted,
-        separate_pools=_separate(question, outcome, data, simulated),
     )
+    pools = _separate(question, outcome, data, simulated)
+    return one if pools is None else replace(pools, one_pool=one)
 
 
 def with_cheaper(outcome: Outcome, question: Question, data: Data) -> Outcome:

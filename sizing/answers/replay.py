@@ -105,8 +105,10 @@ def busiest_minute(name: str, rows: NDArray[np.float64]) -> BusiestMinute:
 def replayed(outcome: Outcome, minute: BusiestMinute, data: Data) -> Outcome:
     """The outcome with the first size that keeps the limits in the replay, and its replay as the run.
 
-    Where no size tried keeps them, the last one is returned with `passed` False.
+    Where no size tried keeps them, the last one is returned with `passed` False. Of separate pools, which are not replayed,
+    the outcome from one pool is.
     """
+    outcome = outcome.one_pool or outcome
     best, question = outcome.answer, outcome.question
     if best is None:
         return outcome

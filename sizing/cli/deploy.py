@@ -58,9 +58,8 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     outcome = estimate(
         to_size(at_rank(question), values), load_data(), simulated=not values["no_verify"], relaxed=False
     )
-    found = outcome if outcome.separate_pools is None else outcome.separate_pools
-    if found.answer is None:
-        complain(f"infeasible: {_why(found, outcome)}")
+    if outcome.answer is None:
+        complain(f"infeasible: {_why(outcome)}")
         return 1
     checkpoints = Checkpoints(values["checkpoint"], values["draft_model"])
     written = deploy(outcome, target, checkpoints=checkpoints, tool=tool)
@@ -108,12 +107,12 @@ def _gives_way(stated: str, own: str | None, values: Mapping[str, Any]) -> bool:
     return own is not None and "engine" in values.get(CONFIGURED, ()) and load_engine(stated)[0].id != own
 
 
-def _why(outcome: Outcome, one: Outcome) -> str:
+def _why(outcome: Outcome) -> str:
     """The limit of an infeasible question, in one line."""
     if outcome.pairing is not None:
         from sizing.report.parts.disaggregated import disaggregated
 
-        return disaggregated(outcome, one.answer).why or "no pools serve it"
+        return disaggregated(outcome).why or "no pools serve it"
     from sizing.report.parts.limiting import unmet
 
     return unmet(outcome).detail

@@ -164,11 +164,10 @@ def _joined(part: Started, target: str) -> Iterator[str]:
 
 
 def chosen(outcome: Outcome) -> tuple[Answer, Question]:
-    """The answer to start, with its question; that of separate pools if asked for. Raises InputError without an answer."""
-    found = outcome if outcome.separate_pools is None else outcome.separate_pools
-    if found.answer is None:
+    """The answer to start, with its question. Raises InputError without an answer."""
+    if outcome.answer is None:
         raise InputError("there is no answer to start: nothing meets demand and limits", field="deploy")
-    return found.answer, found.question
+    return outcome.answer, outcome.question
 
 
 def _head(answer: Answer, question: Question, parts: Sequence[Started]) -> tuple[str, ...]:

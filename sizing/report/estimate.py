@@ -24,10 +24,13 @@ from sizing.report.parts.figures import (
     Throughput,
     Users,
     Utilisation,
+    cost_figures,
     figures,
     idle_conversations,
+    latency,
     memory_of,
     readings_of,
+    users_of,
 )
 from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, shortfall, unmet
@@ -112,8 +115,8 @@ class Replayed(NamedTuple):
 class Estimate(NamedTuple):
     """The record of `llmsize estimate`. `simulate_command` simulates its answer; the keys of `bands` are paths of numbers.
 
-    `disaggregated` serves the same demand from separate pools; it is null where no pools were asked for. All other fields
-    describe serving from one pool. `serves` names the field with the answer: `disaggregated` where pools were asked for, else
+    `disaggregated` is of separate pools; it is null where no pools were asked for. The latency, users, cost and assumptions
+    are then of both pools, and fields that only one pool has are null. `serves` names the field with the answer: `disaggregated` where pools were asked for, else
     `deployment`, or null without an answer. --quiet, the exit code, deploy and check use the answer that `serves` names.
     """
 
@@ -151,12 +154,12 @@ def record(outcome: Outcome, *, explained: bool = False, minute: BusiestMinute |
 
     `minute` is the busiest minute of the trace, if the demand comes from a trace.
     """
-    found = _serving_as_one(outcome, explained)
+    found = _serving_as_one(outcome, explained) if outcome.one_pool is None else _with_pools(outcome, explained)
     if minute is not None:
         rows, count = len(minute.rows), minute.end - minute.start
         trace = Replayed(minute.name, rows, minute.start_s, count, minute.per_s, minute.mean_per_s)
         found = found._replace(trace=trace)
-    return found if outcome.separate_pools is None else _with_pools(found, outcome.separate_pools, outcome.answer)
+    return found
 
 
 def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
@@ -189,18 +192,41 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
 
 
-def _with_pools(one: Estimate, outcome: Outcome, best: Answer | None) -> Estimate:
-    """The record with the separate pools for the same demand; `best` is the answer from one pool."""
+def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
+    """The record of separate pools. The answer from one pool for the same demand is the first of the alternatives."""
     from sizing.report.parts.disaggregated import disaggregated
 
-    asked = outcome.question.space.pools
-    assert asked is not None
-    rests_on = (*pools.assumptions(asked.facts), *pools.of_turns(outcome.question, asked.facts))
-    found = disaggregated(outcome, best)
-    serves: Literal["disaggregated"] | None = "disaggregated" if found.feasible else None
+    whole, best, question = outcome.one_pool, outcome.answer, outcome.question
+    asked = question.space.pools
+    assert whole is not None and asked is not None
+    one, found = _serving_as_one(whole, explained), disaggregated(outcome)
+    rests_on = assumptions.of_question(question) if best is None else assumptions.of_answer(best, question)
+    transfers = (*pools.assumptions(asked.facts), *pools.of_turns(question, asked.facts))
     derived = tuple(each._replace(about=f"{COMPARED}: {each.about}" if each.about else "") for each in one.explanations)
-    return one._replace(
-        disaggregated=found, assumptions=(*one.assumptions, *rests_on), serves=serves, explanations=derived
+    others = () if whole.answer is None else (layouts.alternative(whole.answer, question),)
+    figures_of_one = dict.fromkeys((*OF_ANSWER, "memory", "conservative", "idle_conversations", "readings"))
+    without = one._replace(
+        **figures_of_one,  # type: ignore[arg-type]
+        feasible=found.feasible,
+        limiting=Limiting(pools.UNSERVED, detail=found.why),
+        bands={},
+        alternatives=(*others, *one.alternatives),
+        assumptions=tuple(dict.fromkeys((*rests_on, *transfers))),
+        simulate_command=found.simulate_command,
+        disaggregated=found,
+        explanations=derived,
+        confidence=found.confidence,
+        evidence=found.evidence,
+        serves=None,
+    )
+    if best is None:
+        return without
+    return without._replace(
+        latency=latency(best),
+        users=users_of(best, question),
+        cost=cost_figures(best, question),
+        limiting=Limiting(pools.limit_of(best.tightest), detail=found.why),
+        serves="disaggregated",
     )
 
 
@@ -273,14 +299,17 @@ def rows(record: Estimate) -> Rows:
     def row(layout: NamedTuple, status: str, **own: Any) -> dict[str, Any]:
         return {**dict(fields(layout)), "status": status, **own}
 
-    found, load, latency = [], record.load, record.latency
-    if load is not None and latency is not None:
-        own = {"itl_ms": latency.itl_ms.mean, "concurrency_per_replica": load.concurrency_per_replica}
+    found, load, times = [], record.load, record.latency
+    if load is not None and times is not None:
+        own = {"itl_ms": times.itl_ms.mean, "concurrency_per_replica": load.concurrency_per_replica}
         (best,) = _as_alternative(record)
         found.append(row(best, "answer", detail=record.limiting.detail, **own))
     if (both := record.disaggregated) is not None:
-        own, pools = {"requests_per_s_per_gpu": both.requests_per_s_per_gpu}, (both.prefill, both.decode)
-        named = zip(pools, ("prefill pool", "decode pool"), strict=True)
+        own = {"requests_per_s_per_gpu": both.requests_per_s_per_gpu}
+        if times is not None:
+            means = {name: getattr(times, name).mean for name in ("ttft_ms", "itl_ms", "e2e_ms")}
+            found.append(row(both, "answer", **own, **means, detail=both.why))
+        named = zip((both.prefill, both.decode), ("prefill pool", "decode pool"), strict=True)
         found += [row(pool, name, **own, detail=both.why) for pool, name in named if pool is not None]
     found += [row(one, "feasible", detail="") for one in record.alternatives]
     found += [row(one, "rejected", limit=one.reason) for one in record.rejected]

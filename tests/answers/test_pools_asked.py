@@ -60,7 +60,9 @@ def test_estimate_says_which_serves_with_fewer_gpus(capsys: pytest.CaptureFixtur
     code, document = answer(capsys, *tight, "--disaggregate")
     found = document["disaggregated"]
     assert code == 0
-    assert found["beats_aggregated"] and found["gpus"] < found["aggregated"]["gpus"] == document["deployment"]["gpus"]
+    assert (
+        found["beats_aggregated"] and found["gpus"] < found["aggregated"]["gpus"] == document["alternatives"][0]["gpus"]
+    )
     assert found["gpus"] == found["prefill"]["gpus"] + found["decode"]["gpus"]
     assert found["ratio"] == pytest.approx(found["prefill"]["gpus"] / found["decode"]["gpus"])
     assert "ITL" in found["why"]

@@ -54,7 +54,10 @@ def test_where_pools_help_they_are_in_the_best_together(capsys: Capsys) -> None:
     (trial,) = (one for one in found["options"] if one["name"] == "disaggregate")
     alone = document(capsys, "estimate", *LONG, "--no-verify", "--disaggregate")
     check_as_estimated(trial, alone["disaggregated"])
-    assert trial["helps"] and trial["gpus_saved"] == alone["deployment"]["gpus"] - alone["disaggregated"]["gpus"] > 0
+    assert (
+        trial["helps"]
+        and trial["gpus_saved"] == alone["disaggregated"]["aggregated"]["gpus"] - alone["disaggregated"]["gpus"] > 0
+    )
     assert trial["layout"].startswith("prefill ") and " + decode " in trial["layout"]
     best = found["best"]
     assert best["names"][0] == "disaggregate" and "--disaggregate auto" in best["options"]

@@ -151,7 +151,7 @@ def test_what_deploy_writes_checks_without_a_word_more(
 ) -> None:
     """Every target, under any file name: the same layout, settings and prediction."""
     outcome = sizing.estimate(sizing.ask(asked[name], engine=engine), simulated=False, relaxed=False)
-    best = (outcome.separate_pools or outcome).answer
+    best = outcome.answer
     assert best is not None
     for number, target in enumerate(OF_ENGINE[engine]):
         path = tmp_path / f"k{('', '.yaml', '.sh', '.txt')[number % 4]}"

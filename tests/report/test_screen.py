@@ -281,6 +281,9 @@ def test_json_names_the_answer_whose_gpus_quiet_counts(capsys: Capture, more: li
     found = json.loads(capsys.readouterr().out)
     assert run([*asked, "-q"]) == 0
     assert found["serves"] == serves and str(found[serves]["gpus"]) == capsys.readouterr().out.strip()
+    assert (found["deployment"] is None) == bool(more)
+    assert not more or found["cost"]["usd_per_hour"] == found["disaggregated"]["usd_per_hour"]
+    assert not more or found["latency"]["ttft_ms"] == found["disaggregated"]["ttft_ms"]
 
 
 def test_requests_that_each_keep_a_mean_are_explained(capsys: Capture) -> None:

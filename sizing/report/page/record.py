@@ -135,7 +135,7 @@ def record(
 ) -> Report:
     """The record of a brief; `command` repeats it."""
     question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
-    now = (found.outcome.separate_pools if question.space.pools is not None else None) or found.outcome
+    now = (found.outcome.one_pool if question.space.pools is None else None) or found.outcome
     i = answered.inputs
     return Report(
         title=f"GPU sizing of {i.workload or i.model}",

@@ -33,6 +33,7 @@ KIND_OF_EVIDENCE: dict[str, Kind] = {
 # Settings of the engine that its memory depends on, besides its memory fraction.
 OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num_seqs", "max_num_batched_tokens")
 REQUESTS_OF_USER = "requests per user per day"
+UNSOLD, MOST_NAMED = "GPU types left out", 3  # and how many of them are named
 
 
 def taken(what: str, value: float | str, source: str) -> Assumption:
@@ -118,10 +119,17 @@ def _of_setting(question: Question, chosen: Replica, name: str) -> Assumption:
 def of_answer(best: Answer, question: Question) -> Iterator[Assumption]:
     """Yield the assumptions of an answer: the model, and memory, time, limits, planning and price of each pool."""
     yield from of_model(question, question.origin.notes)
+    several = len({pool.replica.gpu_type.id for pool in best.pools}) > 1
     for pool in best.pools:
         yield from of_replica(question, pool.replica, pool.load.kernels)
         yield from of_limits(question)
-        yield from of_planning(question, pool.replica)
+        for each in of_planning(question, pool.replica):
+            gpu = pool.replica.gpu_type.name
+            yield (
+                each._replace(note=f"{gpu}, {each.note}" if each.note else gpu)
+                if several and each.what == "price"
+                else each
+            )
 
 
 def of_replica(question: Question, chosen: Replica, kernels: Kernels) -> Iterator[Assumption]:
@@ -305,6 +313,9 @@ def of_planning(question: Question, chosen: Replica) -> Iterator[Assumption]:
         # A list price on a date, or a stated one: the price paid depends on contract, region and term.
         source, among = chosen.gpu_type.price_source or "", of_providers(chosen.gpu_type.price_providers)
         yield Assumption("price", price, "$ per GPU-hour", "assumed", source, among)
+    if unsold := question.origin.unsold:
+        names = ", ".join(unsold[:MOST_NAMED]) + (f" and {len(unsold) - MOST_NAMED} more" * (len(unsold) > MOST_NAMED))
+        yield taken(UNSOLD, names, f"{question.origin.prices.provider} offers none")
 
 
 def of_providers(count: int | None) -> str:

@@ -88,9 +88,10 @@ class Disaggregated(NamedTuple):
     evidence: Evidence | None = None
 
 
-def disaggregated(found: Outcome, one: Answer | None) -> Disaggregated:
-    """The record of the pools found. `one` is the confirmed answer from one pool, or None."""
+def disaggregated(found: Outcome) -> Disaggregated:
+    """The record of the pools found, compared with the answer from one pool, if there is one."""
     best, question, pairing, pools = found.answer, found.question, found.pairing, found.question.space.pools
+    one = None if found.one_pool is None else found.one_pool.answer
     assert pairing is not None and pools is not None
     nothing = Disaggregated(
         aggregated=None if one is None else filled(Aggregated, one, figures_by_name(one, question)),

@@ -170,13 +170,13 @@ def throughput(best: Answer, outcome: Outcome) -> Throughput:
 
 def latency(best: Answer) -> Latency:
     """Latencies in ms under the load, and of a single request."""
-    decodes = best.pool.load.batching.osl > 1
+    decodes = best.decode.load.batching.osl > 1
     return Latency(
         ttft_ms=statistics(best.latency_s("ttft")),
         itl_ms=statistics(best.latency_s("itl")) if decodes else Statistics(*[None] * 5),
         e2e_ms=statistics(best.latency_s("e2e")),
-        solo_ttft_ms=best.pool.load.solo_ttft_s / MILLI,
-        solo_itl_ms=best.pool.load.solo_itl_s / MILLI if decodes else None,
+        solo_ttft_ms=best.prefill.load.solo_ttft_s / MILLI,
+        solo_itl_ms=best.decode.load.solo_itl_s / MILLI if decodes else None,
     )
 
 
@@ -259,7 +259,7 @@ def a_month(usd_per_hour: float | None) -> float | None:
 
 
 def cost_figures(best: Answer, question: Question) -> Cost:
-    """The cost and the energy of an answer."""
+    """The cost and the energy of an answer; of separate pools the price of a GPU is the mean of both."""
     usd = best.usd_per_hour
     pooled = question.service.model.pooled  # a pooling task counts prompt tokens
     tokens_per_s = best.requests_per_s * (question.service.isl if pooled else question.service.output_tokens)
@@ -269,12 +269,13 @@ def cost_figures(best: Answer, question: Question) -> Cost:
     by_users = stated is not None and stated.daily_active_users is not None
     mean_per_s = found.mean_per_s if found is not None and by_users else None
     at_mean = None if per_million is None or mean_per_s is None else per_million * best.requests_per_s / mean_per_s
+    sources = dict.fromkeys(pool.replica.gpu_type.price_source for pool in best.pools)
     return Cost(
         usd_per_hour=usd,
         usd_per_million_output_tokens=None if pooled else per_million,
         usd_per_million_output_tokens_mean_load=None if pooled else at_mean,
-        usd_per_gpu_hour=best.pool.replica.gpu_type.usd_per_gpu_hour,
-        price_source=best.pool.replica.gpu_type.price_source,
+        usd_per_gpu_hour=best.usd_per_gpu_hour,
+        price_source=" ; ".join(source for source in sources if source) or None,
         power_w=best.power_w,
         kwh_per_million_output_tokens=None if pooled else energy,
         usd_per_million_input_tokens=per_million if pooled else None,

@@ -13,6 +13,7 @@ from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_word
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.planning.growth import Growing
+from sizing.report.parts.assumptions import UNSOLD
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
@@ -38,6 +39,7 @@ ASKABLE = {  # assumptions that a user could have stated, by the names of option
     "active hours": "{} h/day",
     "peak to mean": "peak {} x mean",
     PRICE: "{} per GPU-hour",
+    UNSOLD: "without {}: the provider sells none",
     SERVER_PRICE: "{} a server",
     "server, depreciation years": "written off over {} years",
     "server, interest rate": "{} interest",
@@ -332,11 +334,11 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     """
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
     askable = [a for a in askable if by_day or a.what not in HABITS]
-    said = {a.what: ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable}
+    said = dict.fromkeys(ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable)
     borrowed = [a for a in assumptions if str(a.value).startswith(BORROWED)]
     encoders = [f"an image encoder ({a.value})" for a in borrowed if a.what == IMAGE_ENCODER]
     kernels = len(borrowed) - len(encoders)
-    texts = [*encoders, *said.values(), *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
+    texts = [*encoders, *said, *([f"{plural(kernels, 'kernel speed')} of another GPU"] if kernels else [])]
     if texts:
         yield Line(", ".join(texts), "Assumed", DIM, spare=9)
     counts = [(sum(a.kind == kind for a in assumptions), kind) for kind in reversed(KINDS)]
