@@ -439,10 +439,11 @@ def _rates(record: CostReport) -> str:
 def _paying(record: CostReport) -> Iterator[str]:
     """Yield from which load on the first way to pay costs no more than each other one."""
     first = record.options[0].name
-    yield from (f"{first} {_when_cheaper(pair)}" for pair in record.break_even if pair.one == first)
+    yield from (f"{first} {when_cheaper(pair)}" for pair in record.break_even if pair.one == first)
 
 
-def _when_cheaper(pair: BreakEven) -> str:
+def when_cheaper(pair: BreakEven) -> str:
+    """Write from which load on one way to pay costs no more than another."""
     stays, other = pair.requests_per_day, pair.other
     if stays == 0:
         return f"costs no more than {other} at any load"

@@ -95,7 +95,7 @@ def shown(
         return Shown(sections.document(record.record(result, question, grid)))
     if isinstance(result, MemoryUse) and question is not None:
         asked = deployment(question, load_data())
-        if asked.memory != result:
+        if asked.memory != result._replace(max_model_len_that_fits=asked.memory.max_model_len_that_fits):
             raise InputError(Fault("is not the memory of this question", field="question"))
         return _of("memory", asked)
     if _are(result, Checked):

@@ -14,6 +14,8 @@ import pytest
 
 from sizing.cli.main import run
 from sizing.formats.text import SCREEN
+from sizing.planning.bill import BreakEven
+from sizing.report.cost import when_cheaper
 
 SMALL = ("-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "2000", "--osl", "200", "--ttft", "500ms", "--no-verify")
 # The call centre of NVIDIA's course: 28.539 requests/s on average, 7 times that at the peak.
@@ -470,3 +472,17 @@ def test_five_ways_with_two_notes_fit_a_screen(capsys: pytest.CaptureFixture[str
         assert screen_of(capsys, *question, *ways).count("\n") <= SCREEN
         whole = screen_of(capsys, *question, *ways, "--verbose")
         assert "Following the load: " in whole and "is another model than" in whole
+
+
+def test_a_break_even_says_where_a_way_first_pays_and_where_it_always_does() -> None:
+    """One server, full at 600,000 a day, pays from 387,000 on; the second one does not until 773,000."""
+    pair = BreakEven("own", "API", 773_000.0, 387_000.0, None, None, "own", 34.0, None)
+    said = when_cheaper(pair)
+    assert "from 390,000 requests a day" in said and "at any load from 780,000 requests a day" in said
+    assert "from 780,000" in when_cheaper(pair._replace(first_requests_per_day=773_000.0))
+
+
+def test_a_load_around_the_clock_assumes_no_hours_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    around = {each["what"] for each in asked(capsys, *SMALL, "--rps", "4")["assumptions"]}
+    assert not around & {"active hours", "peak to mean"}
+    assert "peak to mean" in {each["what"] for each in asked(capsys, *SMALL, "--dau", "20000")["assumptions"]}
