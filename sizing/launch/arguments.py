@@ -320,12 +320,13 @@ class _Reader:
 
     def _settings(self, name: str, place: _Place) -> None:
         """Read the engine's settings file, from the same file as the command or from its folder."""
-        held = self.source.files.get(name.replace("\\", "/").rpartition("/")[2])
+        path = name.replace("\\", "/")
+        held = self.source.files.get(path, self.source.files.get(path.rpartition("/")[2]))
         beside = None if held is not None or self.source.folder is None else self.source.folder / expanded(name)
         if beside is not None and is_file(beside):
             held = (read_text(beside), 1)
         if held is None:
-            allowed = "a ConfigMap, a heredoc or a config of the same file"
+            allowed = "a ConfigMap that the container mounts, a heredoc or a config of the same file"
             self._fault(f"{name!r} is not here: what it states is not known", place, allowed)
             return
         text, first = held

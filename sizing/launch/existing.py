@@ -33,7 +33,7 @@ from sizing.launch.identity import (
     said_gpu,
     settled_gpu,
 )
-from sizing.launch.manifests import LEADER, ONE_REPLICA, WORKER, Container, containers
+from sizing.launch.manifests import LEADER, ONE_REPLICA, WHICH_RUN, WORKER, Container, containers
 from sizing.launch.starts import engine_of, is_further_node, meant, names_engine, started
 from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
@@ -281,7 +281,9 @@ def _existing(container: Container, asked: Asked) -> Existing:
     gpu = Part(lambda: gpu_in(container, asked))
     replicas = Part(lambda: _replicas(args.value, dialect.value[0], container, asked))
     line = container.lines.get("command")
-    said = Part(lambda: _check_said(container.name, (name.value, gpu.value, replicas.value), asked, line))
+    miscounted = any(each.allowed == WHICH_RUN for each in container.faults)
+    counted = Part(lambda: replicas.value or (1 if miscounted else None))
+    said = Part(lambda: _check_said(container.name, (name.value, gpu.value, counted.value), asked, line))
     told = Part(lambda: _check_told(args.value, container, asked))
     seen = Part(lambda: visible(container, asked.facts, asked.file))
     check(dialect, args, name, model, gpu, replicas, told, seen, said)
@@ -340,7 +342,7 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
 
 def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
-    of_numbers = [each for each in container.faults if each.allowed is None or asked.filled.replicas is None]
+    of_numbers = [each for each in container.faults if each.allowed != WHICH_RUN or asked.filled.replicas is None]
     if args.faults or of_numbers:
         raise InputError((*of_numbers, *args.faults))
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sizing.catalog.yaml import YamlDocument, documents
+from sizing.launch.beside import SERVICES, OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
 from sizing.launch.flags import Word
 from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
-from sizing.launch.shell import ABOUT
+from sizing.launch.shell import ABOUT, MOST_HELD
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, FieldPath, InputError, unknown
 from sizing.specs.launch import Charts, LaunchFacts
@@ -23,8 +24,8 @@ KEYED, EXTRA = "vllmConfig", "extraArgs"  # keys of Helm values if the chart wri
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 LLM_SERVICE = "LLMInferenceService"
+WHICH_RUN = "--replicas with those that run"
 ONE_REPLICA = "one replica: nothing says more"
-SERVICES = "services"  # in Compose
 EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
 COMPOSED = "what `docker compose config` makes of it"
 DEVICES = ("deploy", "resources", "reservations", "devices")
@@ -41,6 +42,9 @@ GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
 HELD = ("model", "precision")  # what labels and comments say of a checkpoint whose name does not
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
+MOST_SHORT = 1_000  # characters of a value that may name other variables
+_REPLACED = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # by Kubernetes
+_OF_SHELL = re.compile(r"(?<!\$)\$\{?([A-Za-z_]\w*)\}?")
 
 
 class Card(NamedTuple):
@@ -93,14 +97,6 @@ class Container:
     faults: list[Fault] = field(default_factory=list)
 
 
-class OtherDocuments(NamedTuple):
-    """What the other documents of a file state: files and variables by name, and the scaled manifests."""
-
-    files: dict[str, tuple[str, int]]
-    variables: dict[str, dict[str, str]]
-    scaled: dict[str, tuple[object, object, int | None]]
-
-
 def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     """The containers in a file that run a command. Raises InputError for text that is no YAML, or far too large."""
     try:
@@ -111,10 +107,10 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
     _check_extended(found, file)
-    beside = OtherDocuments(_files(found), _config_maps(found), _scaled(found, facts.charts))
+    others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
-    return [each for node in stated if (each := _container(node, facts, beside)) is not None]
+    return [each for node in stated if (each := _container(node, facts, others)) is not None]
 
 
 def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
@@ -151,58 +147,23 @@ def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
             yield ManifestNode((*above, pool, {}), (*path, "template"), document, file)
 
 
-def _files(found: Sequence[YamlDocument]) -> dict[str, tuple[str, int]]:
-    """The files in ConfigMaps and Compose configs by name, each with its first line."""
-    held: dict[str, tuple[str, int]] = {}
-    for document in found:
-        for section, *steps in (("data",), ("configs", "content")):
-            for name, each in as_mapping(value_at(document.data, section)).items():
-                text, spot = value_at(each, *steps), document.spots.get((section, name, *steps))
-                if isinstance(text, str):
-                    held[name] = (text, (spot.line if spot else 0) + 1)
-        for service in as_mapping(value_at(document.data, SERVICES)).values():
-            for mount in as_list(value_at(service, "configs")):
-                source, target = (value_at(mount, name) for name in ("source", "target"))
-                if isinstance(source, str) and isinstance(target, str) and source in held:
-                    held[target.rpartition("/")[2]] = held[source]
-    return held
-
-
-def _config_maps(found: Sequence[YamlDocument]) -> dict[str, dict[str, str]]:
-    """The plain values of each ConfigMap by its name."""
-    maps = (each.data for each in found if value_at(each.data, "kind") == "ConfigMap")
-    return {str(value_at(each, "metadata", "name")): _pairs(value_at(each, "data")) for each in maps}
-
-
-def _scaled(found: Sequence[YamlDocument], charts: Charts) -> dict[str, tuple[object, object, int | None]]:
-    """The fewest and the most replicas of each scaled manifest by its name, with the line that states them."""
-    scaled = {}
-    for document in found:
-        keys = charts.scalers.get(str(value_at(document.data, "kind")))
-        name = value_at(document.data, "spec", "scaleTargetRef", "name")
-        if keys is not None and isinstance(name, str):
-            fewest, most = (value_at(document.data, "spec", key) for key in keys)
-            scaled[name] = (1 if fewest is None else fewest, most, line_of(document, ("spec", keys[0])))
-    return scaled
-
-
-def _container(node: ManifestNode, facts: LaunchFacts, beside: OtherDocuments) -> Container | None:
+def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -> Container | None:
     own, holders = node.own, node.holders
     stated, service = tuple(_words(node)), _is_service(node.document)
     image = _image(own)
     if not stated and not service and KEYED not in own and not any(part in image for part in facts.closed_images):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
-    found = Container(_name(node, steps), steps, stated, image, files=dict(beside.files))
+    found = Container(_name(node, steps), steps, stated, image, files=files_of(node, others))
     found.keyed = service or KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
-    found.variables = _variables(own, beside.variables)
+    found.variables = _variables(node, others)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(_parallel(holders, stated, node.line(), facts.charts))
-    found.faults += _unknown_sizes(node, facts.charts) if service else ()
+    found.faults += (*(_unknown_sizes(node, facts.charts) if service else ()), *_of_shell(node, found.variables))
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
-    _replicas(found, node, beside.scaled, facts.charts)
+    _replicas(found, node, others.scalers, facts.charts)
     _gpus(found, node, facts)
     claims = any(value_at(each, "resources", "claims") or "resourceClaims" in each for each in holders)
     if found.gpus is None and "apiVersion" in as_mapping(node.document.data) and not claims:
@@ -287,21 +248,39 @@ def _name(node: ManifestNode, steps: tuple[str, ...]) -> str:
     return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
-def _variables(own: Mapping[str, object], maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
     """The environment variables with plain values, in the forms of Kubernetes and Compose; also those of ConfigMaps in the same file."""
     found: dict[str, str] = {}
-    for each in as_list(own.get("envFrom")):
-        held, prefix = maps.get(str(value_at(each, "configMapRef", "name")), {}), value_at(each, "prefix") or ""
-        found |= {f"{prefix}{name}": value for name, value in held.items()}
+    for each in as_list(node.own.get("envFrom")):
+        held, prefix = map_named(value_at(each, "configMapRef", "name"), node, others), value_at(each, "prefix") or ""
+        found |= {f"{prefix}{name}": value for name, value in (held.values.items() if held else ())}
     for name in ("env", "environment", "envs"):
-        found |= _pairs(own.get(name))
-        for each in map(as_mapping, as_list(own.get(name))):
+        found |= _pairs(node.own.get(name))
+        for each in map(as_mapping, as_list(node.own.get(name))):
             if "value" in each:
-                found[str(value_at(each, "name"))] = str(value_at(each, "value"))
-            named, key = (str(value_at(each, "valueFrom", "configMapKeyRef", part)) for part in ("name", "key"))
-            if key in maps.get(named, {}):
-                found[str(value_at(each, "name"))] = maps[named][key]
+                text = str(value_at(each, "value"))
+                found[str(value_at(each, "name"))] = _replaced(text, found)
+            named, key = (value_at(each, "valueFrom", "configMapKeyRef", part) for part in ("name", "key"))
+            held = map_named(named, node, others)
+            if held is not None and str(key) in held.values:
+                found[str(value_at(each, "name"))] = held.values[str(key)]
     return found
+
+
+def _replaced(text: str, variables: Mapping[str, str]) -> str:
+    """A value with the variables before it, as Kubernetes replaces them; itself if that is far too long."""
+    full = _REPLACED.sub(lambda part: variables.get(part[1], part[0]), text) if len(text) <= MOST_SHORT else text
+    return full if len(full) <= MOST_HELD else text
+
+
+def _of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield the fault of each word with a variable in the form of a shell, which does not read the items of a list."""
+    for name in COMMANDS if node.path[:1] != (SERVICES,) else ():
+        for number, each in enumerate(as_list(node.own.get(name))):
+            found = None if isinstance(each, str) and set(each) & set(" \n") else _OF_SHELL.search(str(each))
+            if found and found[1] in variables:
+                what = f"holds {found[0]}, which no shell replaces here"
+                yield Fault(what, node.file, node.line(name, number), name, f"$({found[1]})")
 
 
 def _pairs(value: object) -> dict[str, str]:
@@ -330,21 +309,24 @@ def _count(found: Container, what: str, value: object, place: tuple[str, int | N
     if isinstance(count, int) and not isinstance(count, bool) and count > 0:
         return count
     written = repr(value) if isinstance(value, str) else str(value).lower()
-    allowed = "--replicas with those that run" if what == "replicas" else None
+    allowed = WHICH_RUN if what == "replicas" else None
     found.faults.append(Fault(f"must be a whole number above 0, not {written}", file, line, field_, allowed))
     return None
 
 
-def _replicas(
-    found: Container, node: ManifestNode, scaled: Mapping[str, tuple[object, object, int | None]], charts: Charts
-) -> None:
+def _replicas(found: Container, node: ManifestNode, scalers: Sequence[Scaler], charts: Charts) -> None:
     """Record the replicas from an autoscaler, or from the nearest mapping around a container; else one if the kind runs one."""
     kind, of_kubernetes = value_at(node.document.data, "kind"), value_at(node.document.data, "apiVersion") is not None
     named = value_at(node.document.data, "metadata", "name")
-    if isinstance(named, str) and named in scaled:
-        fewest, most, line = scaled[named]
-        found.replicas = _count(found, "replicas", fewest, (node.file, line, "minReplicas"), text=False)
-        found.notes.append(f"the fewest replicas of the autoscaler, {fewest}, of at most {most}")
+    own = of_namespace((each for each in scalers if each.name == named and each.kind in (None, kind)), node)
+    if len(own) > 1:
+        what = f"is scaled by {len(own)} autoscalers, and no namespace says by which"
+        found.faults.append(Fault(what, node.file, own[0].line, "replicas", WHICH_RUN))
+        return
+    for scaler in own:
+        place = (node.file, scaler.line, scaler.field)
+        found.replicas = _count(found, "replicas", scaler.fewest, place, text=False)
+        found.notes.append(f"the fewest replicas of the autoscaler, {scaler.fewest}, of at most {scaler.most}")
         return
     stated = next(node.nearest(*charts.replicas, *charts.fewest), None)
     if stated is not None:

@@ -26,7 +26,9 @@ RECKONED = "${_}"  # stands for what is known only as a script runs: the output 
 MOST_WORDS = 10_000  # words in a command: far more than a person writes
 MOST_HELD = 100_000  # characters of a variable
 _DEFAULT = r"(?:[^{}]|\$\{[^{}]*\})*"  # which may hold a default of its own
-_VARIABLE = re.compile(rf"\$(?:\(([A-Za-z_]\w*)\)|\{{([A-Za-z_]\w*|\d+)(?:(:?)[-=]({_DEFAULT}))?\}}|([A-Za-z_]\w*))")
+_VARIABLE = re.compile(
+    rf"(?<!\$)\$(?:\(([A-Za-z_]\w*)\)|\{{([A-Za-z_]\w*|\d+)(?:(:?)[-=]({_DEFAULT}))?\}}|([A-Za-z_]\w*))"
+)
 _NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
 _BRACKETS = re.compile(  # and what holds none: quotes, also open ones, and comments
     r"""'[^']*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|\\.|(?<![^\s(;])\#[^\n]*|(?P<open>(?P<array>(?<!\w)[A-Za-z_]\w*\+?=)?\()|(?P<close>\))""",
