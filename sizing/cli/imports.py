@@ -92,6 +92,7 @@ def command(
         complain(str(fault))
     if target.value is not None and not rows:
         complain(f"--out: {out} is not written, as there is no row")
+        return 2
     return 2 if faults and not (skip_bad and (rows or logs)) else 0
 
 

@@ -74,12 +74,14 @@ def _written(asked: Sweeping) -> int:
         "jsonl": lambda rows: "\n".join(json_line({"schema": SCHEMA, **flat(row)}) for row in rows),
     }
     stream = streams.get(asked.format)
-    if asked.format == "csv":
-        print_text(csv_lines([columns(axis.name for axis in asked.axes)]))
+    head = csv_lines([columns(axis.name for axis in asked.axes)]) if asked.format == "csv" else None
     feasible = 0
     kept: list[SweepRow] = []
     for rows in _rows(asked, streams=stream is not None):
         feasible += sum(row.feasible for row in rows)
+        if head is not None:  # not before there is a row: a cluster may not answer
+            print_text(head)
+            head = None
         if stream is not None:
             print_text(stream(rows))
         else:

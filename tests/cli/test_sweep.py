@@ -139,7 +139,8 @@ def test_parts_are_equal_and_leave_no_row_out(parts: int) -> None:
 )
 def test_a_wrong_part_or_cluster_is_a_fault(words: tuple[str, ...], told: str, capsys: Capsys) -> None:
     assert run([*SHARDED, *words]) == 2
-    assert told in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert told in said.err and not said.out
 
 
 def test_a_cluster_that_loses_a_worker_gives_the_rows_of_one_process(capsys: Capsys) -> None:

@@ -312,8 +312,13 @@ def _apart(tellers: Sequence[tuple[object, str]]) -> Iterator[Fault]:
 
 
 def _against_log(log: EngineFacts, stated: RunSettings) -> list[Fault]:
-    """A fault for each setting that a log and the user state differently."""
-    apart = _apart([(log._replace(weight_precision=""), "the engine says"), (stated, "")])
+    """A fault for each setting that a log and the user state differently, and for a GPU that cannot hold what the log says."""
+    apart = list(_apart([(log._replace(weight_precision=""), "the engine says"), (stated, "")]))
+    held, gpu = (log.weights_gib or 0) + (log.kv_cache_gib or 0), _known_gpu(stated.gpu)
+    if gpu and held > (most := profiles.load_gpu(gpu).spec.datasheet.memory.cuda_visible_gib):
+        apart.append(
+            Fault(f"weights and KV cache of a GPU take {held:.1f} GiB, --gpu says {gpu}, which has {most:.1f} GiB")
+        )
     return [replace(fault, file=log.file) for fault in apart]
 
 

@@ -300,6 +300,18 @@ def test_a_log_without_runs_that_says_otherwise_is_refused(tmp_path: Path) -> No
     assert imported(tmp_path, LOGS["vllm"][0], said=RunSettings(gpu="h100-sxm", tp=1)).facts
 
 
+def test_a_log_of_more_memory_than_the_gpu_has_is_refused(tmp_path: Path) -> None:
+    (fault,) = imported(tmp_path, LOGS["vllm"][0], said=RunSettings(gpu="a100-sxm-40gb")).faults
+    assert "take 73.1 GiB, --gpu says a100-sxm-40gb" in str(fault)  # 14.99 + 58.11
+
+
+def test_a_file_of_rows_that_a_log_cannot_give_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path := tmp_path / "server.log").write_text(LOGS["vllm"][0], encoding="utf-8")
+    out = tmp_path / "rows.csv"
+    assert run(["import", str(path), "-g", "h100-sxm", "-o", str(out)]) == 2
+    assert "is not written" in capsys.readouterr().err and not out.exists()
+
+
 def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
     (fault,) = imported(tmp_path, LOGS["vllm"][0].splitlines()[0]).faults
     assert "ends before it says what its memory holds" in str(fault)
