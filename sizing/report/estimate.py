@@ -47,7 +47,7 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.screen import DERIVED, Judged, following, rests_on
-from sizing.specs.bands import ErrorBand, of_runs
+from sizing.specs.bands import ErrorBand
 
 if TYPE_CHECKING:  # loaded only for separate pools or a trace
     from sizing.answers.replay import BusiestMinute
@@ -399,8 +399,9 @@ def _evident(record: Estimate) -> Iterator[Line]:
     yield from known.lines(without)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
-        runs = of_runs(found.own, any_gpu=found.any_gpu)
-        yield Line(f"By the prediction alone {found.gpus_as_predicted:,}{of_type} do, in less than half of {runs}")
+        keep = screen.KEEP[screen.kept_by_runs(is_limited(record.inputs.limits), by_rate)]
+        fewer = f"{found.gpus_as_predicted:,}{of_type or (' GPU' if found.gpus_as_predicted == 1 else ' GPUs')}"
+        yield Line(f"Prediction alone: {fewer}, but fewer than half of {screen.similar(found.own)} {keep} with them")
 
 
 def nearest(record: Estimate) -> Facts:

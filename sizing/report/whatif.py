@@ -273,7 +273,7 @@ def sections(record: WhatIfReport) -> Iterator[Section]:
     checked = "" if best is None else " (confirmed by simulation)" if best.answer.verified else " (not simulated)"
     lines = [] if best is None else [Line(f"{best.options}: {best.answer.layout}{checked}")]
     if best is not None and record.base is not None and record.feasible and (given := _conditions(record)):
-        lines.insert(0, Line(f"{given[:1].upper()}{given[1:]}: {_changed(best, record.base)}"))
+        lines.insert(0, Line(f"{_saving(best, record.base)}, {given}"))
     yield Facts(tuple(lines), _verdict(record))
     answers = [{**answer._asdict(), "name": name} for name, answer in _answers(record)]
     if answers:
@@ -345,6 +345,14 @@ def _changed(found: Together, base: AnswerSummary) -> str:
         return f"{_together(found)} in place of {base.gpus:,}"
     most, without = number(found.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
     return f"{_together(found)}, as without; each could serve {most} in place of {without} requests/s"
+
+
+def _saving(found: Together, base: AnswerSummary) -> str:
+    """Write the GPUs with a combination, those without it, and its options."""
+    if not found.gpus_saved or len(found.names) == 1:
+        return _changed(found, base)
+    every = "both" if len(found.names) == 2 else f"all {len(found.names)}"
+    return f"{plural(found.answer.gpus, 'GPU')} instead of {base.gpus:,} with {every}: {' + '.join(found.names)}"
 
 
 def _conditions(record: WhatIfReport) -> str:

@@ -16,25 +16,25 @@ LLAMA = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "-
 @pytest.mark.parametrize(
     ("extra", "keeps", "other"),
     [
-        (["--rps", "5"], "the rate is kept in 100 %", "limits"),
-        (["--concurrency", "20"], "the demand is served in 100 %", "limits"),
-        (["--rps", "5", "--itl", "50ms"], "the limits hold in 100 %", "the rate is kept"),
+        (["--rps", "5"], "100 % of similar benchmark runs keep the rate", "limits"),
+        (["--concurrency", "20"], "100 % of similar benchmark runs serve the demand", "limits"),
+        (["--rps", "5", "--itl", "50ms"], "100 % of similar benchmark runs keep the limits", "the rate"),
     ],
 )
 def test_runs_keep_what_is_asked(extra: list[str], keeps: str, other: str, capsys: Capture) -> None:
     """Without a limit no run keeps limits: it keeps the rate."""
     assert run([*LLAMA, *extra, "--no-verify"]) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if "published runs" in line)
+    said = next(line for line in capsys.readouterr().out.splitlines() if "benchmark runs" in line)
     assert keeps in said and other not in said
 
 
 def test_one_line_says_the_count_for_a_confidence_and_the_one_without(capsys: Capture) -> None:
     text, found = printed(["estimate", "chat", "-g", "mi300x", "--confidence", "75%"], capsys)
     gpus, without = found["deployment"]["gpus"], found["conservative"]["gpus_without"]
-    groups = found["evidence"]["groups"]
-    held = f"{gpus} GPUs: the limits hold in 75 % of published runs like this ({groups} groups)"
+    share = max(0.75, found["evidence"]["chance"])
+    held = f"{gpus} GPUs: {share * 100:.0f} % of similar benchmark runs keep the limits"
     assert f"{held}; {without} without" in text
-    assert text.count("published runs") == 1
+    assert text.count("benchmark runs") == 1
 
 
 def test_even_odds_that_take_more_than_the_prediction_say_so(capsys: Capture) -> None:
@@ -42,7 +42,10 @@ def test_even_odds_that_take_more_than_the_prediction_say_so(capsys: Capture) ->
     text, found = printed(["estimate", "chat", "-g", "mi300x"], capsys)
     gpus, fewer = found["deployment"]["gpus"], found["evidence"]["gpus_as_predicted"]
     assert fewer < gpus and found["evidence"]["gpu_as_predicted"] == found["deployment"]["gpu"]
-    assert f"By the prediction alone {fewer} do, in less than half of published runs like this" in text
+    assert (
+        f"Prediction alone: {fewer} GPUs, but fewer than half of similar benchmark runs keep the limits with them"
+        in text
+    )
     text, found = printed([*LLAMA, "--rps", "20"], capsys)
     assert found["evidence"]["gpus_as_predicted"] is None and "prediction alone" not in text
 
@@ -90,19 +93,20 @@ def test_another_layout_that_makes_the_same_gpus_sure_is_named() -> None:
 
 def test_a_sure_number_of_another_layout_names_it() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.6)
-    assert sure(16, size, LIMITS_HOLD, "", "TP4").text.startswith("16 GPUs, 24 (as TP4) to be sure: ")
-    assert sure(16, size, LIMITS_HOLD).text.startswith("16 GPUs, 24 to be sure: ")
-    assert (
-        "(6 groups, 1.30 x ITL with as many in flight); 16 in 60 %"
-        in sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).text
-    )
+    said = "16 GPUs: 60 % of similar benchmark runs keep the limits; 24 GPUs{}: 90 %"
+    assert sure(16, size, LIMITS_HOLD, "", "TP4").text == said.format(" (as TP4)")
+    assert sure(16, size, LIMITS_HOLD).text == said.format("")
+    (detail,) = sure(16, size._replace(by="itl", times=1.3), LIMITS_HOLD).detailed or ()
+    assert "(6 groups, 1.30 x ITL with as many in flight); 16 in 60 %" in detail
 
 
 def test_the_share_of_the_printed_number_is_said_whether_it_is_sure_or_not() -> None:
     size = ConfidentSize(24, 0.9, 6, 0.83)
-    assert sure(16, size, LIMITS_HOLD).text.endswith(
-        "limits then hold in 90 % of published runs like this (6 groups); 16 in 83 %"
+    said = sure(16, size, LIMITS_HOLD)
+    assert said.text == "16 GPUs: 83 % of similar benchmark runs keep the limits; 24 GPUs: 90 %"
+    assert said.detailed == (
+        "16 GPUs, 24 to be sure: limits then hold in 90 % of published runs like this (6 groups); 16 in 83 %",
     )
-    assert sure(24, size._replace(chance=0.96), LIMITS_HOLD).text.startswith(
-        "24 GPUs are sure: the limits hold in 96 % of "
-    )
+    enough = sure(24, size._replace(chance=0.96), LIMITS_HOLD)
+    assert enough.text == "24 GPUs: 96 % of similar benchmark runs keep the limits"
+    assert (enough.detailed or ("",))[0].startswith("24 GPUs are sure: the limits hold in 96 % of ")

@@ -26,6 +26,7 @@ UNKNOWN = "No published runs like this: how far off the predictions are is not k
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
 LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
+KEEP = {LIMITS_HOLD: "keep the limits", RATE_KEPT: "keep the rate", SERVED: "serve the demand"}
 THEN = {LIMITS_HOLD: "limits then hold", RATE_KEPT: "the rate is then kept", SERVED: "the demand is then served"}
 OBJECTIVES = {"gpus": "fewest GPUs", "cost": "lowest cost", "energy": "lowest power"}
 MOST_LINES = 3  # for each of: alternatives, refusals
@@ -194,10 +195,22 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
         if layout is None and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
-        return Line(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}")
+        said = f"{count}{shape}: {share} of {similar(found.own)} {KEEP[keeps]}{more}"
+        return Line(said, detailed=(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}",))
     odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
-    return Line(f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}")
+    detail = f"{count}, {found.gpus:,}{shape} to be sure: {THEN[keeps]} in {share} of {runs}{odds}{more}"
+    shares = [(plural(found.gpus, "GPU") + shape, share)]
+    if found.chance is not None:
+        shares.insert(0, (count, percent(found.chance)))
+    (first, of_first), *others = shares
+    said = [f"{first}: {of_first} of {similar(found.own)} {KEEP[keeps]}", *(f"{one}: {of}" for one, of in others)]
+    return Line("; ".join(said) + more, detailed=(detail,))
+
+
+def similar(own: bool) -> str:
+    """Name in short the runs that a share refers to."""
+    return of_runs(own) if own else "similar benchmark runs"
 
 
 def _slower(found: ConfidentSize) -> str:
