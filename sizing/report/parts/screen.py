@@ -204,8 +204,8 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
     if found.chance is not None:
         shares.insert(0, (count, percent(found.chance)))
     (first, of_first), *others = shares
-    said = [f"{first}: {of_first} of {similar(found.own)} {KEEP[keeps]}", *(f"{one}: {of}" for one, of in others)]
-    return Line("; ".join(said) + more, detailed=(detail,))
+    parts = [f"{first}: {of_first} of {similar(found.own)} {KEEP[keeps]}", *(f"{one}: {of}" for one, of in others)]
+    return Line("; ".join(parts) + more, detailed=(detail,))
 
 
 def similar(own: bool) -> str:
