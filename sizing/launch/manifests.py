@@ -161,7 +161,11 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     found.variables = _variables(node, others)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
     found.words += tuple(_parallel(holders, stated, node.line(), facts.charts))
-    found.faults += (*(_unknown_sizes(node, facts.charts) if service else ()), *_of_shell(node, found.variables))
+    found.faults += (
+        *(_unknown_sizes(node, facts.charts) if service else ()),
+        *_of_shell(node, found.variables),
+        *_of_compose(node, found.variables),
+    )
     found.lines |= {"command": found.words[0].line if found.words else node.line(), "image": node.line("image")}
     _replicas(found, node, others.scalers, facts.charts)
     _gpus(found, node, facts)
@@ -281,6 +285,15 @@ def _of_shell(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Faul
             if found and found[1] in variables:
                 what = f"holds {found[0]}, which no shell replaces here"
                 yield Fault(what, node.file, node.line(name, number), name, f"$({found[1]})")
+
+
+def _of_compose(node: ManifestNode, variables: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield the fault of each command with a variable of the container, which Compose does not read: it has its shell and .env."""
+    for name in ("command", "entrypoint") if node.path[:1] == (SERVICES,) else ():
+        found = next((each for each in _OF_SHELL.finditer(str(node.own.get(name))) if each[1] in variables), None)
+        if found:
+            what = f"takes ${found[1]} of Compose's shell or .env, not of the service's environment"
+            yield Fault(what, node.file, node.line(name), name, "its value")
 
 
 def _pairs(value: object) -> dict[str, str]:

@@ -9,6 +9,7 @@ from manifest_builders import IMAGE, KINDS, MODEL, faults, only, written
 
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
+from sizing.specs.errors import InputError
 
 ON = Filled(gpu="h100-sxm", replicas=1)
 POD = f"""\
@@ -128,3 +129,16 @@ def test_a_scaled_object_that_goes_to_zero_has_one_fault(tmp_path: Path) -> None
     text = KINDS["deployment"] + scaler("name: chat", 0, "ScaledObject")
     (told,) = faults(written(tmp_path, text), Filled())
     assert "minReplicaCount: must be a whole number above 0, not 0" in told
+
+
+@pytest.mark.parametrize("word", ["${TP:-4}", "$TP", "${TP}"])
+def test_compose_replaces_nothing_by_the_environment_of_a_service(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "compose.yaml"
+    path.write_text(
+        "services:\n  chat:\n    image: vllm/vllm-openai:v0.19.0\n    environment: {TP: '2'}\n"
+        f"    command: --model meta-llama/Llama-3.1-8B-Instruct -tp {word}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(InputError) as caught:
+        existing(str(path), Filled(gpu="h100-sxm", replicas=1))
+    assert "takes $TP of Compose's shell or .env" in str(caught.value)
