@@ -323,9 +323,12 @@ def with_longest(question: Question, tokens: int) -> Question:
     return question.with_(serving=serving, max_model_len=tokens, isl=tokens, model=seeing)
 
 
+LONGER = "; for more, give a config.json with rope_scaling and its larger max_position_embeddings"
+
+
 def _check_lengths(workload: Workload, model: Model, longest: int) -> None:
     needed, stated, most = workload.longest, workload.serving.max_model_len, model.max_position
-    positions, at_most, faults = f"the {most:,} positions of {model.name}", f"at most {most:,}", []
+    positions, at_most, faults = f"the {most:,} positions of {model.name}", f"at most {most:,}{LONGER}", []
     if needed > most:
         what = f"{needed:,} tokens (ISL + OSL at their longest) exceed {positions}"
         faults.append(Fault(what, field="tokens", allowed=at_most))
