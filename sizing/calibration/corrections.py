@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import product
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -206,7 +207,7 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
             errors = CentredErrors.find(of_class)
             if len(errors.groups) < rules.least_groups:
                 continue
-            whole, without = _judged(errors, FORMS[str(key[0])], rules)
+            whole, without = _judged(errors, _left_out(of_class, errors.groups, conditions), FORMS[str(key[0])], rules)
             sources = ", ".join(dict.fromkeys(one.row.source for one in of_class))
             stated = dict(zip(conditions, key, strict=True))
             found.append(Correction.model_validate({**whole.model_dump(), **stated, "source": sources}))
@@ -215,20 +216,36 @@ def corrections_of(seen: Sequence[Seen], rules: CorrectionRules) -> tuple[list[C
     return found, [one._replace(correction=corrected.get(number, UNCORRECTED)) for number, one in enumerate(seen)]
 
 
+def _left_out(of_class: Sequence[Seen], groups: Sequence[str], conditions: Sequence[str]) -> list[list[int]]:
+    """The places of the groups that are left out together: those that agree in what their class does not state.
+
+    The narrowest class leaves out one group at a time. A wider class is for questions of other architectures (or kinds of
+    models) than its groups', so that all groups of one architecture are left out together.
+    """
+    apart = [name for name in CLASSES[0] if name not in conditions] or ["group"]
+    blocks: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    firsts = {one.group: one for one in reversed(of_class)}
+    for place, group in enumerate(groups):
+        one = firsts[group]
+        blocks[tuple(group if name == "group" else getattr(one.situation, name) for name in apart)].append(place)
+    return list(blocks.values())
+
+
 def _judged(
-    errors: CentredErrors, forms: Sequence[Form], rules: CorrectionRules
+    errors: CentredErrors, left_out: Sequence[list[int]], forms: Sequence[Form], rules: CorrectionRules
 ) -> tuple[Correction, dict[str, Correction]]:
-    """The correction of a class, and for each group the correction found from the other groups.
+    """The correction of a class, and for each group the correction found without the groups that are `left_out` with it.
 
     A form is accepted only if it raises the median error on groups left out in no metric. Of these forms, the one with the least
-    mean error is used.
+    mean error is used. No form is accepted where all groups would be left out at once.
     """
     places, nothing = range(len(errors.groups)), Correction(groups=len(errors.groups))
     before = np.array([errors.at(place, nothing) for place in places])
     seen = ~np.isnan(before).all(axis=0)
     found, least = (nothing, dict.fromkeys(errors.groups, nothing)), _mean(before)
-    for form in forms:
-        others = [fitted(np.delete(errors.of, place, axis=1), form, rules) for place in places]
+    for form in forms if len(left_out) > 1 else ():
+        by_block = [(block, fitted(np.delete(errors.of, block, axis=1), form, rules)) for block in left_out]
+        others = [by for _, by in sorted(((place, by) for block, by in by_block for place in block), key=itemgetter(0))]
         off = np.array([errors.at(place, by) for place, by in zip(places, others, strict=True)])
         worse = np.nanmedian(off[:, seen], axis=0) > np.nanmedian(before[:, seen], axis=0) + rules.most_loss
         if _mean(off) < least * (1 - rules.least_gain) and not worse.any():
