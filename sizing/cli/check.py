@@ -83,13 +83,13 @@ def command(
     """
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.launch.check import check as checked_of
-    from sizing.question.configuration import only_settings, without_settings
+    from sizing.question.configuration import of_several, only_settings, without_settings
     from sizing.question.fields import options_of
     from sizing.question.values import Part, check
     from sizing.specs.launch import Policy
 
     # The demand and its limits are those of the workload. Settings of the policy give way to the policy of a file.
-    values = without_settings(values, [option.name for option in ASKED_OPTIONS])
+    values = without_settings(values, [*(option.name for option in ASKED_OPTIONS), *of_several(values, "gpu")])
     standing = Part(lambda: _policy(only_settings(values)))
     values = without_settings(values, [option.name for option in POLICY_OPTIONS])
     output = Part(lambda: chosen_format(values, (*FORMATS, *CI_FORMATS)))

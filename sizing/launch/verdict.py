@@ -81,11 +81,11 @@ class Checked(NamedTuple):
     def usd_per_million_tokens(self) -> float | None:
         """The cost of a million output tokens (prompt tokens for a task without output).
 
-        They are those of the demand, or of the most within the limits where that is less. None without a price, or where
-        neither is known.
+        They are those of the demand, or without one of the most within the limits. None without a price, where neither is known,
+        and where the demand is more than it serves.
         """
         found = self.held
-        if self.question is None or self.usd_per_hour is None or found is None:
+        if self.question is None or self.usd_per_hour is None or found is None or (found.utilisation or 0.0) > 1:
             return None
         most, served = found.most_requests_per_s, None if found.answer is None else found.answer.requests_per_s
         asked = self.question.target.requests_per_s if served is None else served

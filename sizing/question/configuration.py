@@ -191,6 +191,12 @@ def only_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in values.get(CONFIGURED, {})}
 
 
+def of_several(values: Mapping[str, Any], *names: str) -> list[str]:
+    """Which of the options `names` have a setting that lists several values: it waits for a command that takes several."""
+    settings: Mapping[str, str] = values.get(CONFIGURED, {})
+    return [name for name in names if name in settings and "," in str(values[name])]
+
+
 def located(fault: Fault, fields: Iterable[Field], values: Mapping[str, Any]) -> Fault:
     """The fault, naming the place of a setting instead of an option that the user did not write."""
     places: Mapping[str, str] = values.get(CONFIGURED, {})

@@ -75,3 +75,26 @@ def test_the_headroom_asked_may_be_more_than_the_demand(capsys: pytest.CaptureFi
 
     assert asked("200%") == 0 and asked("-5%") == 2
     assert "no share from 0 up" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listed", ["h100-sxm,h200-sxm", "h100-sxm"])
+def test_a_setting_of_several_gpu_types_waits(
+    listed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLMSIZE_GPU", listed)
+    line = ["check", "vllm serve llama-3.1-8b", *LOAD, "--no-verify"]
+    assert run(line) == (2 if "," in listed else 0)
+    assert ("does not say the GPU type" in capsys.readouterr().err) is ("," in listed)
+    assert run([*line, "-g", "h100-sxm"]) == 0
+
+
+def test_what_cannot_serve_has_rows_of_its_limits_and_no_cost_of_the_demand() -> None:
+    filled = Filled(gpu="h100-sxm")
+    text = ["tokens.isl=500", "tokens.osl=100", "limits.ttft=p95:500ms", "limits.itl=50ms"]
+    found = [
+        check("vllm serve llama-3.1-8b", options=options_of(SET_OPTIONS, {"set": [*text, f"demand.requests_per_s={rate}"]}),
+              simulated=False, filled=filled)[0] for rate in (1, 5000)
+    ]  # fmt: skip
+    served, beyond = ([each.rule for each in one.findings] for one in found)
+    assert served == beyond and {"ttft", "itl"} <= set(beyond)
+    assert found[0].usd_per_million_tokens is not None and found[1].usd_per_million_tokens is None
