@@ -79,10 +79,12 @@ class Need:
 
     def confirmed(self, replicas: int) -> Need:
         """This need with a `per_replica` that gives `replicas`, the count that was found to serve it."""
-        if self.replicas() == replicas:
-            return self
-        users = (self.users or 0.0) * (1 + self.headroom) / replicas
-        return replace(self, per_replica=self.demand * (1 + self.headroom) / replicas, users_per_replica=users)
+        found, needed = self, 1 + self.headroom
+        if demand.replicas_for(self.demand * needed, self.per_replica) != replicas:
+            found = replace(found, per_replica=self.demand * needed / replicas)
+        if self.users is not None and self.replicas() != replicas:
+            found = replace(found, users_per_replica=self.users * needed / replicas)
+        return found
 
     def grown(self, times: float) -> Need:
         """This need for `times` times the demand, or the users."""
