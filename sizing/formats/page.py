@@ -30,7 +30,7 @@ class Cell(NamedTuple):
     target: str | None = None
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     """The heading of a column, which has figures if `is_number`."""
 
     name: str
@@ -41,7 +41,7 @@ class PageTable(NamedTuple):
     """A table with its caption. The first column heads the rows. `note` says what is left out. A `folded` one opens on click."""
 
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     folded: bool = False
@@ -200,7 +200,7 @@ def page_table(table: Table, *, most: int | None = None, noun: str = "rows", fol
     ]
     return PageTable(
         table.title,
-        tuple(Column(table.columns[at].heading, table.columns[at].is_number) for at in said),
+        tuple(PageColumn(table.columns[at].heading, table.columns[at].is_number) for at in said),
         tuple(tuple(row[at] for at in said) for row in rows),
         f"{more:,} more {noun} are in the JSON at the end of this page." if more else "",
         folded,

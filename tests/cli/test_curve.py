@@ -429,4 +429,5 @@ def test_the_table_says_the_answer_first_and_fits(
     told = capsys.readouterr().out
     assert told.startswith("FP8 TP1 on H100 SXM 80GB, 10")
     assert columns - 20 < max(map(len, told.splitlines())) <= columns
-    assert "Knee" in told and "Every limit is kept" in told
+    assert "Every limit is kept" in told and len(told.splitlines()) <= 24
+    assert ("Knee" in told) == (columns >= 80)  # on narrower screens, lines that fold leave no room for it

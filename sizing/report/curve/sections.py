@@ -150,7 +150,7 @@ def _setup(record: CurveRecord) -> Iterator[Line]:
     model = f"{i['model']}, {lengths(i['isl'], i['osl'], i.get('task', ''))}"
     yield Line(f"{model}, {i['engine_title']} {i['engine_version']}" if "engine" in i else model, "Model", spare=5)
     in_pools = i.get("pools") is not None
-    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load", spare=4)
+    yield Line(LOADS["pools" if in_pools else i.get("arrivals", "closed")], "Load", spare=3)
     if in_pools:
         yield Line(f"fixed along a line: {i['pools']['fixed']}", "Pools", spare=2)
 
@@ -237,7 +237,7 @@ def _knee(record: CurveRecord) -> Iterator[Line]:
     for line, point in _points(record, "knee"):
         if line is best:
             where = f"{in_flight(point)} in flight, {number(point.requests_per_s_per_8_gpus)} {PER_8}"
-            yield Line(f"{where}: beyond, latency grows faster", "Knee", spare=3)
+            yield Line(f"{where}: beyond, latency grows faster", "Knee", spare=6)
 
 
 def _between(record: CurveRecord) -> Iterator[str]:

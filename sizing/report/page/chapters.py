@@ -11,9 +11,9 @@ from sizing.formats.page import (
     BarChart,
     Cell,
     Chapter,
-    Column,
     Drawings,
     Numbered,
+    PageColumn,
     PageTable,
     PageVerdict,
     Shares,
@@ -147,9 +147,9 @@ def _figures(report: Report) -> Iterator[Facts | PageTable]:
     own = quantities.of_task(quantities.LATENCY_QUANTITIES, estimate.inputs.task)
     rows = tuple(_latency(report, quantity) for quantity in own)
     title = f"Latency under load, with the range of 8 in 10 {_runs(report)}"
-    yield PageTable(title, tuple(Column(name, name != "latency") for name in LATENCY_HEADS), rows)
+    yield PageTable(title, tuple(PageColumn(name, name != "latency") for name in LATENCY_HEADS), rows)
     shown = FIGURES if estimate.inputs.osl else OF_INPUTS
-    heads = (Column("figure", False), Column("value"), Column("unit", False))
+    heads = (PageColumn("figure", False), PageColumn("value"), PageColumn("unit", False))
     found = tuple((Cell(name), figure(report, f"/estimate{at}", write), Cell(unit)) for name, at, write, unit in shown)
     yield PageTable("Load, throughput, cost", heads, found)
 
@@ -180,7 +180,7 @@ def _pools(report: Report) -> Iterator[PageTable]:
         )
         return Cell(title), *cells
 
-    heads = (Column("figure", False), *(Column(f"{name}: {pool.sizes}, {pool.gpu}") for name, pool in named))
+    heads = (PageColumn("figure", False), *(PageColumn(f"{name}: {pool.sizes}, {pool.gpu}") for name, pool in named))
     yield PageTable("Both pools, means of latencies", heads, tuple(row(*each) for each in POOLS))
 
 
@@ -280,7 +280,7 @@ def _memory(report: Report, memory: MemoryUse) -> Iterator[Shares | Prose | Page
         note = f"The pool holds {memory.kv_cache_tokens:,} tokens a replica, {holds}."
     if not memory.fits:
         note = f"One sequence of {memory.max_model_len:,} tokens needs {gib(memory.deficit_gib)} GiB more."
-    heads = (Column("part", False), Column("GiB"), Column("of visible"))
+    heads = (PageColumn("part", False), PageColumn("GiB"), PageColumn("of visible"))
     yield PageTable("Memory of one GPU, tightest rank", heads, tuple(row(*part) for part in shown), note)
 
 
@@ -368,7 +368,7 @@ def _assumptions(report: Report) -> Iterator[Prose | PageTable | Numbered]:
         return Cell(assumption.what), value, Cell(assumption.kind), cited
 
     yield Prose((Line(ASSUMED),))
-    heads = tuple(Column(name, False) for name in ("what", "value", "known", "source"))
+    heads = tuple(PageColumn(name, False) for name in ("what", "value", "known", "source"))
     yield PageTable("Inputs by how they are known", heads, tuple(row(*assumption) for assumption in found))
     yield Numbered("Sources", tuple((f"source-{at}", text) for text, at in sources.items()))
 
