@@ -24,7 +24,8 @@ from sizing.specs.errors import InputError
 
 Json = dict[str, Any]
 TOOLS = (
-    "estimate", "compare", "memory", "step", "roofline", "whatif", "simulate", "cost", "plan", "explain", *LISTINGS,
+    "estimate", "compare", "memory", "step", "roofline", "whatif", "simulate", "curve", "cost", "plan", "check",
+    "explain", *LISTINGS,
 )  # fmt: skip
 # Options that write a file, set the output format, or are for a terminal.
 NO_OPTIONS = ("format", "json", "quiet", "verbose", "plot", "requests_out", "yaml", "help", "others", "jobs")
@@ -155,10 +156,11 @@ def _words(name: str, arguments: Mapping[str, Any], folder: Path) -> Iterator[st
             path.write_text(json.dumps(value), encoding="utf-8")
             value = str(path)
         if one.param_type_name == "argument":
-            if str(value).startswith(("-", "/dev/")):
-                allowed = "a name, a file, or a workload as an object"
-                raise InputError(f"{value!r} is no name", field=key, allowed=allowed)
-            yield str(value)
+            for each in value if isinstance(value, list) else [value]:
+                if str(each).startswith(("-", "/dev/")):
+                    allowed = "a name, a file, or a workload as an object"
+                    raise InputError(f"{each!r} is no name", field=key, allowed=allowed)
+                yield str(each)
         elif isinstance(value, bool):
             yield from one.opts[:1] if value else one.secondary_opts[:1]
         else:

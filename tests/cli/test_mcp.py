@@ -29,6 +29,14 @@ def test_a_call_is_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(text) == json.loads(capsys.readouterr().out)
 
 
+def test_a_tool_takes_several_files() -> None:
+    files = [str(ROOT / "tests/golden/inputs" / name) for name in ("deploy.yaml", "deploy_short.yaml")]
+    code, text = called("check", {"files": files, "demand": "chat", "no_verify": True})
+    found = json.loads(text)
+    assert (code, found["passed"], len(found["deployments"])) == (1, False, 2)
+    assert called("check", {"files": [*files, "/dev/stdin"], "demand": "chat"})[0] == 2
+
+
 def test_a_workload_can_be_written_out() -> None:
     workload = {"model": "llama-3.1-8b", "tokens": {"isl": 500, "osl": 50}, "demand": {"requests_per_s": 2}}
     code, text = called("estimate", {"workload": workload, "gpu": "h100-sxm", "no_verify": True})
