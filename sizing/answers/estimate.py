@@ -118,18 +118,21 @@ def by_prediction(question: Question, data: Data) -> Outcome:
 
 
 def suggestions(outcome: Outcome, data: Data, *, simulated: bool) -> tuple[Suggestion, ...]:
-    """The single changes that would make an infeasible question feasible, by few simulations and with at least even odds."""
+    """The single changes that would make an infeasible question feasible, by few simulations and with at least even odds.
+
+    Among layouts of equal size and cost, sure sizes by the closed form decide, as they do in the answer to the changed question.
+    """
 
     steps = Steps(
         data,
         lambda asked: [search(each, data) for each in asked],
-        lambda found, order, shows: advice.confirmed_soon(found, data, simulated),
+        lambda found, order, shows: advice.confirmed_soon(found, data, simulated and shows),
     )
     asked = {each.id for each in outcome.question.space.gpu_types}
     known = map(load_gpu, (id_ for id_ in data.defaults.gpus_compared if id_ not in asked))
     prices = outcome.question.origin.prices.of_others
     others = tuple(prices.priced(found) for found in known if prices.offers(found))
-    return advice.suggestions(outcome, lambda question: with_odds([question], steps, sure=False)[0].answer, others)
+    return advice.suggestions(outcome, lambda question: with_odds([question], steps)[0].answer, others)
 
 
 def _predicted(cautious: Outcome, question: Question, data: Data, simulated: bool) -> Answer | None:

@@ -297,7 +297,7 @@ def _of_load(checked: Checked, needs: str) -> Iterator[CheckFinding]:
             words = f"{limit.statistic} {in_digits(seconds / MILLI)} ms, limit {in_digits(limit.seconds / MILLI)} ms"
             yield finding(part, name, kept, words + needs * (not kept), "replicas", "tp")
         elif found.answer is None and found.stable is not None:
-            words = f"{limit.statistic} grows without end with the queue, limit {in_digits(limit.seconds / MILLI)} ms"
+            words = f"{limit.statistic} has no figure, as the queue grows without end; limit {in_digits(limit.seconds / MILLI)} ms"
             yield finding(part, name, False, words + needs, "replicas", "tp")
     if enough and not found.holds and not missed:
         yield finding(part, "stable", False, f"a simulation does not confirm it{needs}", "replicas")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sizing.formats.ci import Remark
-from sizing.formats.view import Document, Facts, Line, Quantity, Rows, Section, Table, filled, in_words, rows_of
+from sizing.formats.view import DIGITS, Document, Facts, Line, Quantity, Rows, Section, Table, filled, in_words, rows_of
 from sizing.formats.words import money, number, percent, plural
 from sizing.launch.existing import COMMAND
 from sizing.launch.terms import layout_of
@@ -143,7 +143,9 @@ def _latency(checked: Checked, name: str) -> float | None:
     return None if seconds is None else seconds * 1e3
 
 
-NOISE = 1e-9  # relative: JSON holds twelve digits of a figure, so a smaller difference is only rounding
+NOISE = 10.0 ** (
+    1 - DIGITS
+)  # relative: one in the last digit of a figure in JSON, so a smaller difference is only rounding
 COMPARED = {
     "gpus": "GPUs",
     "usd_per_hour": "$ an hour",

@@ -201,10 +201,12 @@ def test_every_form_and_the_picture_have_the_pools(tmp_path: Path, capsys: Capsy
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     words = " ".join(out.split())
+    assert shape in words and "line-1" in picture.read_text(encoding="utf-8")
+    assert run([*asked, "--verbose"]) == 0  # a screen has no room for what a line holds fixed
+    words = " ".join(capsys.readouterr().out.split())
     assert (
         "a closed loop is not simulated over two pools" in words and "fixed along a line: layouts and replicas" in words
     )
-    assert shape in words and "line-1" in picture.read_text(encoding="utf-8")
 
 
 def test_processes_change_nothing(capsys: Capsys) -> None:

@@ -200,7 +200,8 @@ def test_a_demand_above_every_stable_rate_says_where_the_queue_grows(
     failed, figures = failing("--rps 5", capsys, *more)
     most = re.search(r"414 % used; above ([\d.]+), the queue grows without end; 5 replicas", failed["demand"])
     assert most is not None and 1.6 < float(most[1]) < 5
-    assert figures["itl_ms"] is None and set(failed) == {"demand"}
+    assert figures["itl_ms"] is None and set(failed) == {"demand", "ttft", "itl"}
+    assert all("grows without end" in words and words.endswith("would do") for words in failed.values())
 
 
 def test_users_beyond_the_most_have_their_latencies(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,21 +302,22 @@ def test_all_gpus_that_are_reserved_are_paid_for_and_counted(old: str, new: str,
 
 
 def test_tokens_that_are_not_served_pay_for_nothing(manifest: str) -> None:
-    """A deployment that is too small serves its most, and no cheaper than one that is full."""
+    """A deployment that is too small has no cost of the demand; one that is full has the lowest."""
 
-    def cost(replicas: int, rate: float) -> tuple[bool, float, float]:
+    def cost(replicas: int, rate: float) -> tuple[bool, float | None, float]:
         text = Path(manifest).read_text(encoding="utf-8").replace("replicas: 4", f"replicas: {replicas}")
         path = Path(manifest).with_name("small.yaml")
         path.write_text(text, encoding="utf-8")
         options = options_of(SET_OPTIONS, {"set": [f"demand.requests_per_s={rate}"]})
         (found,) = check(str(path), demand="chat", options=options, simulated=False)
-        assert found.held is not None and found.usd_per_million_tokens is not None
+        assert found.held is not None
         return found.passed, found.usd_per_million_tokens, found.held.most_requests_per_s or 0
 
     passed, usd, most = cost(3, 20.8)
-    assert not passed and most < 20.8
-    assert cost(3, most * 0.999)[:2] == (True, pytest.approx(usd, rel=0.002))
-    assert cost(3, 100) == (False, usd, most)
+    assert not passed and usd is None and most < 20.8
+    assert cost(3, 100) == (False, None, most)
+    (full, least, _), (half, twice, _) = cost(3, most * 0.999), cost(3, most * 0.4995)
+    assert full and half and least is not None and twice == pytest.approx(2 * least, rel=0.002)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +403,7 @@ def test_what_is_set_is_of_the_demand() -> None:
     assert found("tokens.isl=1000") == []
     assert found("tokens.osl_max=9000") == ["max_model_len"]
     assert found("model=llama-3.1-8b") == ["model"]
-    assert found("demand.requests_per_s=100", "limits.ttft=p95:20s") == ["demand"]
+    assert found("demand.requests_per_s=100", "limits.ttft=p95:20s") == ["demand", "ttft", "itl"]
 
 
 CASES = [

@@ -28,7 +28,8 @@ LINE = "vllm serve {} -tp {} --max-model-len {} --quantization fp8"
 )
 def test_what_fails_is_named(line: str, rule: str) -> None:
     (found,) = check(line, demand="chat", filled=Filled(gpu="h100-sxm", replicas=1), simulated=False)
-    assert [finding.rule for finding in found.findings if finding.level == "error"] == [rule]
+    beyond = ["ttft", "itl"] * (rule == "demand")  # a queue that grows keeps no limit
+    assert [finding.rule for finding in found.findings if finding.level == "error"] == [rule, *beyond]
 
 
 @pytest.mark.parametrize(

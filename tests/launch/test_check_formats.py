@@ -26,7 +26,8 @@ def test_junit_is_valid(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     schema.assertValid(etree.fromstring(out.encode("utf-8")))
     suite = ElementTree.fromstring(out)[0]
     assert int(suite.attrib["tests"]) == len(suite.findall("testcase"))
-    assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == code
+    assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == 3 * code
+    assert {"demand", "ttft", "itl"} <= {case.attrib["name"] for case in suite.findall("testcase")}  # at any demand
 
 
 def test_sarif_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,9 +52,11 @@ def test_sarif_points_at_the_line(capsys: pytest.CaptureFixture[str]) -> None:
     rules = {rule["id"] for rule in run_["tool"]["driver"]["rules"]}
     assert code == 1 and content["version"] == "2.1.0" and content["$schema"].endswith("sarif-2.1.0.json")
     assert all(result["ruleId"] in rules and result["message"]["text"] for result in run_["results"])
-    (failed,) = [result for result in run_["results"] if result["level"] == "error"]
-    region = failed["locations"][0]["physicalLocation"]["region"]
-    assert Path(FIXED).read_text(encoding="utf-8").splitlines()[region["startLine"] - 1].strip() == "replicas: 5"
+    failed = [result for result in run_["results"] if result["level"] == "error"]
+    assert [result["ruleId"] for result in failed] == ["demand", "ttft", "itl"]
+    lines = Path(FIXED).read_text(encoding="utf-8").splitlines()
+    regions = [result["locations"][0]["physicalLocation"]["region"] for result in failed]
+    assert [lines[region["startLine"] - 1].strip() for region in regions] == ["replicas: 5"] * 3
 
 
 def test_bad_input_is_annotated_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

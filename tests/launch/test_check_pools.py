@@ -59,8 +59,8 @@ def test_pools_that_are_too_few_miss_their_limits_by_name(tmp_path: Path) -> Non
         assert written.chance is None and written.why_no_chance == "no published runs of separate pools"
         assert "Sure" in str(next(sections(record([found]))))
     assert levels[2] == {"demand": "ok", "ttft": "ok", "itl": "ok"}
-    assert levels[33] == {"demand": "error", "ttft": "error", "itl": "error"}
-    assert levels[300] == {"demand": "error"}  # a queue that grows has no latencies
+    assert levels[33] == levels[300] == {"demand": "error", "ttft": "error", "itl": "error"}
+    assert (written.ttft_ms, written.itl_ms) == (None, None)  # a queue that grows has no latencies
     assert "ITL reaches its limit" in messages[33] and "the queue grows without end" in messages[300]
 
 

@@ -67,7 +67,9 @@ def test_the_action_annotates_and_keeps_its_result(folder: Path) -> None:
 def test_files_and_arguments_of_the_action_may_stand_on_lines_of_their_own(folder: Path) -> None:
     (folder / "other.yaml").write_bytes(MANIFEST.read_bytes().replace(b"replicas: 5", b"replicas: 1"))
     run = checked(folder, files="deploy.yaml\nother.yaml\n", demand="chat", arguments="--no-verify\n--max-gpus 100\n")
-    assert run.returncode == 1 and run.stdout.splitlines()[-2:] == ["chat: passes", "chat: fails demand"], run.stdout
+    assert run.returncode == 1 and run.stdout.splitlines()[-2:] == ["chat: passes", "chat: fails demand, ttft, itl"], (
+        run.stdout
+    )
 
 
 def test_the_action_tells_bad_input_from_a_failure(folder: Path) -> None:

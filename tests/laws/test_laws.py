@@ -200,12 +200,14 @@ NATIVE = [
 def test_native_narrow_weights_are_never_slower_in_decode(gpu: str, engine: str, narrow: str, model: str) -> None:
     """Half the bytes and twice the peak: a decode step must not take longer than in 16 bit.
 
-    One sequence hits few experts: there the measured kernels that quantise their inputs first are slower than those in 16 bit.
+    One sequence hits few experts: there the measured kernels that quantise their inputs first are slower than those in 16 bit. On
+    MI300X experts with block scales start so late, by published runs, that eight sequences do not either.
     """
     spec = real_model(model)
     wide, thin = (kernels_for(spec, real_gpu(gpu), engine=engine, precision_name=name) for name in ("bf16", narrow))
     slower = {}
-    for sequences in (*(() if architecture.is_moe(spec) else (1,)), 8, 32, 64, 128, 256):
+    few = (8,) if architecture.is_moe(spec) and gpu != "mi300x" else ()
+    for sequences in (*(few if architecture.is_moe(spec) else (1, 8)), 32, 64, 128, 256):
         batch = Batch(decode_sequences=float(sequences), decode_context_tokens=1000.0)
         before, after = (seconds(spec, Layout(), k, batch) for k in (wide, thin))
         if after > before * HAIR:

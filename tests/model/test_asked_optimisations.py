@@ -87,7 +87,7 @@ def test_the_page_of_a_report_names_them(capsys: pytest.CaptureFixture[str], tmp
     page = tmp_path / "r.html"
     asked = ("--speculative", "eagle3", "--prefix-hit", "0.5", "--lora", "1x16")
     assert run(["report", "chat", "-g", "h100-sxm", *asked, "--no-verify", "-o", str(page)]) == 0
-    text = "speculative decoding: method eagle3; prefix cache: 50 % of each prompt is found in it; LoRA adapters: slots 1, rank 16"
+    text = "eagle3; 50 % of each prompt is found in the prefix cache; 1 LoRA adapter of rank 16"
     answered, told = page.read_text().split("What was asked", 1)
     assert text in answered  # once below the answer, once with what was asked
     assert text in told

@@ -315,7 +315,9 @@ def test_too_many_images_are_to_blame_themselves(capsys: pytest.CaptureFixture[s
     assert "at most 130,372 tokens" in line
 
 
-@pytest.mark.parametrize(("images", "words"), [("1x560x560", "count 1"), ("2x560x560", "count 2")])
+@pytest.mark.parametrize(
+    ("images", "words"), [("1x560x560", "has 1 image of 560 x 560"), ("2x560x560", "has 2 images of 560 x 560")]
+)
 def test_one_image_is_one(capsys: pytest.CaptureFixture[str], images: str, words: str) -> None:
     assert run(["step", "-m", "gemma-3-12b", "-g", "h100-sxm", "--prefill", "1000", "--images", images]) == 0
     assert words in capsys.readouterr().out

@@ -92,7 +92,7 @@ def test_acceptances_by_depth_are_written_as_asked(capsys: pytest.CaptureFixture
     assert found["inputs"]["optimisations"]["speculative"]["by_depth"] == [0.8, 0.7, 0.6]
     assert f"--speculative {asked}" in found["simulate_command"]
     assert run(["estimate", *arguments, "--speculative", asked]) == 0
-    assert "by depth 0.8/0.7/0.6" in " ".join(capsys.readouterr().out.split())
+    assert "accepted in 80 %, 70 %, 60 % of cases" in " ".join(capsys.readouterr().out.split())
 
 
 @given(shares=st.lists(st.floats(0, 1), min_size=1, max_size=8))
