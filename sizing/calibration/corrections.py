@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import product
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -222,12 +221,11 @@ def _left_out(of_class: Sequence[Seen], groups: Sequence[str], conditions: Seque
     The narrowest class leaves out one group at a time. A wider class is for questions of other architectures (or kinds of
     models) than its groups', so that all groups of one architecture are left out together.
     """
-    apart = [name for name in CLASSES[0] if name not in conditions] or ["group"]
+    unstated = [name for name in CLASSES[0] if name not in conditions]
+    situations = {one.group: one.situation for one in of_class}
     blocks: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    firsts = {one.group: one for one in reversed(of_class)}
     for place, group in enumerate(groups):
-        one = firsts[group]
-        blocks[tuple(group if name == "group" else getattr(one.situation, name) for name in apart)].append(place)
+        blocks[class_of(situations[group], unstated) or (group,)].append(place)
     return list(blocks.values())
 
 
@@ -244,8 +242,9 @@ def _judged(
     seen = ~np.isnan(before).all(axis=0)
     found, least = (nothing, dict.fromkeys(errors.groups, nothing)), _mean(before)
     for form in forms if len(left_out) > 1 else ():
-        by_block = [(block, fitted(np.delete(errors.of, block, axis=1), form, rules)) for block in left_out]
-        others = [by for _, by in sorted(((place, by) for block, by in by_block for place in block), key=itemgetter(0))]
+        found_without = [fitted(np.delete(errors.of, block, axis=1), form, rules) for block in left_out]
+        of_place = {place: by for block, by in zip(left_out, found_without, strict=True) for place in block}
+        others = [of_place[place] for place in places]
         off = np.array([errors.at(place, by) for place, by in zip(places, others, strict=True)])
         worse = np.nanmedian(off[:, seen], axis=0) > np.nanmedian(before[:, seen], axis=0) + rules.most_loss
         if _mean(off) < least * (1 - rules.least_gain) and not worse.any():

@@ -46,9 +46,11 @@ that does not help groups left out. A factor above 1 says that the model alone i
 RANGES = """\
 ## Likely ranges
 
-The range beside a prediction holds 8 of 10 published runs like it, of groups left out when it was made. The range of an answer to
-a demand comes from the runs of its sure count. It leaves out {tail} of them on each side of a latency, and {rate_tail} on each side of the
-rate, as the sure count does. Of runs of groups left out it holds {covered}. For answers without a demand, measured over
+The range beside a prediction holds 8 of 10 published runs like it, of groups left out when it was made. The range of an answer
+comes from the runs of its sure count, at the load that is shown. It leaves out {tail} of them on each side of a latency, and {rate_tail} on each
+side of the rate, as the sure count does. Of runs of groups left out it holds {covered}.
+
+Where no such runs are known, and for offline work without a demand, the range is that of a class. This is measured over
 predicted, of the widest class of each kind:
 """
 LIMITS = """\

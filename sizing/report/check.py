@@ -143,9 +143,8 @@ def _latency(checked: Checked, name: str) -> float | None:
     return None if seconds is None else seconds * 1e3
 
 
-NOISE = 10.0 ** (
-    1 - DIGITS
-)  # relative: one in the last digit of a figure in JSON, so a smaller difference is only rounding
+# One in the last digit of a figure in JSON: a smaller relative difference is only rounding.
+NOISE = 10.0 ** (1 - DIGITS)
 COMPARED = {
     "gpus": "GPUs",
     "usd_per_hour": "$ an hour",

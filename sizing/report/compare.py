@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Answer, Outcome
 from sizing.answers.compare import place
+from sizing.catalog import shelf
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -50,6 +51,7 @@ from sizing.report.parts.question import (
     replica_lines,
 )
 from sizing.report.parts.screen import DIM, MEAN, OBJECTIVES, SINGLE, dollars, few, following, kept, rests_on, verdict
+from sizing.specs.advice import Advice
 from sizing.specs.bands import ErrorBand, of_runs
 from sizing.specs.gpu import GpuType
 from sizing.specs.workload import GENERATE, Objective, latency_name
@@ -273,7 +275,6 @@ def record(
 
 MOST_SHOWN = 10  # candidates on a screen
 REST = "--verbose: the rest"
-FAR_OFF = 1.5  # times the prediction: where the range of a limited latency ends above it, the answer says so
 LESS = " with a layout that needs less"
 
 OWN_COLUMNS = ("limited", "bands", "limit", "reason", "notes", "pools", "evidence", "fewer")  # of CSV, made below
@@ -421,10 +422,10 @@ def _verdict(record: Compare) -> Iterator[Line]:
 def _far_off(best: CompareCandidate) -> Iterator[Line]:
     """Yield the limited latencies of which published runs like the answer are far from the prediction, with their ranges."""
     runs = of_runs(is_own(best.evidence), any_gpu=best.evidence is not None and best.evidence.any_gpu)
-    far = []
+    far, far_off = [], shelf.only(Advice).far_off
     for quantity in quantities.LATENCY_QUANTITIES:
         limited, band = best.limited.get(quantity.key), best.bands.get(f"limited.{quantity.key}")
-        if limited is None or limited.ms is None or band is None or band.high < limited.ms * FAR_OFF:
+        if limited is None or limited.ms is None or band is None or band.high < limited.ms * far_off:
             continue
         of = "" if limited.statistic == MEAN else f"{limited.statistic} "
         span = between(band.low, band.high, quantity.write)

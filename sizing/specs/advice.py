@@ -29,3 +29,4 @@ class Advice(OneFile, Sourced):
     separate_pools: Fraction
     least_gain: Fraction
     varied: Fraction
+    far_off: Positive

@@ -61,6 +61,22 @@ def test_a_group_has_no_part_in_its_own_correction() -> None:
     assert with_odd[0].correction == without[0].correction
 
 
+def on(architecture: str, runs: list[Seen]) -> list[Seen]:
+    """The same runs of groups on another architecture."""
+    there = HERE._replace(architecture=architecture)
+    return [one._replace(situation=there, group=f"{architecture} {one.group}") for one in runs]
+
+
+@pytest.mark.parametrize(("elsewhere", "known"), [(1.0, False), (1.5, True)])
+def test_a_wide_class_is_corrected_where_it_helps_architectures_left_out(elsewhere: float, known: bool) -> None:
+    runs = [*on("hopper", seen(1.5, 1.5)), *on("blackwell", seen(elsewhere, elsewhere, groups=4))]
+    found, _ = corrections_of(runs, RULES)
+    wide = Corrections.model_validate(yaml.safe_load(rendered_corrections(found))).of(HERE._replace(architecture="ada"))
+    assert wide.decode == pytest.approx(1.5 if known else 1.0, rel=0.06)
+    alone, _ = corrections_of(on("hopper", seen(1.5, 1.5)), RULES)
+    assert [one.decode == 1.0 for one in alone] == [False, True, True]  # one architecture says nothing of others
+
+
 def test_fewer_groups_are_drawn_to_one() -> None:
     shrunk = RULES.model_copy(update={"shrink_groups": 1.0})
     found = [corrections_of(seen(1.6, 1.6, groups, noise=0.0), shrunk)[0][0].decode for groups in (3, 8, 20)]
