@@ -24,6 +24,7 @@ from sizing.specs.errors import Fault, InputError
 
 NEEDED = ("id", "class", "command", "figure", "published")
 PERCENT = 100
+ONE_POOL, SEPARATE_POOLS = "deployment", "disaggregated"  # the places of an estimate's answer
 
 
 class PublishedFigure(NamedTuple):
@@ -76,17 +77,20 @@ def answered(asked: Iterable[PublishedFigure]) -> Iterator[Answered]:
         try:
             yield Answered(question, figure_of(json.loads(done.stdout), question.figure))
         except (ValueError, LookupError, TypeError, ZeroDivisionError):
-            yield Answered(question, None, (done.stderr.strip() or "no such figure").splitlines()[0])
+            yield Answered(question, None, (done.stderr.strip() or "no such figure").splitlines()[-1])
 
 
 def figure_of(document: object, figure: str) -> float:
     """The number in a document that `figure` names: `1/total_s*1024` is 1,024 over `total_s`.
 
-    Raises LookupError for a path without a value, TypeError for a value that is not a number.
+    A figure of the deployment is read from the separate pools where these are the answer. Raises LookupError for a path without a
+    value, TypeError for a value that is not a number.
     """
     path, _, factor = figure.partition("*")
-    value = document
-    for key in path.removeprefix("1/").split("."):
+    keys, value = path.removeprefix("1/").split("."), document
+    if keys[0] == ONE_POOL and isinstance(document, dict) and document.get("serves") == SEPARATE_POOLS:
+        keys[0] = SEPARATE_POOLS
+    for key in keys:
         value = value[int(key)] if isinstance(value, list) else value[key]  # type: ignore[index]
     number = float(value)  # type: ignore[arg-type]
     return (1 / number if path.startswith("1/") else number) * float(factor or 1)
