@@ -21,7 +21,7 @@ POLICIES: tuple[Policy, ...] = ("static", "dynamic", "inflight", "one-prefill", 
 class SchedulerRules:
     """The rules of one scheduler.
 
-    - `slots`: the most requests that run at once, over all ranks.
+    - `slots`: the most requests that run at once, over all ranks; with `slots_of_microbatch`, those of one microbatch.
     - `budget`: the most units in a step, for each rank and each microbatch.
     - `shared_budget`: decodes take `tokens_per_decode` units each from the budget, before any prefill.
     - `units_per_request`: the most units of one prompt in a step.
@@ -44,6 +44,7 @@ class SchedulerRules:
     """
 
     slots: int
+    slots_of_microbatch: bool = False
     budget: float = math.inf
     shared_budget: bool = False
     tokens_per_decode: int = 1
@@ -82,7 +83,7 @@ class SchedulerRules:
         """The rules of `ranks` ranks together, each with these rules, in a pipeline of `microbatches`."""
         return replace(
             self,
-            slots=self.slots * ranks,
+            slots=self.slots * ranks * (microbatches if self.slots_of_microbatch else 1),
             batch_size=self.batch_size * ranks,
             most_prefilling=self.most_prefilling * ranks,
             ahead=self.ahead and microbatches == 1,
@@ -99,6 +100,7 @@ def of_engine(settings: EngineSettings, slots: int | None = None, *, verified: i
     mixed = settings.step_order != "prefill_first"
     return SchedulerRules(
         slots=min(slots or settings.max_num_seqs, settings.max_num_seqs),
+        slots_of_microbatch=slots is None and settings.max_num_seqs_of == "microbatch",
         budget=float(settings.max_num_batched_tokens),
         shared_budget=mixed,
         tokens_per_decode=verified,

@@ -164,7 +164,7 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     curves = curves_of.at_depth(split, kernels)
     longest, used = service.isl + service.output_tokens, replica.memory
     by_cache = int((used if used.max_model_len == longest else replica.memory_at(longest)).max_concurrency)
-    by_engine = settings.max_num_seqs * layout.dp
+    by_engine = settings.most_sequences(layout.pp) * layout.dp
     to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
     prefilled = service.phase == "decode"  # the front end time of these prompts was spent before their prefill
     flow = Batching(

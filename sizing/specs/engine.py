@@ -287,6 +287,7 @@ class EngineSettings(Spec):
     - `admission`: what must be free in the cache to admit a request. `prompt`: the blocks of its prompt. `first_chunk`: those
       of its first chunk. `reserve`: those of prompt and output. `estimate`: what SGLang's running estimate says.
     - `captured_prefill_tokens`: a step with up to this many prefill tokens runs as a CUDA graph.
+    - `max_num_seqs_of`: in a pipeline, `max_num_seqs` counts the sequences of the whole engine, or those of each microbatch.
     - `budget_covers_context`: a context longer than max_num_batched_tokens raises that budget.
     - `unstretched_default`: where no length is stated, a model with LongRoPE has the positions from before that.
     - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
@@ -323,6 +324,7 @@ class EngineSettings(Spec):
     fp8_block: PositiveInt
     pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"] | tuple[PositiveInt, ...]
     max_num_seqs: PositiveInt
+    max_num_seqs_of: Literal["engine", "microbatch"] = "engine"
     max_num_batched_tokens: PositiveInt
     batches_in_flight: PositiveInt = 1
     budget_covers_context: Flag = False
@@ -368,6 +370,10 @@ class EngineSettings(Spec):
     def in_flight_tokens(self) -> int:
         """Prompt tokens in all batches in flight. Windows must be kept for them until they are processed."""
         return self.max_num_batched_tokens * self.batches_in_flight
+
+    def most_sequences(self, microbatches: int) -> int:
+        """The most sequences at once in a pipeline of `microbatches`."""
+        return self.max_num_seqs * (microbatches if self.max_num_seqs_of == "microbatch" else 1)
 
     def speculating(self) -> Self:
         """The settings with speculative decoding: host time is longer, and GPU time no longer hides it."""
