@@ -213,6 +213,8 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     gpu_type = GpuType(gpu.id, gpu.spec, None, None)
     resolved = settings.resolve(engine, version, conditions_of(service, gpu.spec, layout))
     resolved = as_run(resolved, row, setup, gpu.spec, conventions)
+    model = architecture.attending(model, resolved)
+    service = replace(service, model=model)
     if facts.memory_fraction:
         resolved = resolved.model_copy(update={"memory_fraction": facts.memory_fraction})
     if facts.scheduler_steps:

@@ -8,7 +8,7 @@ engine.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -20,6 +20,8 @@ from sizing.specs.engine import EngineSettings, ExpertPadding, Sparse, Windows
 from sizing.specs.model import (
     CompressedAttention,
     DenseMlp,
+    GqaAttention,
+    Heads,
     LayerKind,
     MlaAttention,
     Mlp,
@@ -283,6 +285,19 @@ def sparse_class(model: Model) -> Sparse | None:
     if any(isinstance(mixer, CompressedAttention) for mixer in mixers):
         return "compressed"
     return "indexed" if any(isinstance(mixer, MlaAttention) and mixer.index_topk for mixer in mixers) else None
+
+
+def attending(model: Model, settings: EngineSettings) -> Model:
+    """The model as the engine runs it: with attention to the whole context in every layer where the engine ignores windows."""
+    if settings.mixed_windows != "ignored":
+        return model
+
+    def whole(kind: LayerKind) -> LayerKind:
+        if not isinstance(kind.mixer, SlidingWindowAttention):
+            return kind
+        return replace(kind, mixer=GqaAttention(**{one.name: getattr(kind.mixer, one.name) for one in fields(Heads)}))
+
+    return replace(model, kinds=tuple(whole(kind) for kind in model.kinds))
 
 
 def windows_class(model: Model) -> Windows | None:

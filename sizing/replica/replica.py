@@ -321,6 +321,7 @@ def _resolved(
     An engine that may leave more weights in host memory than the layers of a GPU have leaves all of these there, and starts.
     """
     resolved = resolve_settings(service, gpu_type.gpu, layout)
+    service = replace(service, model=architecture.attending(service.model, resolved))
     plan = precision.plan(
         service.model,
         gpu_type.gpu,

@@ -271,7 +271,8 @@ class EngineSettings(Spec):
     - `pool_rule` gives the size of the cache pool. `utilisation` (vLLM): the fraction of the visible memory, less all use.
       `free_before_load` (SGLang): the memory that is free after the load, less (1 - fraction) of the memory free before it.
       `free_after_load` (TensorRT-LLM): a fraction of the memory that is free after the load.
-    - `mixed_windows`: what a windowed layer keeps in a model that also has full layers, its window or all tokens.
+    - `mixed_windows`: what a windowed layer keeps in a model that also has full layers, its window or all tokens. `ignored`: every
+      layer of any model keeps all tokens, and attends to them.
     - `window_share`: tokens of the window pool per token of the full pool. None if all layers share one pool.
     - `encoder`: the image encoder is split over TP, or whole on each GPU.
     - `state_alignment_tokens`: a block of a hybrid model is a multiple of this.
@@ -311,7 +312,7 @@ class EngineSettings(Spec):
     non_torch_gib: NonNegative
     block_tokens: PositiveInt
     blocks_lost: NonNegativeInt
-    mixed_windows: Literal["cut", "whole"]
+    mixed_windows: Literal["cut", "whole", "ignored"]
     window_share: Fraction | None = None
     states: StateRule
     compressed: CompressedRule
@@ -324,7 +325,7 @@ class EngineSettings(Spec):
     fp8_block: PositiveInt
     pp_remainder: Literal["last", "before_last", "tail", "head", "must_divide"] | tuple[PositiveInt, ...]
     max_num_seqs: PositiveInt
-    max_num_seqs_of: Literal["engine", "microbatch"] = "engine"
+    max_num_seqs_of: Literal["engine", "microbatch"]
     max_num_batched_tokens: PositiveInt
     batches_in_flight: PositiveInt = 1
     budget_covers_context: Flag = False
