@@ -34,6 +34,7 @@ def command(**values: Any) -> int:
     Exit codes: 0 fits, 1 does not fit, 2 bad input.
     """
     from sizing.answers.deployment import deployment
+    from sizing.answers.memory_changes import fit
     from sizing.cli.output import chosen_format, write
     from sizing.question.ask import layout_question
     from sizing.question.fields import options_of
@@ -41,7 +42,6 @@ def command(**values: Any) -> int:
     from sizing.question.rules import check_rules
     from sizing.question.values import Part, positive
     from sizing.report.memory import document, on_one_card, record, shared
-    from sizing.report.parts.changes import fit
 
     output = Part(lambda: chosen_format(values))
     situations = ("one cache", "a memory", *(() if values["prefix_shared"] is not None else ("nothing is shared",)))

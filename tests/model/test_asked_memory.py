@@ -8,12 +8,12 @@ import pytest
 from builders import data
 
 from sizing.answers.deployment import Resolved, deployment
+from sizing.answers.memory_changes import least_fraction
 from sizing.model import memory
 from sizing.model.weights import rotary_bytes
 from sizing.question.ask import ask_layout
 from sizing.report.memory import record, sections
 from sizing.report.parts import assumptions, bands
-from sizing.report.parts.changes import least_fraction
 from sizing.specs.errors import InputError
 from sizing.specs.units import GIB, MIB, parse_bytes
 

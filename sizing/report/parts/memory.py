@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sizing.answers import memory_changes as changes
 from sizing.answers.deployment import Resolved, longest
 from sizing.formats.view import Assumption
 from sizing.formats.words import gib, number
 from sizing.model.memory import MemoryUse
 from sizing.replica.replica import unstarted
-from sizing.report.parts import assumptions, bands, changes
+from sizing.report.parts import assumptions, bands
 from sizing.report.parts.bands import Predicted
 from sizing.specs.units import GIB, missing_gib
 
