@@ -316,6 +316,11 @@ class Assumption(NamedTuple):
     note: str = ""
 
 
+def taken(what: str, value: float | str, source: str) -> Assumption:
+    """An assumption without a unit."""
+    return Assumption(what, value, "", "assumed", source)
+
+
 class Explanation(NamedTuple):
     """The derivation of a number: its formula, the values in the formula, and their source; `about` is its heading."""
 

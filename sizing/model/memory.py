@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sizing.model import architecture
 from sizing.model.architecture import Shard, Stage
-from sizing.model.extras import adapters, drafts, images
+from sizing.model.extras import drafts, work
 from sizing.model.operations import dispatches
 from sizing.model.pages import Room, blocks_by_window, caches, filled, pages, room_of, state_bytes
 from sizing.model.weights import rotary_bytes, scaled, weight_bytes
@@ -199,18 +199,6 @@ def rate_bytes(shard: Shard, stage: Stage) -> tuple[float, float]:
     return sum(count * held.bytes_per_token for held, count in caches(shard, stage)), state_bytes(shard, stage)
 
 
-def extras_bytes(shard: Shard, stage: Stage) -> float:
-    """Weight bytes of extras on one GPU of a stage. A draft is on the last stage, an image encoder on the first."""
-    total, extras = 0.0, shard.extras
-    if extras.draft is not None and stage.last:
-        total += drafts.weight_bytes(extras.draft, shard.draft)
-    if extras.adapters is not None:
-        total += adapters.weight_bytes(shard, extras.adapters, stage)
-    if extras.encoder is not None and stage.first:
-        total += images.weight_bytes(extras.encoder, shard.model)
-    return total
-
-
 def draft_cache_bytes(shard: Shard, stage: Stage) -> float:
     """Cache bytes per token of a draft on one GPU of a stage; 0 except on the last stage."""
     draft = shard.extras.draft
@@ -327,7 +315,7 @@ def _needs(shard: Shard) -> tuple[tuple[Stage, Needs], ...]:
             stage,
             Needs(
                 scaled(shard, weight_bytes(shard, stage)) + rotary_bytes(shard.model),
-                extras_bytes(shard, stage),
+                work.weight_bytes(shard, stage),
                 activation_bytes(shard, stage, shard.settings.max_num_batched_tokens),
                 per_token + draft_cache_bytes(shard, stage),
                 fixed,

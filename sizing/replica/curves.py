@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sizing.model import architecture, memory, operations
 from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
-from sizing.model.extras import adapters, drafts, images
+from sizing.model.extras import drafts, work
 from sizing.model.operations import Operation
 from sizing.replica.kernels import Kernels
 from sizing.replica.points import Array, Batching
@@ -138,7 +138,7 @@ def without_lengths(kernels: Kernels) -> Curves:
 def body_tables(
     kernels: Kernels, tokens: Array, build: Callable[[Shard, Array], tuple[Operation, ...]]
 ) -> tuple[Array, Array | None]:
-    """Seconds of the body made by `build`, with adapters and the draft's first pass: (each rank's own work, shared work).
+    """Seconds of the body made by `build`, with extras and the draft's first pass: (each rank's own work, shared work).
 
     Own work is over the tokens of a rank, shared work over the tokens of all ranks. With one rank, all work is in the first
     table and the second is None.
@@ -153,11 +153,10 @@ def body_tables(
 
 
 def _beside_s(kernels: Kernels, tokens: Array, of_all: bool | None) -> Array:
-    """Seconds that adapters and the draft's first pass add to a step; `of_all` selects shared or own work, None both."""
-    shard, total = kernels.shard, np.zeros_like(tokens)
-    if shard.extras.adapters is not None:
-        found = adapters.operations(shard, shard.extras.adapters, tokens)
-        total = total + gpu_seconds((o for o in found if of_all in (None, o.of_all)), kernels)
+    """Seconds that extras and the draft's first pass add to a step; `of_all` selects shared or own work, None both."""
+    shard = kernels.shard
+    own = (o for o in work.of_tokens(shard, tokens) if of_all in (None, o.of_all))
+    total: Array = np.zeros_like(tokens) + gpu_seconds(own, kernels)
     if shard.extras.draft is not None:
         found = drafts.body(shard.extras.draft, kernels.draft.shard, tokens)
         total = total + gpu_seconds((o for o in found if of_all in (None, o.of_all)), kernels.draft)
@@ -182,10 +181,7 @@ def joined_s(kernels: Kernels, sequences: Array) -> Array | None:
 
 def encoder_s(kernels: Kernels) -> float:
     """Seconds of the image encoder for the images of one prompt."""
-    encoder = kernels.shard.extras.encoder
-    if encoder is None:
-        return 0.0
-    return float(np.asarray(gpu_seconds(images.operations(encoder, kernels.plan, 1.0), kernels)))
+    return float(np.asarray(gpu_seconds(work.of_prompts(kernels.shard, 1.0), kernels)))
 
 
 def front_end(kernels: Kernels) -> FrontEnd:

@@ -15,7 +15,7 @@ import numpy as np
 from sizing.model import operations
 from sizing.model.architecture import Shard
 from sizing.model.attention.terms import Numeric
-from sizing.model.extras import adapters, drafts, images
+from sizing.model.extras import drafts, work
 from sizing.model.operations import Operation, unevenly
 from sizing.replica.kernels import Kernels
 from sizing.specs.bands import UNCORRECTED, Correction
@@ -183,7 +183,7 @@ def front_end_s(front_end: FrontEnd, prompt_tokens: Numeric) -> Numeric:
 
 
 def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
-    """Every operation of the model in a step of a replica: those of the four builders, then adapters and images."""
+    """Every operation of the model in a step of a replica: those of the four builders, then those of extras."""
     extras, dp = shard.extras, shard.layout.dp
     rank, tokens = batch.fullest(dp), batch.tokens(extras.verified)
     on_rank = rank.tokens(extras.verified)
@@ -195,26 +195,20 @@ def batch_operations(shard: Shard, batch: Batch) -> tuple[Operation, ...]:
         found += operations.parts_joined(shard, decoding)
     if batch.prefills:
         found += operations.prefill_attention(shard, prompts, batch.prefill_tokens, batch.prefill_prior_tokens)
-    if extras.adapters is not None:
-        found += unevenly(partial(adapters.operations, shard, extras.adapters), tokens, on_rank, dp)
-    if extras.encoder is not None and batch.prefills:
-        found += images.operations(extras.encoder, shard.plan, rank.prefill_sequences)
-    return found
+    found += unevenly(partial(work.of_tokens, shard), tokens, on_rank, dp)
+    return (*found, *work.of_prompts(shard, rank.prefill_sequences)) if batch.prefills else found
 
 
 def every_operation(shard: Shard) -> tuple[Operation, ...]:
     """One operation of every kind that a step of a shard may have, in the order of `curves`, without a draft's."""
     ranks = float(shard.layout.dp)
-    found = list(operations.split_body(shard, ranks))
-    if shard.extras.adapters is not None:
-        found += adapters.operations(shard, shard.extras.adapters, ranks)
+    found = [*operations.split_body(shard, ranks), *work.of_tokens(shard, ranks)]
     if shard.layout.dp > 1:
         found.sort(key=lambda operation: operation.of_all)
     found += operations.head(shard, ranks)
     found += operations.decode_attention(shard, ranks, 1.0)
     found += operations.prefill_attention(shard, ranks, 1.0, 0.0)
-    if shard.extras.encoder is not None:
-        found += images.operations(shard.extras.encoder, shard.plan, 1.0)
+    found += work.of_prompts(shard, 1.0)
     return (*found, *operations.parts_joined(shard, ranks), *operations.pipeline_sends(shard, ranks))
 
 

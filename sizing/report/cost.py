@@ -27,6 +27,7 @@ from sizing.formats.view import (
     filled,
     labelled,
     plain,
+    taken,
 )
 from sizing.formats.words import number, plural, rounded_usd
 from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced, situation_of_rate
@@ -245,8 +246,8 @@ def _predicted(bill: Bill) -> Iterator[Predicted]:
 
 
 def _assumptions(bill: Bill) -> Iterator[Assumption]:
-    yield assumptions.taken("money", "US dollars, without taxes", "prices as their sources state them")
-    yield assumptions.taken("hours", "8,760 a year, 730 a month", "a year of 365 days")
+    yield taken("money", "US dollars, without taxes", "prices as their sources state them")
+    yield taken("hours", "8,760 a year, 730 a month", "a year of 365 days")
     for deployed in bill.deployed:
         yield from _of_deployed(deployed)
     for option in bill.options:
@@ -263,7 +264,7 @@ def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
     question, chosen, load = deployed.priced.outcome.question, deployed.best.decode.replica, deployed.usage.load
     if load != "mean_load":
         around = ways.LOADS[load] if load == "stated_demand" else f"{ways.LOADS[load]}, around the clock"
-        yield assumptions.taken("load", around, "nothing says how far the mean is below it")
+        yield taken("load", around, "nothing says how far the mean is below it")
     yield from assumptions.of_model(question, question.origin.notes)
     for pool in deployed.best.pools:
         yield from assumptions.of_replica(question, pool.replica, pool.load.kernels)

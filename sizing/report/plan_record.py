@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sizing.formats.view import Assumption, filled
+from sizing.formats.view import Assumption, filled, taken
 from sizing.model.architecture import Layout
 from sizing.planning.cloud import Cloud
 from sizing.planning.fleet import (
@@ -321,14 +321,14 @@ def _assumptions(plan: Plan, fleet: Provision) -> Iterator[Assumption]:
     rules = plan.rules
     if rules.availability is not None and not rules.by_node:
         how = "binomial; --failures node for whole nodes"
-        yield assumptions.taken("failures", "each replica fails by itself", how)
+        yield taken("failures", "each replica fails by itself", how)
     if rules.growth_per_month is not None:
-        yield assumptions.taken("growth", "the same for every workload, at one size of a replica", "as asked")
+        yield taken("growth", "the same for every workload, at one size of a replica", "as asked")
     if plan.cloud is not None:
         yield from _of_cloud(plan, plan.cloud)
     if plan.draws is not None:
         draws = f"{plan.draws.draws:,} of seed {plan.draws.seed}"
-        yield assumptions.taken("draws", draws, plan.draws.measure)
+        yield taken("draws", draws, plan.draws.measure)
 
 
 def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
@@ -338,7 +338,7 @@ def _of_answer(answer: PlanAnswer, fleet: Provision) -> Iterator[Assumption]:
     yield from assumptions.of_limits(question)
     if question.service.extras.cached.varies:
         what = f"as over {best.pool.count:,} replicas, spare and later ones left out"
-        yield assumptions.taken("what prefix caches find", what, "the size that the peak takes")
+        yield taken("what prefix caches find", what, "the size that the peak takes")
     gpu_type, price = best.pool.replica.gpu_type, fleet.price(best.pool.replica.gpu_type.id)
     count = gpu_type.price_providers if price.source == gpu_type.price_source else None
     priced = replace(
@@ -359,4 +359,4 @@ def _of_cloud(plan: Plan, cloud: Cloud) -> Iterator[Assumption]:
     if cloud.mixes:
         discount = rules.reserved_discount * 100
         yield Assumption("reserved price", discount, "% below on demand unless known", "assumed", rules.source)
-    yield assumptions.taken("load within an hour", "even; it changes at the full hour", "scaling begins then")
+    yield taken("load within an hour", "even; it changes at the full hour", "scaling begins then")

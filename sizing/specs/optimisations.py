@@ -318,6 +318,10 @@ class Images(Spec):
     height: Annotated[int, above(0, MOST_PIXELS)]
     width: Annotated[int, above(0, MOST_PIXELS)]
 
+    def __str__(self) -> str:
+        """Write it as a user does."""
+        return f"{self.count}x{self.height}x{self.width}"
+
 
 class KvOffload(Spec):
     """KV cache in host memory: `hit` is the share restored from there, of the prompt tokens that the GPU's cache lacks.
@@ -327,6 +331,10 @@ class KvOffload(Spec):
 
     hit: ShareOfAll
     gb_per_s: Rate | None = None
+
+    def __str__(self) -> str:
+        """Write it as a user does."""
+        return f"{self.hit:g}" + (f"@{self.gb_per_s:g}" if self.gb_per_s else "")
 
 
 _images = _sizes("count", "height", "width", form="NxHxW, as 2x1024x768")

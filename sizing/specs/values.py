@@ -39,6 +39,14 @@ GroupSize = Annotated[int, above(0, MOST_GROUP)]
 Text = Annotated[str, Field(min_length=1, strict=True)]
 
 Kind = Literal["measured", "datasheet", "derived", "assumed"]
+KIND_OF_EVIDENCE: dict[str, Kind] = {
+    "read": "datasheet",
+    "measured": "measured",
+    "inferred": "derived",
+    "from memory": "assumed",
+    "assumed": "assumed",
+    "derived": "derived",
+}
 
 
 def written(read: Callable[[str], Any]) -> BeforeValidator:

@@ -10,7 +10,7 @@ from sizing.answers.lines import CurveLine, Grid, Origin, Pair
 from sizing.answers.measured import Measured
 from sizing.answers.points import CurvePoint
 from sizing.engine.simulation import ROUNDS
-from sizing.formats.view import Assumption, fields, filled, plain
+from sizing.formats.view import Assumption, fields, filled, plain, taken
 from sizing.formats.words import milliseconds
 from sizing.model.architecture import Layout
 from sizing.question.question import Question
@@ -254,7 +254,7 @@ def _fixed() -> Assumption:
         f"limits on {BUDGET} GPUs (the fastest alone where none keeps them): its layouts, and the {MOST_LINES} ratios of prefill "
         "to decode replicas nearest to its own"
     )
-    return assumptions.taken("fixed along a line of pools", fixed, "both pools under Poisson arrivals")
+    return taken("fixed along a line of pools", fixed, "both pools under Poisson arrivals")
 
 
 def _rests_on(
@@ -289,9 +289,9 @@ def _driven(grid: Grid) -> Assumption:
         simulated = "simulated through the engine's scheduler, in the steady state"
         how = simulated if grid.simulated else "in closed form (--no-verify)"
         what = "the rate that keeps so many in flight on average; nothing is said where no stable rate does"
-        return assumptions.taken("load", what, f"Poisson arrivals, {how}")
+        return taken("load", what, f"Poisson arrivals, {how}")
     if not grid.simulated:
         what = "all requests start together, have equal lengths and stay grouped; nothing is said beyond the slots"
-        return assumptions.taken("load", what, "closed loop in closed form (--no-verify)")
+        return taken("load", what, "closed loop in closed form (--no-verify)")
     what = f"an end brings the next request; each place is filled {ROUNDS} times"
-    return assumptions.taken("load", what, "closed loop, simulated through the engine's scheduler")
+    return taken("load", what, "closed loop, simulated through the engine's scheduler")

@@ -5,40 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sizing.answers.answer import Answer
-from sizing.formats.view import Assumption
+from sizing.formats.view import Assumption, taken
 from sizing.model import settings
 from sizing.model.architecture import has_states, is_moe, sparse_class
-from sizing.model.extras import Cached
 from sizing.model.operations import Operation, dispatches
 from sizing.question.demand import comes_of_users
 from sizing.question.question import Question
 from sizing.replica.kernels import Kernels
 from sizing.replica.replica import Replica, conditions_of, lowered_from
 from sizing.replica.step import every_operation
+from sizing.report.parts import optimised
 from sizing.specs.engine import Engine
 from sizing.specs.gpu import Gpu
 from sizing.specs.units import GIGA, MICRO
-from sizing.specs.values import Kind
+from sizing.specs.values import KIND_OF_EVIDENCE
 from sizing.specs.workload import Workload
 
 NO_ITL = Assumption("limit on ITL", "does not apply, there is no token after the first", "", "derived", "OSL 1")
-KIND_OF_EVIDENCE: dict[str, Kind] = {
-    "read": "datasheet",
-    "measured": "measured",
-    "inferred": "derived",
-    "from memory": "assumed",
-    "assumed": "assumed",
-    "derived": "derived",
-}
 # Settings of the engine that its memory depends on, besides its memory fraction.
 OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num_seqs", "max_num_batched_tokens")
 REQUESTS_OF_USER = "requests per user per day"
 UNSOLD, MOST_NAMED = "GPU types left out", 3  # and how many of them are named
-
-
-def taken(what: str, value: float | str, source: str) -> Assumption:
-    """An assumption without a unit."""
-    return Assumption(what, value, "", "assumed", source)
 
 
 def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
@@ -50,7 +37,7 @@ def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     if model.pooled:
         head = f"none: {question.service.task} pools states, its own matrix of labels is not counted"
         yield taken("output head", head, "as asked")
-    yield from of_extras(question)
+    yield from optimised.assumptions(question)
 
 
 def of_question(question: Question) -> Iterator[Assumption]:
@@ -214,68 +201,6 @@ def _of_layout(question: Question, chosen: Replica) -> Iterator[Assumption]:
     for size, name in ((layout.cp, "context_parallel"), (layout.dcp, "decode_context_parallel")):
         if size > 1:
             yield _of_setting(question, chosen, name)
-
-
-def of_extras(question: Question) -> Iterator[Assumption]:
-    """Yield the assumptions of the chosen optimisations."""
-    extras, model = question.service.extras, question.service.model
-    if (spoken := extras.speculation) is not None:
-        known = KIND_OF_EVIDENCE[spoken.evidence]
-        alike = len(set(spoken.acceptance)) == 1
-        each_of = spoken.acceptance[0] if alike else ", then ".join(f"{share:g}" for share in spoken.acceptance)
-        yield Assumption(f"acceptance of a token drafted by {spoken.method}", each_of, "", known, spoken.source)
-        if spoken.draft is not None and spoken.draft.of_checkpoint and model.mtp is not None:
-            yield Assumption(model.mtp.field, model.mtp.modules, "", "datasheet", model.source)
-        yield taken("speculative decoding needs", spoken.needs, "as asked")
-        each = f"{spoken.tokens} drafted, {spoken.tokens_per_step:.3g} kept on average"
-        yield Assumption("tokens of a step", each, "", "derived", "https://arxiv.org/abs/2211.17192")
-    if (facts := extras.sparsity) is not None:
-        rate = 1 + facts.reached * (facts.rate - 1)
-        yield Assumption("products of pruned weights", rate, "times the dense rate", "derived", facts.reached_source)
-    cached = extras.cached
-    if cached.conversation is not None:
-        yield from _of_turns(cached)
-    elif cached.hit:
-        yield taken("share of a prompt in the prefix cache", cached.hit, "as asked")
-    if cached.shared_tokens:
-        amount = f"{cached.distinct:,} of {cached.shared_tokens:,} tokens on every replica"
-        of = f", its part of {cached.prefixes:,}" if cached.distinct < cached.prefixes else ""
-        why = "affinity routing, as asked" if cached.affinity else "a router that knows them needs fewer on each"
-        yield taken("shared prefixes", amount + of, f"as asked; {why}")
-    if cached.restored:
-        yield taken("share of a prompt restored from host memory", cached.restored, "as asked")
-    if (adapters := extras.adapters) is not None:
-        where = ", each routed expert too" if adapters.experts else " but routed experts"
-        amount = f"{adapters.slots:,} of rank {adapters.rank:,}, on every linear layer{where}"
-        yield taken("LoRA adapters on the GPU", amount, adapters.facts.source)
-    if (encoder := extras.encoder) is not None:
-        source, known = f"{encoder.title}: {encoder.source}", KIND_OF_EVIDENCE[encoder.evidence]
-        stated = "the model's config states none: it must be one that takes images"
-        if model.vision_parameters:
-            stated = "in place of the model's own, whose weights are counted"
-        value = f"the model's own; {encoder.title}" if encoder.own else f"borrowed, {encoder.title}; {stated}"
-        yield Assumption("image encoder", value, "", known, source)
-        yield Assumption("tokens of a request's images", encoder.tokens, "", known, source)
-
-
-def _of_turns(cached: Cached) -> Iterator[Assumption]:
-    """Yield the assumptions on conversations: equally frequent turns, answers of mean length, and cache hits."""
-    conversation = cached.conversation
-    assert conversation is not None
-    each = f"{conversation.turns:,}, each as frequent; the first prompt is the ISL, a later one adds {conversation.adds:,} and the answers"
-    yield taken("turns of a conversation", each, "as asked")
-    where = "on the replica that has its cache"
-    if not cached.affinity:
-        where = f"on any of {cached.engines:,} at random" if cached.engines > 1 else "on the only replica"
-    yield taken("the next turn comes", where, "as asked (routing)")
-    if cached.think_time_s is None:
-        yield taken("caches of idle conversations", "all kept", "no think time was stated")
-    else:
-        yield Assumption(
-            "histories kept between turns", cached.kept, "", "derived",
-            "room over need: exact for think times without memory whose ended talks go first; least recently used caches keep "
-            "less where all think times are alike",
-        )  # fmt: skip
 
 
 def of_limits(question: Question) -> Iterator[Assumption]:

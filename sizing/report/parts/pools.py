@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sizing.formats.view import Assumption, filled
+from sizing.formats.view import Assumption, filled, taken
 from sizing.formats.words import milliseconds, number, plural
 from sizing.model.architecture import Layout
 from sizing.model.memory import MemoryUse
-from sizing.report.parts.assumptions import taken
 from sizing.report.parts.limiting import at_limit, limit_words, unmet
 from sizing.specs.units import GIGA, MILLI
 

@@ -84,18 +84,13 @@ SERVED = (
     "cpu_offload_gb", "offload_backend", "mamba_full_memory_ratio", "max_mamba_cache_size", "pp_layers", "prefix_caching",
     "enforce_eager", "language_model_only", "all2all_backend", "expert_imbalance", "redundant_experts",
 )  # fmt: skip
-OPTIMISED = (
-    "speculative", "sparsity", "prefix_hit", "prefix_shared", "prefix_distinct", "turns", "think_time", "prefix_routing", "lora",
-    "images", "kv_offload",
-)  # fmt: skip
+OPTIMISED = tuple(field.name for field in OPTIMISATION_OPTIONS)
 FIELDS = {field.name: field for field in (*SERVING_OPTIONS, *OPTIMISATION_OPTIONS)}
 WRITERS: dict[str, Callable[[Any], str]] = {
     "kv_cache_bytes": "{:.0f}".format,
     "pp_layers": lambda layers: ",".join(map(str, layers)),
     "prefix_hit": "{:g}".format,
     "think_time": "{:g}s".format,
-    "images": lambda images: f"{images.count}x{images.height}x{images.width}",
-    "kv_offload": lambda asked: f"{asked.hit:g}" + (f"@{asked.gb_per_s:g}" if asked.gb_per_s else ""),
 }
 
 
