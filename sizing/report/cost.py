@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sizing.catalog.servers import CompleteServer
 from sizing.formats.view import (
     Assumption,
     Document,
@@ -27,28 +25,24 @@ from sizing.formats.view import (
     filled,
     labelled,
     plain,
-    taken,
 )
 from sizing.formats.words import number, plural, rounded_usd
-from sizing.planning.bill import Bill, BreakEven, Deployed, Energy, Priced, situation_of_rate
+from sizing.planning.bill import Bill, BreakEven, Energy, Priced, situation_of_rate
 from sizing.planning.break_even import SECONDS_PER_DAY, usd_per_year
 from sizing.planning.cost import WATTS_PER_KW
 from sizing.planning.offers import CostOption, TokenCosts
 from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
-from sizing.question.question import Question
 from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
 from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
-from sizing.report.parts.pools import assumptions as pool_assumptions
 from sizing.report.parts.question import Inputs, inputs, is_limited, is_rate, replica_lines
 from sizing.report.parts.screen import (
     DERIVED,
     EXPLAINS,
-    HABITS,
     few,
     following,
     kept,
@@ -58,7 +52,6 @@ from sizing.report.parts.screen import (
     would_help,
 )
 from sizing.specs.bands import ErrorBand
-from sizing.specs.server import NUMBERS
 
 FULL_USE = "usd_per_1k_requests.full_use"
 DIGITS = 2  # of a break-even, which rests on a predicted rate
@@ -175,7 +168,7 @@ def record(bill: Bill, *, explained: bool = False) -> CostReport:
         bands=dict(_bands(bill)),
         problems=tuple(_problems(bill)),
         suggestions=(),
-        assumptions=tuple(dict.fromkeys(_assumptions(bill))),
+        assumptions=tuple(dict.fromkeys(costs.assumptions(bill))),
         confidence=None if first.outcome.sure is None else first.outcome.sure.confidence,
         evidence=evidence(first.outcome, predicted),
         explanations=(*costs.explanations(bill), *bands.explanations(predicted)) if explained else (),
@@ -243,67 +236,6 @@ def _predicted(bill: Bill) -> Iterator[Predicted]:
     situation = situation_of_rate(first.best, first.priced.outcome.question)
     if situation is not None:
         yield Predicted(FULL_USE, first.usage.capacity_per_s, "throughput", situation)
-
-
-def _assumptions(bill: Bill) -> Iterator[Assumption]:
-    yield taken("money", "US dollars, without taxes", "prices as their sources state them")
-    yield taken("hours", "8,760 a year, 730 a month", "a year of 365 days")
-    for deployed in bill.deployed:
-        yield from _of_deployed(deployed)
-    for option in bill.options:
-        if option.kind == "cloud":
-            price = option.usd_per_gpu_hour or 0.0
-            yield Assumption(f"price, {option.provider}", price, "$ per GPU-hour", "assumed", option.source)
-    prices = bill.ways.api
-    if prices is not None:
-        value = f"{prices.usd_in:g} in, {prices.usd_out:g} out"
-        yield Assumption("API prices", value, "$ per million tokens", "assumed", prices.source)
-
-
-def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
-    question, chosen, load = deployed.priced.outcome.question, deployed.best.decode.replica, deployed.usage.load
-    if load != "mean_load":
-        around = ways.LOADS[load] if load == "stated_demand" else f"{ways.LOADS[load]}, around the clock"
-        yield taken("load", around, "nothing says how far the mean is below it")
-    yield from assumptions.of_model(question, question.origin.notes)
-    for pool in deployed.best.pools:
-        yield from assumptions.of_replica(question, pool.replica, pool.load.kernels)
-    if question.space.pools is not None:
-        yield from pool_assumptions(question.space.pools.facts)
-    yield from assumptions.of_limits(question)
-    unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
-    yield from (each for each in assumptions.of_planning(question, unpriced) if _enters(each, question, load))
-    demanded = question.origin.demanded
-    if load == "mean_load" and demanded is not None and demanded.shape is None:
-        yield Assumption(
-            "hours at the peak", demanded.habits.peak_hours, "h a day", "assumed", question.origin.defaults.source
-        )
-    if deployed.priced.prices.own is not None:
-        yield from _of_server(deployed.priced.prices.own)
-
-
-def _enters(assumed: Assumption, question: Question, load: LoadKind) -> bool:
-    """Whether an assumption has a part in a cost.
-
-    The hours and the peak of users have one only in a mean load, the requests of a user only where users are counted by day.
-    """
-    if assumed.what in HABITS and load != "mean_load":
-        return False
-    stated = question.origin.workload.demand
-    by_day = stated is not None and stated.kind == "daily_active_users"
-    return by_day or assumed.what != assumptions.REQUESTS_OF_USER
-
-
-def _of_server(server: CompleteServer) -> Iterator[Assumption]:
-    """Each number of a server with its source; the power factor is left out where the power is stated."""
-    for name, stated in server.numbers.items():
-        if name == "server_factor" and "server_power_w" in server.numbers:
-            continue
-        basis, what = stated.basis, name
-        for unit in ("_usd", "_per_gpu_year", "_per_year"):
-            what = what.replace(unit, "")
-        source = f"{basis.source} ({basis.date})"
-        yield Assumption(f"server, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)
 
 
 CSV = (

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sizing.answers.advice import nearest_miss
-from sizing.answers.answer import Answer, Outcome
+from sizing.answers.answer import Outcome
 from sizing.formats.view import Assumption, Document, Explanation, Facts, Line, Rows, Section, fields, filled, rows_of
 from sizing.formats.words import milliseconds, number, percent, plural, rounded_usd
 from sizing.model.architecture import SIZES
@@ -21,15 +21,14 @@ from sizing.report.parts.figures import (
     IdleConversations,
     Latency,
     LoadFigures,
+    Simulation,
     Throughput,
     Users,
     Utilisation,
     cost_figures,
     figures,
-    idle_conversations,
     latency,
     memory_of,
-    readings_of,
     users_of,
 )
 from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
@@ -81,24 +80,6 @@ class Conservative(NamedTuple):
     margin: float | None
     factors: None = None
     gpu_without: str | None = None
-
-
-class Simulation(NamedTuple):
-    """The check of an answer by a simulation of one replica under its share of the demand.
-
-    `batch_mean` counts the requests in the running batch, and `queue_mean` the requests that wait for it. The other requests
-    in a replica's concurrency are in the front end.
-    """
-
-    passed: bool
-    sizes_tried: int
-    requests: int
-    stable: bool
-    queue_mean: float
-    batch_mean: float
-    kv_utilisation_mean: float
-    kv_utilisation_max: float
-    preemptions: int
 
 
 class Replayed(NamedTuple):
@@ -177,13 +158,10 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         serves="deployment",
         inputs=inputs(question, pool.replica),
         deployment=layouts.deployment(best, outcome),
-        simulation=_simulation(best, outcome),
         bands=bands.bounds(predicted),
         alternatives=nothing.alternatives[1:],
         assumptions=tuple(assumptions.of_answer(best, question)),
         simulate_command=repeat.command(best, question),
-        idle_conversations=idle_conversations(pool, question),
-        readings=readings_of(found.load, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
         evidence=evidence(outcome, predicted),
     )
@@ -258,22 +236,6 @@ def _unserved(outcome: Outcome) -> Estimate:
         alternatives=tuple(layouts.alternative(each, question) for each in outcome.answers),
         rejected=tuple(map(layouts.rejected, outcome.refusals)),
         assumptions=tuple(assumptions.of_question(question)),
-    )
-
-
-def _simulation(best: Answer, outcome: Outcome) -> Simulation | None:
-    """The figures of the simulation that checked the answer; the latencies then come from it too."""
-    run = best.run
-    if run is None:
-        return None
-    return filled(
-        Simulation,
-        run,
-        passed=outcome.passed,
-        sizes_tried=outcome.tries,
-        requests=run.arrived,
-        kv_utilisation_mean=run.cache_mean,
-        kv_utilisation_max=run.cache_max,
     )
 
 

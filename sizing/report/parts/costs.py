@@ -1,17 +1,25 @@
-"""The derivation of costs: formula, values, source of each way to pay."""
+"""What a cost rests on: its assumptions, and the formula, values and source of each way to pay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from sizing.formats.view import Explanation
+from sizing.catalog.servers import CompleteServer
+from sizing.formats.view import Assumption, Explanation, taken
 from sizing.formats.words import plural
 from sizing.planning.bill import Bill, BreakEven, Deployed
 from sizing.planning.break_even import SECONDS_PER_DAY
 from sizing.planning.cost import OwnServer, ServerYear
 from sizing.planning.offers import CostOption, own_server
-from sizing.planning.usage import BY_TIME, Usage
+from sizing.planning.usage import BY_TIME, LoadKind, Usage
+from sizing.question.question import Question
+from sizing.report.parts import ways
+from sizing.report.parts.assumptions import REQUESTS_OF_USER, of_limits, of_model, of_planning, of_replica
+from sizing.report.parts.pools import assumptions as pool_assumptions
+from sizing.report.parts.screen import HABITS
 from sizing.specs.demand import hours_per_year
+from sizing.specs.server import NUMBERS
 
 LOAD, BREAK_EVEN = "Load", "Break-even"
 DEFINITION, CURVES = "definition", "cost of whole servers and instances over the load"
@@ -128,3 +136,65 @@ def _break_even(pair: BreakEven) -> Explanation:
     formula = "the lowest load above which the one yearly cost never exceeds the other"
     unit = "" if stays is None else "requests a day"
     return Explanation(what, value, unit, "derived", formula, values, CURVES, BREAK_EVEN)
+
+
+def assumptions(bill: Bill) -> Iterator[Assumption]:
+    """Yield what a bill assumes: money and hours, the load, the deployments, prices, and the numbers of a server."""
+    yield taken("money", "US dollars, without taxes", "prices as their sources state them")
+    yield taken("hours", "8,760 a year, 730 a month", "a year of 365 days")
+    for deployed in bill.deployed:
+        yield from _of_deployed(deployed)
+    for option in bill.options:
+        if option.kind == "cloud":
+            price = option.usd_per_gpu_hour or 0.0
+            yield Assumption(f"price, {option.provider}", price, "$ per GPU-hour", "assumed", option.source)
+    prices = bill.ways.api
+    if prices is not None:
+        value = f"{prices.usd_in:g} in, {prices.usd_out:g} out"
+        yield Assumption("API prices", value, "$ per million tokens", "assumed", prices.source)
+
+
+def _of_deployed(deployed: Deployed) -> Iterator[Assumption]:
+    question, chosen, load = deployed.priced.outcome.question, deployed.best.decode.replica, deployed.usage.load
+    if load != "mean_load":
+        around = ways.LOADS[load] if load == "stated_demand" else f"{ways.LOADS[load]}, around the clock"
+        yield taken("load", around, "nothing says how far the mean is below it")
+    yield from of_model(question, question.origin.notes)
+    for pool in deployed.best.pools:
+        yield from of_replica(question, pool.replica, pool.load.kernels)
+    if question.space.pools is not None:
+        yield from pool_assumptions(question.space.pools.facts)
+    yield from of_limits(question)
+    unpriced = replace(chosen, gpu_type=replace(chosen.gpu_type, usd_per_gpu_hour=None))
+    yield from (each for each in of_planning(question, unpriced) if _enters(each, question, load))
+    demanded = question.origin.demanded
+    if load == "mean_load" and demanded is not None and demanded.shape is None:
+        yield Assumption(
+            "hours at the peak", demanded.habits.peak_hours, "h a day", "assumed", question.origin.defaults.source
+        )
+    if deployed.priced.prices.own is not None:
+        yield from _of_server(deployed.priced.prices.own)
+
+
+def _enters(assumed: Assumption, question: Question, load: LoadKind) -> bool:
+    """Whether an assumption has a part in a cost.
+
+    The hours and the peak of users have one only in a mean load, the requests of a user only where users are counted by day.
+    """
+    if assumed.what in HABITS and load != "mean_load":
+        return False
+    stated = question.origin.workload.demand
+    by_day = stated is not None and stated.kind == "daily_active_users"
+    return by_day or assumed.what != REQUESTS_OF_USER
+
+
+def _of_server(server: CompleteServer) -> Iterator[Assumption]:
+    """Each number of a server with its source; the power factor is left out where the power is stated."""
+    for name, stated in server.numbers.items():
+        if name == "server_factor" and "server_power_w" in server.numbers:
+            continue
+        basis, what = stated.basis, name
+        for unit in ("_usd", "_per_gpu_year", "_per_year"):
+            what = what.replace(unit, "")
+        source = f"{basis.source} ({basis.date})"
+        yield Assumption(f"server, {what.replace('_', ' ')}", stated.value, NUMBERS[name], basis.kind, source)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sizing.answers import counts
 from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.formats.view import filled
 from sizing.model.attention.terms import Numeric
 from sizing.model.memory import MemoryUse
 from sizing.planning import cost
@@ -100,6 +101,32 @@ class Cost(NamedTuple):
     usd_per_month: float | None = None
 
 
+class Simulation(NamedTuple):
+    """The check of an answer by a simulation of one replica under its share of the demand.
+
+    `batch_mean` counts the requests in the running batch, and `queue_mean` the requests that wait for it. The other requests
+    in a replica's concurrency are in the front end.
+    """
+
+    passed: bool
+    sizes_tried: int
+    requests: int
+    stable: bool
+    queue_mean: float
+    batch_mean: float
+    kv_utilisation_mean: float
+    kv_utilisation_max: float
+    preemptions: int
+
+
+class IdleConversations(NamedTuple):
+    """Idle conversations of one replica: the number to keep in cache, the room for them, and the assumed cache hit share."""
+
+    needed: float
+    room: float
+    histories_kept: float
+
+
 class Figures(NamedTuple):
     """All figures of an answer from one pool, and the two steps that the utilisation comes from."""
 
@@ -110,21 +137,27 @@ class Figures(NamedTuple):
     utilisation: Utilisation
     users: Users
     cost: Cost
+    readings: Readings
+    simulation: Simulation | None
+    idle_conversations: IdleConversations | None
     prefill: Step
     decode: Step | None
 
 
 def figures(best: Answer, outcome: Outcome) -> Figures:
     """All figures of an answer from one pool."""
-    prefill, decode = phase_steps(best, outcome)
+    (prefill, decode), load, question = phase_steps(best, outcome), load_figures(best, outcome), outcome.question
     return Figures(
-        load=load_figures(best, outcome),
+        load=load,
         throughput=throughput(best, outcome),
         latency=latency(best),
         memory=memory_of(best.pool.replica),
         utilisation=utilisation(prefill, decode),
-        users=users_of(best, outcome.question),
-        cost=cost_figures(best, outcome.question),
+        users=users_of(best, question),
+        cost=cost_figures(best, question),
+        readings=readings_of(load, question),
+        simulation=simulation(best, outcome),
+        idle_conversations=idle_conversations(best.pool, question),
         prefill=prefill,
         decode=decode,
     )
@@ -146,6 +179,22 @@ def load_figures(best: Answer, outcome: Outcome) -> LoadFigures:
         headroom=max(0.0, headroom),
         headroom_of=HEADROOM_OF[target.unit],
         share_of_max_requests_per_s=min(1.0, served / most) if most else 0.0,
+    )
+
+
+def simulation(best: Answer, outcome: Outcome) -> Simulation | None:
+    """The figures of the simulation that checked the answer; the latencies then come from it too."""
+    run = best.run
+    if run is None:
+        return None
+    return filled(
+        Simulation,
+        run,
+        passed=outcome.passed,
+        sizes_tried=outcome.tries,
+        requests=run.arrived,
+        kv_utilisation_mean=run.cache_mean,
+        kv_utilisation_max=run.cache_max,
     )
 
 
@@ -235,14 +284,6 @@ def users_of(best: Answer, question: Question) -> Users:
     if demand is not None and demand.kind not in ("requests_per_s", *AT_ONCE):
         stated = demand.daily_active_users is not None
     return Users(user.users_of(best.requests_per_s), *user[:3], stated)
-
-
-class IdleConversations(NamedTuple):
-    """Idle conversations of one replica: the number to keep in cache, the room for them, and the assumed cache hit share."""
-
-    needed: float
-    room: float
-    histories_kept: float
 
 
 def idle_conversations(pool: Pool, question: Question) -> IdleConversations | None:
