@@ -24,6 +24,9 @@ from sizing.specs.workload import LATENCIES, Formats, Limit, limit_name
 
 RULES = shelf.only(Advice)
 LIMITED = (*LATENCIES, "capacity", "gpu_budget")  # reasons of refusals that a looser limit may remove
+UNSURE = (
+    "confidence"  # refused for want of published runs that keep the limits, though it serves the demand as predicted
+)
 LARGER_BUDGET = "a larger budget of GPUs"
 
 
@@ -153,7 +156,7 @@ def legible(value: float) -> float:
 def nearest_miss(outcome: Outcome) -> Refusal | None:
     """The refusal that came closest to an answer; None without refusals.
 
-    A layout that fits and misses a limit is nearer than a layout that does not fit. Where the GPU budget is too small for
+    A layout that serves the demand as predicted, and is only not sure to, is the nearest. A layout that fits and misses a limit is nearer than a layout that does not fit. Where the GPU budget is too small for
     any replica, the layout within the budget that lacks the least memory is returned.
     """
     nearest = min(outcome.refusals, key=_miss, default=None)
@@ -164,8 +167,8 @@ def nearest_miss(outcome: Outcome) -> Refusal | None:
     return min(within, key=_miss, default=nearest)
 
 
-def _miss(refusal: Refusal) -> tuple[bool, float, int]:
-    return refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
+def _miss(refusal: Refusal) -> tuple[bool, bool, float, int]:
+    return refusal.reason != UNSURE, refusal.reason not in LIMITED, refusal.shortfall, refusal.layout.gpus
 
 
 def suggestions(
@@ -199,7 +202,7 @@ def _of_other_types(
 ) -> Iterator[tuple[str, Answer]]:
     """Yield the best other GPU type that meets a latency limit, with the weights as asked and else with FP8 weights."""
     question, miss = outcome.question, nearest_miss(outcome)
-    if miss is None or miss.reason not in LATENCIES or not others or len(question.space.gpu_types) != 1:
+    if miss is None or miss.reason not in (*LATENCIES, UNSURE) or not others or len(question.space.gpu_types) != 1:
         return
     for precisions, option in ((question.space.precisions, ""), (("fp8",), " --precision fp8")):
         if option and precisions[0] in (*question.space.precisions, question.service.model.quantisation.precision):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from sizing.answers.advice import RULES
 from sizing.answers.answer import Answer, Each, Outcome, Progress, objective_key, spent
 from sizing.answers.confidence import evenly, has_odds
 from sizing.answers.estimate import answer, surely_answered, with_cheaper
@@ -65,16 +66,16 @@ def _best(found: list[Outcome], by: Objective) -> list[int]:
 
 
 def _with_less(outcome: Outcome, data: Data) -> Outcome:
-    """The outcome with the cheapest pipeline layout that costs less than its answer, sized for the same odds."""
+    """The outcome with the cheapest pipeline layout that fills nodes and costs less than its answer, sized for the same odds."""
     best, asked = outcome.answer, outcome.question
     if best is None or best.separate:
         return outcome
     if has_odds(outcome):
         asked = evenly(asked, data)
     wide = with_cheaper(outcome, asked, data)
-    less = [
-        each for each in wide.answers[1:] if spent(each, asked.rules.objective) < spent(best, asked.rules.objective)
-    ]
+    most = spent(best, asked.rules.objective)
+    cheaper = (each for each in wide.answers[1:] if spent(each, asked.rules.objective) < most)
+    less = [each for each in cheaper if RULES.fills_nodes(each.pool.replica.layout.gpus)]
     return replace(wide, answers=(best, *less[:1]))
 
 

@@ -146,7 +146,7 @@ def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
 
 
 def _with_tie(found: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
-    """The outcome with its sure size, whose layout becomes the answer where it takes no more than the answer does."""
+    """The outcome with its sure size, whose layout becomes the answer where it takes no more, at no less than even odds."""
     outcome, best, question = replace(found.outcome, surely=sure), found.best, found.outcome.question
 
     def size(of: Answer) -> tuple[float, ...]:
@@ -158,6 +158,9 @@ def _with_tie(found: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
         return outcome
     again = steps.confirmed(found.searched, preferring(sure, steps.order))
     if again.answer is None or size(again.answer) != size(best):
+        return outcome
+    (odds,) = sizes_said([Said(again.answer, question)], steps.data.runs)
+    if question.target.confidence is None and odds.chance is not None and odds.chance < EVEN:
         return outcome
     return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, surely=sure)
 

@@ -33,6 +33,7 @@ from sizing.report.parts.evidence import Evidence, SureOf, SurerType, evidence, 
 from sizing.report.parts.figures import latency, load_figures, throughput
 from sizing.report.parts.layouts import FewerGpus, Limited, fewer, figures_by_name, limited_statistics
 from sizing.report.parts.limiting import limit_words
+from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.pools import PoolShapes, shape_words
 from sizing.report.parts.quantities import NoSizes, flat_names
 from sizing.report.parts.question import (
@@ -147,6 +148,7 @@ class Compare(NamedTuple):
     candidates: tuple[CompareCandidate, ...]
     assumptions: tuple[Assumption, ...]
     confidence: float | None = None
+    prices: PriceOrder | None = None
     schema: str = "llmsize.compare/1"
 
 
@@ -270,6 +272,7 @@ def record(
         candidates=candidates,
         assumptions=tuple(assumptions.shared([_rests_on(each) for each in outcomes if each.answer is not None])),
         confidence=next((each.sure.confidence for each in outcomes if each.sure is not None), None),
+        prices=price_order(each.answer for each in ordered if each.answer is not None),
     )
 
 
@@ -351,6 +354,7 @@ def sections(record: Compare) -> Iterator[Section]:
             *(line._replace(spare=1) for line in few("Refused", failures[: 1 if served else None], "candidate", 1)),
             *(line._replace(spare=9) for line in few("Fewer", fewer, "GPU type", 1, LESS)),
             *_prices(served[:MOST_SHOWN]),
+            *(() if record.prices is None else (record.prices.line(),)),
             *rests_on(record.assumptions, by_day=is_by_day(record.inputs.demand)),
             following("; ".join((*helped, REST)), *helped) if helped else following(),
         )

@@ -35,7 +35,7 @@ from sizing.planning.usage import BY_TIME, ByLoad, LoadKind
 from sizing.question.demand import Demanded
 from sizing.report.parts import assumptions, bands, costs, ways
 from sizing.report.parts.bands import Predicted
-from sizing.report.parts.evidence import Evidence, SureOf, evidence, runs_of
+from sizing.report.parts.evidence import Evidence, SureOf, evidence, is_to_measure, runs_of
 from sizing.report.parts.layouts import SizedLayout, deployment
 from sizing.report.parts.limiting import suggested
 from sizing.report.parts.pools import PoolShapes, limit_and_reason, shape_words, shapes
@@ -301,7 +301,7 @@ def _headline(record: CostReport) -> str:
     least = min(option.usd_per_1k_requests.at_load for option in record.options)
     first = f", the cheapest of {len(record.options)}" if len(record.options) > 1 and per_1k.at_load == least else ""
     sure, of_sure = record.sure, ""
-    if sure is not None:
+    if sure is not None and not is_to_measure(top.gpus or sure.gpus, sure.gpus, record.evidence):
         usd = rounded_usd(sure.usd_per_year) if sure.usd_per_year != top.usd_per_year else "the same"
         of_sure = f", {usd} with the {plural(sure.gpus, 'GPU')} to be sure"
     return f"{top.name}{size}: {rounded_usd(top.usd_per_year)} a year{first}{of_sure}; {each}"

@@ -33,6 +33,7 @@ from sizing.report.parts.figures import (
 )
 from sizing.report.parts.layouts import Alternative, Limited, RejectedLayout, SizedLayout, headline
 from sizing.report.parts.limiting import Limiting, limit_words, limiting, shortfall, unmet
+from sizing.report.parts.one_provider import PriceOrder, price_order
 from sizing.report.parts.question import (
     DAILY_USERS,
     DemandInputs,
@@ -127,6 +128,7 @@ class Estimate(NamedTuple):
     evidence: Evidence | None = None
     trace: Replayed | None = None
     serves: Literal["deployment", "disaggregated"] | None = None
+    prices: PriceOrder | None = None
     schema: str = "llmsize.estimate/1"
 
 
@@ -164,6 +166,7 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
         simulate_command=repeat.command(best, question),
         confidence=None if outcome.sure is None else outcome.sure.confidence,
         evidence=evidence(outcome, predicted),
+        prices=price_order(outcome.answers),
     )
     if not explained:
         return served
@@ -358,7 +361,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
     if c is not None and without and c.gpu_without not in (None, d.gpu):
         without += f" x {c.gpu_without}"
     known = SureOf(d.gpus, d.gpus_sure, confidence, found, is_limited(record.inputs.limits), by_rate, d.gpu)
-    yield from known.lines(without)
+    yield from known.lines(without, None if c is None else c.gpus_without)
     if found.gpus_as_predicted is not None:
         of_type = f" x {found.gpu_as_predicted}" if found.gpu_as_predicted != d.gpu else ""
         keep = screen.KEEP[screen.kept_by_runs(is_limited(record.inputs.limits), by_rate)]
@@ -440,6 +443,8 @@ def _around(record: Estimate) -> Iterator[Line]:
         yield Line(f"{kept}{short}", "Idle caches")
     yield Line(_binds(record), "Binds")
     yield from types
+    if record.prices is not None:
+        yield record.prices.line()
     for best in bests:
         instead = layouts.instead(best, record.alternatives)
         last = layouts.MOST_OTHERS + 1 if types else REPLICA_LAST + 1

@@ -30,3 +30,10 @@ class Advice(OneFile, Sourced):
     least_gain: Fraction
     varied: Fraction
     far_off: Positive
+    most_gpus: Positive
+    replica_gpus: tuple[PositiveInt, ...]
+    measure_first: Positive
+
+    def fills_nodes(self, gpus: int) -> bool:
+        """Whether replicas of `gpus` GPUs leave no GPU of a node unused."""
+        return gpus in self.replica_gpus or gpus % self.replica_gpus[-1] == 0

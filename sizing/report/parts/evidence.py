@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.confidence import NONE_SIMILAR
+from sizing.catalog import shelf
 from sizing.formats.view import Line, filled
 from sizing.formats.words import money, plural
 from sizing.report.parts import bands, screen
 from sizing.report.parts.bands import Predicted
+from sizing.specs.advice import Advice
 from sizing.specs.bands import ConfidentSize, of_runs
 
 
@@ -135,6 +137,16 @@ def _as_predicted(outcome: Outcome) -> tuple[int | None, str | None]:
     return (None, None) if size == own else size
 
 
+def is_to_measure(gpus: int, gpus_sure: int | None, found: Evidence | None) -> bool:
+    """Whether runs are too far apart for a sure count that a buyer can use: it is many times the GPUs, or no count is sure.
+
+    Runs that are the user's own are measured already.
+    """
+    if found is None or found.own or not found.groups:
+        return False
+    return gpus_sure is None or gpus_sure > shelf.only(Advice).measure_first * gpus
+
+
 class SureOf(NamedTuple):
     """The sure count of an answer: the expected and sure GPUs, the confidence, the kinds of limits that runs must keep; its GPU type."""
 
@@ -146,16 +158,17 @@ class SureOf(NamedTuple):
     by_rate: bool
     gpu: str = ""
 
-    def lines(self, without: str = "") -> Iterable[Line]:
+    def lines(self, without: str = "", gpus_without: int | None = None) -> Iterable[Line]:
         """Yield the sure number of GPUs (or why it is unknown) and a surer choice; nothing if nothing was asked for.
 
-        `without` describes the GPUs that suffice without the confidence.
+        `without` describes the `gpus_without` that suffice without the confidence.
         """
         if self.evidence is None or self.confidence is None:
             return
         found = self.evidence
         known = filled(ConfidentSize, found, gpus=self.gpus_sure, confidence=self.confidence)
         keeps = screen.kept_by_runs(self.limited, self.by_rate)
-        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure)
+        unsized = is_to_measure(gpus_without or self.gpus, self.gpus_sure, found)
+        yield screen.sure(self.gpus, known, keeps, without, found.layout_sure, measured_first=unsized)
         if found.surer is not None:
             yield found.surer.same_gpus(self.gpu, self.gpus) or found.surer.line()

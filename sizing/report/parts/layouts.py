@@ -9,8 +9,10 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from sizing.answers.advice import UNSURE
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.search import REACHES
+from sizing.catalog import shelf
 from sizing.formats.view import Line, filled, labelled
 from sizing.formats.words import milliseconds, money, plural
 from sizing.model.architecture import SIZES, Layout
@@ -21,6 +23,7 @@ from sizing.report.parts.figures import mean_ms
 from sizing.report.parts.quantities import NoSizes
 from sizing.report.parts.question import limits_in_ms, of_replica
 from sizing.report.parts.screen import dollars
+from sizing.specs.advice import Advice
 from sizing.specs.units import HOURS_PER_MONTH, MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -28,9 +31,6 @@ T = TypeVar("T")
 
 MOST_OTHERS = 3  # other layouts on a screen; --verbose, JSON and CSV have them all
 HARD_REASONS = ("link", "split", "pipeline", "token_budget", "efficiency")  # no other size or limit removes these
-UNSURE = (
-    "confidence"  # refused for want of published runs that keep the limits, though it serves the demand as predicted
-)
 UNASKED = ("split", "gpu_budget")  # refusals of sizes that only a user who asks for a size needs to know
 
 
@@ -158,6 +158,7 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     GPU types, the best layout of each type and precision comes first.
     """
     distinct = _first_of((best, *others), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes._replace(ep=1)))[1:]
+    distinct = [a for a in distinct if is_taken(a, best)]
     by_type = _first_of(distinct, lambda a: (a.gpu, a.weight_precision))
     ordered = _first_of((*by_type, *distinct), lambda a: (a.gpu, a.weight_precision, a.gpus, a.sizes))
     priced = [a for a in ordered if a.usd_per_hour is not None]
@@ -168,6 +169,19 @@ def instead(best: Alternative, others: Sequence[Alternative]) -> Iterator[Line]:
     shown.sort(key=list(others).index)  # the order of the record
     lines = labelled("Instead", [_called(best, a) for a in shown])
     yield from (line._replace(spare=(MOST_OTHERS + 1 - at) * (at > 0)) for at, line in enumerate(lines))
+
+
+def is_taken(a: Alternative, best: Alternative) -> bool:
+    """Whether a buyer might take another layout: of the same kind of GPU, not many more, for which no latency is lower.
+
+    Its replicas leave no GPU of a node unused, unless the answer's do.
+    """
+    if (a.gpu, a.weight_precision) != (best.gpu, best.weight_precision):
+        return True
+    rules = shelf.only(Advice)
+    slower = all(getattr(a, f"{name}_ms") >= getattr(best, f"{name}_ms") for name in LATENCIES)
+    fills = rules.fills_nodes(a.sizes.gpus) or not rules.fills_nodes(best.sizes.gpus)
+    return fills and a.gpus <= rules.most_gpus * best.gpus and not (slower and a.gpus > best.gpus)
 
 
 def other_types(best: Alternative, others: Sequence[Alternative], refused: Sequence[RejectedLayout]) -> Iterator[Line]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from sizing.answers.advice import LARGER_BUDGET, RULES, nearest_miss
+from sizing.answers.advice import LARGER_BUDGET, RULES, UNSURE, nearest_miss
 from sizing.answers.answer import Answer, Beyond, Outcome, Relaxation, Suggestion
 from sizing.formats.words import gib, milliseconds, number, number_down, of_limit, percent, plural
 from sizing.model.architecture import is_moe
 from sizing.question.question import Question
 from sizing.replica.replica import Refusal
+from sizing.report.parts.screen import MEASURE_FIRST
 from sizing.specs.bands import EVEN, of_runs
 from sizing.specs.units import GIB, GIGA, MILLI
 from sizing.specs.workload import LATENCIES, latency_name
@@ -151,6 +152,8 @@ def _unmet(outcome: Outcome) -> Limiting:
     if miss is None:
         return Limiting("none", detail="no layout was left to try", suggestions=words)
     detail = f"{miss.gpu_type.name} {miss.precision.upper()} {miss.layout}: {miss.detail}{_reads(miss, outcome)}"
+    if miss.reason == UNSURE:
+        detail += f"; {MEASURE_FIRST}"
     found = Limiting(miss.reason, detail=detail, suggestions=words)
     limit = getattr(outcome.question.target.limits, miss.reason, None)
     if limit is None:

@@ -23,6 +23,8 @@ KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
 MEAN = "mean"
 UNKNOWN = "No published runs like this: how far off the predictions are is not known"
+MEASURE_FIRST = "measure one replica first (llmsize import, then llmsize calibrate)"
+TOO_FAR_APART = f"they are too far apart for a sure count: {MEASURE_FIRST}"
 SINGLE = "one replica: no redundancy"
 LIMITS_HOLD, RATE_KEPT, SERVED = "the limits hold", "the rate is kept", "the demand is served"
 LEAST_SLOWER = 1.01  # times the prediction; what is less is not said
@@ -174,13 +176,22 @@ def kept(limited: bool, verified: bool) -> str:
     return f"No latency limit is set; {'rate ' * verified}{how}"
 
 
-def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout: str | None = None) -> Line:
+def sure(
+    gpus: int,
+    found: ConfidentSize,
+    keeps: str,
+    without: str = "",
+    layout: str | None = None,
+    *,
+    measured_first: bool = False,
+) -> Line:
     """The expected number of GPUs and the sure number, with which most published runs keep the limits; or why it is unknown.
 
     The share of runs that the expected number suffices in is said wherever it is known.
 
     `keeps` comes from `kept_by_runs`. `without` describes the GPUs that suffice without the confidence. `layout` is that of a
-    replica of the sure number, if it is another than the answer's.
+    replica of the sure number, if it is another than the answer's. A sure number that no buyer can use is left out where a
+    replica is better `measured_first`; with all details it is there.
     """
     shape = "" if layout is None else f" (as {layout})"
     more = f"; {without} without --confidence" if without else ""
@@ -190,12 +201,14 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
     runs = counted_runs(found.groups, found.own, any_gpu=found.any_gpu)
     if found.gpus is None:
         odds = "" if found.chance is None else f": {keeps} in {percent(found.chance)} of {runs}"
-        return Line(f"{count}{odds}; no count is sure, {found.why_not}{more}")
+        first = f"; {MEASURE_FIRST}" * measured_first
+        return Line(f"{count}{odds}; no count is sure, {found.why_not}{first}{more}")
     if found.gpus <= gpus:
         are = "" if found.confidence != USUAL else " is sure" if gpus == 1 else " are sure"
         if layout is None and found.chance is not None:
             share = percent(max(found.chance, found.confidence))
-        said = f"{count}{shape}: {share} of {similar(found.own)} {KEEP[keeps]}{more}"
+        first = f"; as runs differ widely, {MEASURE_FIRST}" * measured_first
+        said = f"{count}{shape}: {share} of {similar(found.own)} {KEEP[keeps]}{more}{first}"
         return Line(said, detailed=(f"{count}{shape}{are}: {keeps} in {share} of {runs}{more}",))
     odds = "" if found.chance is None else f"; {gpus:,} in {percent(found.chance)}"
     runs = f"{runs.removesuffix(')')}{_slower(found)})"
@@ -204,6 +217,8 @@ def sure(gpus: int, found: ConfidentSize, keeps: str, without: str = "", layout:
     if found.chance is not None:
         shares.insert(0, (count, percent(found.chance)))
     (first, of_first), *others = shares
+    if measured_first:
+        others, more = [], f"; {TOO_FAR_APART}{more}"
     parts = [f"{first}: {of_first} of {similar(found.own)} {KEEP[keeps]}", *(f"{one}: {of}" for one, of in others)]
     return Line("; ".join(parts) + more, detailed=(detail,))
 

@@ -1,0 +1,81 @@
+"""GPU types compared by typical prices, which are of different providers or dates: the same at providers that offer several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sizing.answers.answer import Answer
+from sizing.catalog.prices import providers_offers, typical_offer, usd_per_gpu_hour
+from sizing.formats.view import Line
+from sizing.formats.words import money, plural
+from sizing.report.parts.screen import DIM
+
+MOST_NAMED = 3  # providers on a screen; JSON has them all
+LABEL = "Prices"  # typical ones
+
+
+class AtProvider(NamedTuple):
+    """What answers cost at one provider, on demand: $/h by the id of their GPU type, the cheapest first."""
+
+    provider: str
+    usd_per_hour: dict[str, float]
+
+
+class PriceOrder(NamedTuple):
+    """The order of GPU types by their typical prices, the cheapest first, and by the prices of each provider of the first and another."""
+
+    typical: tuple[str, ...]
+    providers: tuple[AtProvider, ...]
+
+    def line(self) -> Line:
+        """Write that the prices are of different providers, and who offers several of the types in which order."""
+        first, count = self.typical[0], len(self.typical)
+        of_others = f"{first} and another of the {count:,}" if count > 2 else "both"
+        said = "of different providers or dates"
+        if not self.providers:
+            return Line(f"{said}; no provider is known that offers {of_others}", LABEL, DIM)
+        stays = [each.provider for each in self.providers if next(iter(each.usd_per_hour)) == first]
+        turns = [each for each in self.providers if each.provider not in stays]
+        offer = "offers" if len(stays or turns) == 1 else "offer"
+        parts = [f"at {_named(stays)}, which {offer} {of_others}, {first} is cheapest too"] if stays else []
+        for each in turns[:1]:
+            (other, usd), usd_first = next(iter(each.usd_per_hour.items())), each.usd_per_hour[first]
+            more = f" and {plural(len(turns) - 1, 'other')}" if len(turns) > 1 else ""
+            both = "" if stays else f", which {offer} {of_others},"
+            parts.append(f"at {each.provider}{more}{both} {other} is: {money(usd)}/h, {first} {money(usd_first)}/h")
+        return Line("; ".join((said, *parts)), LABEL, DIM)
+
+
+def price_order(answers: Iterable[Answer]) -> PriceOrder | None:
+    """The order of the GPU types of answers by price; None unless typical prices of several providers or dates are compared."""
+    of_type: dict[str, Answer] = {}
+    for each in answers:
+        if not each.separate and each.usd_per_hour is not None and each.pool.replica.gpu_type.price_providers:
+            known = of_type.setdefault(each.pool.replica.gpu_type.id, each)
+            if each.gpus < known.gpus:
+                of_type[each.pool.replica.gpu_type.id] = each
+    offers = [typical_offer(each.pool.replica.gpu_type.gpu) for each in of_type.values()]
+    if len({(offer.provider, offer.date) for offer in offers if offer is not None}) < 2:
+        return None
+    typical = sorted(of_type, key=lambda id_: of_type[id_].usd_per_hour or 0.0)
+    return PriceOrder(tuple(typical), tuple(_at_providers([of_type[id_] for id_ in typical])))
+
+
+def _at_providers(ordered: Sequence[Answer]) -> Iterable[AtProvider]:
+    """Yield the costs at each provider that offers the GPU type of the first answer and another."""
+    found: dict[str, dict[str, float]] = {}
+    for each in ordered:
+        gpu_type = each.pool.replica.gpu_type
+        for offer in providers_offers(gpu_type.gpu):
+            found.setdefault(offer.provider, {})[gpu_type.id] = usd_per_gpu_hour(offer) * each.gpus
+    first = ordered[0].pool.replica.gpu_type.id
+    for provider, costs in sorted(found.items()):
+        if first in costs and len(costs) > 1:
+            yield AtProvider(provider, dict(sorted(costs.items(), key=lambda item: item[1])))
+
+
+def _named(providers: Sequence[str]) -> str:
+    """The first of several names, and how many others there are."""
+    more = len(providers) - MOST_NAMED
+    return ", ".join(providers[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,104 @@
+"""What a screen offers a buyer beside the answer: other layouts, prices at one provider, a measurement before a sure count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sizing
+from sizing.answers.estimate import by_prediction
+from sizing.catalog import shelf
+from sizing.model.architecture import Layout
+from sizing.question.question import load_data
+from sizing.report.parts.evidence import Evidence, SureOf
+from sizing.report.parts.layouts import Alternative, instead, is_taken
+from sizing.report.parts.one_provider import PriceOrder, price_order
+from sizing.specs.advice import Advice
+
+RULES = shelf.only(Advice)
+
+
+def layout(gpus: int, itl_ms: float, sizes: Layout, gpu: str = "H200", **more: Any) -> Alternative:
+    return Alternative(
+        gpu,
+        "fp8",
+        sizes,
+        gpus // sizes.gpus,
+        gpus,
+        1.0,
+        10 * itl_ms,
+        itl_ms,
+        100 * itl_ms,
+        5.0 * gpus,
+        1.0,
+        "itl",
+        **more,
+    )
+
+
+def test_an_alternative_is_shown_only_if_a_buyer_might_take_it() -> None:
+    best = layout(8, 40.0, Layout(2))
+    assert is_taken(layout(16, 20.0, Layout(8)), best)
+    assert is_taken(layout(8, 45.0, Layout(1)), best), "more replicas at the same cost"
+    assert not is_taken(layout(16, 45.0, Layout(1)), best), "more GPUs, and every latency is longer"
+    assert not is_taken(layout(int(8 * RULES.most_gpus) + 8, 20.0, Layout(8)), best), "many times the GPUs"
+    assert not is_taken(layout(6, 50.0, Layout(1, pp=3)), best), "two GPUs of each node stay unused"
+    assert is_taken(layout(9, 20.0, Layout(1, pp=3)), layout(6, 40.0, Layout(1, pp=3))), "as in the answer"
+    assert is_taken(layout(110, 50.0, Layout(1), gpu="L40S"), best), "another GPU type that was asked for"
+    shown = [line.text for line in instead(best, [layout(110, 50.0, Layout(1)), layout(16, 20.0, Layout(8))])]
+    assert len(shown) == 1 and "2 x TP8" in shown[0]
+
+
+@pytest.mark.parametrize(("gpus", "fills"), [(1, True), (3, False), (4, True), (6, False), (12, False), (16, True)])
+def test_which_replicas_fill_nodes(gpus: int, fills: bool) -> None:
+    assert RULES.fills_nodes(gpus) is fills
+
+
+def test_prices_of_different_providers_name_those_that_offer_both() -> None:
+    """Typical prices of two GPU types are of different providers; each provider of both has an order of its own."""
+    question = sizing.ask(model="llama-3.1-70b", gpu=["h200-sxm", "b200"], isl=1000, osl=300, rps=20)
+    outcome = by_prediction(question, load_data())
+    found = price_order(outcome.answers)
+    assert found is not None and set(found.typical) == {"h200-sxm", "b200"}
+    assert all(set(each.usd_per_hour) == {"h200-sxm", "b200"} for each in found.providers) and found.providers
+    for each in found.providers:
+        assert list(each.usd_per_hour.values()) == sorted(each.usd_per_hour.values())
+    orders = {next(iter(each.usd_per_hour)) for each in found.providers}
+    said = found.line().text
+    assert said.startswith("of different providers") and all(name in said for name in orders)
+    one = [each for each in outcome.answers if each.pool.replica.gpu_type.id == "b200"]
+    assert price_order(one) is None, "one GPU type has nothing to compare"
+
+
+def test_stated_prices_are_of_one_source() -> None:
+    question = sizing.ask(model="llama-3.1-8b", gpu=["h200-sxm", "b200"], isl=100, osl=30, rps=1, price=3.0)
+    assert price_order(by_prediction(question, load_data()).answers) is None
+
+
+def test_no_provider_of_both_is_said() -> None:
+    assert "no provider is known that offers both" in PriceOrder(("mi300x", "b200"), ()).line().text
+
+
+def said(gpus: int, gpus_sure: int | None, *, own: bool = False, without: int | None = None) -> str:
+    found = Evidence(3, 0.6, "over 10 % of them miss the limits" if gpus_sure is None else None, None, own=own)
+    known = SureOf(gpus, gpus_sure, 0.9, found, limited=True, by_rate=True)
+    return " ".join(line.text for line in known.lines("" if without is None else f"{without}", without))
+
+
+def test_a_sure_count_that_nobody_can_act_on_says_what_to_do() -> None:
+    most = int(RULES.measure_first * 12)
+    assert f"{most} GPUs: 90 %" in said(12, most) and "measure" not in said(12, most)
+    far = said(12, most + 1)
+    assert "measure one replica first (llmsize import, then llmsize calibrate)" in far
+    assert f"{most + 1}" not in far and "12 GPUs: 60 %" in far
+    assert "measure one replica first" in said(12, None)
+    assert "measure" not in said(12, most + 1, own=True), "own runs are measured"
+
+
+def test_a_confidence_sizes_as_asked_and_says_the_same() -> None:
+    text = said(88, 88, without=12)
+    assert (
+        text.startswith("88 GPUs: 90 %") and "12 without --confidence" in text and "measure one replica first" in text
+    )
+    assert "measure" not in said(24, 24, without=12)
