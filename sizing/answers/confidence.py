@@ -56,7 +56,7 @@ class Margins(NamedTuple):
     """The margins of published runs in ascending order, the share of runs up to each, and the number of groups.
 
     `by` has for each run the place of the quantity that sets its margin in `TIMES`, and `times` how long that took, measured over
-    predicted.
+    predicted. `order` has the place of each run in its class.
     """
 
     groups: int
@@ -64,6 +64,7 @@ class Margins(NamedTuple):
     share: Array
     by: NDArray[np.int64]
     times: Array
+    order: NDArray[np.int64]
     own: bool = False
     any_gpu: bool = False
 
@@ -82,11 +83,15 @@ class Margins(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A size with its question, and the sure size for the question's confidence (90 % without one); None where none is known."""
+    """A size with its question, and the sure size for the question's confidence (90 % without one); None where none is known.
+
+    A size found at `even` odds is sized for a confidence of 50 %.
+    """
 
     answer: Answer
     question: Question
     sure: Answer | None = None
+    even: bool = False
 
     @property
     def confidence(self) -> float:
@@ -101,6 +106,11 @@ class Said(NamedTuple):
             return False
         return is_alike(self.answer, self.sure) and self.answer.gpus >= self.sure.gpus
 
+    @property
+    def confirmed(self) -> float:
+        """The confidence that the size itself was simulated for."""
+        return self.confidence if self.is_sure else EVEN if self.even else 0.0
+
 
 def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[ConfidentSize]:
     """What published runs say of sizes: the sure GPUs, and the `chance` that the GPUs of each keep demand and limits."""
@@ -110,10 +120,10 @@ def sizes_said(said: Sequence[Said], runs: PublishedRuns | None) -> list[Confide
         if each.question.target.amount is not None and not each.answer.separate
     }
     found = dict(zip(known, margins(list(known.values()), runs), strict=True))
-    return [_size_said(each, found.get(number)) for number, each in enumerate(said)]
+    return [_size_said(each, found.get(number), runs) for number, each in enumerate(said)]
 
 
-def _size_said(said: Said, found: Margins | str | None) -> ConfidentSize:
+def _size_said(said: Said, found: Margins | str | None, runs: PublishedRuns | None) -> ConfidentSize:
     question, confidence = said.question, said.confidence
     if question.target.amount is None:
         return ConfidentSize(None, confidence, 0, None, "no demand to size for")
@@ -125,7 +135,10 @@ def _size_said(said: Said, found: Margins | str | None) -> ConfidentSize:
     kept = found.kept(question.target.amount * (1 + question.rules.headroom), pool.capacity.amount * pool.count)
     if said.sure is not None:  # the sure size is simulated, and the capacity is an estimate
         kept = kept | (found.of_runs <= margin) if said.is_sure else kept & (found.of_runs < margin)
+    slow = np.diff(found.share, prepend=0.0)[kept & ~_kept_as_simulated(said, found, runs)].sum()
     chance, why = float(found.share[kept].max(initial=0.0)), None
+    if slow:  # a size that was simulated for a confidence has it
+        chance = max(chance - float(slow), min(chance, said.confirmed))
     if said.sure is None:
         missing = f"over {percent(1 - confidence)} of them miss {asked_of(question)}"
         why = f"{missing} even with {MOST_MARGIN:g} times as many" if math.isinf(margin) else NONE_CONFIRMED
@@ -192,7 +205,7 @@ def _margins(found: SimilarRuns, target: Target, served: Array, points: Points |
         asked = np.where(by_runs > 0, predicted / by_runs, np.inf)
     order = np.argsort(asked)
     share = np.cumsum(found.weights[order]) / found.weights.sum()
-    ordered = asked[order], share, by.astype(np.int64)[order], longer[order]
+    ordered = asked[order], share, by.astype(np.int64)[order], longer[order], order
     return Margins(found.groups, *ordered, own=found.own, any_gpu=found.any_gpu)
 
 
@@ -215,16 +228,7 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
     margins_ = _margins(found, target, served, points)
     slow, fast = (float(margins_.of_runs[margins_.place(end)]) for end in (HIGH_END, 1 - HIGH_END))
     ends = {"throughput": (max(1 / MOST_MARGIN, 1 / slow), max(1 / MOST_MARGIN, 1 / fast))}
-    for name in LATENCIES:
-        limit = target.limits.stated.get(name)
-        seconds = np.maximum.accumulate(getattr(points, f"{name}_s")["mean" if limit is None else limit.statistic])
-        if not np.isnan(times := found.of(name)).any() and not target.offline:
-            at = np.append(
-                _loads_of_runs(answer.pool, target, found, (served, points)), answer.pool.point.requests_per_s
-            )
-            *each, own = np.interp(at, points.requests_per_s, seconds)
-            if own > 0:
-                ends[name] = found.ends(np.array(each) * times / own)
+    ends |= {name: found.ends(of) for name, of in _of_latencies(answer.pool, target, found, (served, points)).items()}
     own_class = question.service.situation(answer.pool.replica.gpu_type.gpu).named()
     if found.any_gpu:
         del own_class["architecture"]
@@ -241,6 +245,42 @@ def likely(answer: Answer, question: Question, runs: PublishedRuns | None) -> tu
         if metric in ends
         for low, high in (ends[metric],)
     )
+
+
+def _of_latencies(
+    pool: Pool, target: Target, found: SimilarRuns, loads: tuple[Array, Points]
+) -> dict[BandMetric, NDArray[np.float64]]:
+    """For each latency that the runs state, that of each run over the predicted one: of its limited statistic, else of the mean."""
+    _, points = loads
+    factors: dict[BandMetric, NDArray[np.float64]] = {}
+    for name in LATENCIES if not target.offline else ():
+        limit = target.limits.stated.get(name)
+        seconds = np.maximum.accumulate(getattr(points, f"{name}_s")["mean" if limit is None else limit.statistic])
+        if not np.isnan(times := found.of(name)).any():
+            at = np.append(_loads_of_runs(pool, target, found, loads), pool.point.requests_per_s)
+            *each, own = np.interp(at, points.requests_per_s, seconds)
+            if own > 0:
+                factors[name] = np.array(each) * times / own
+    return factors
+
+
+def _kept_as_simulated(said: Said, known: Margins, runs: PublishedRuns | None) -> NDArray[np.bool_]:
+    """The runs, by their margins, that keep the limits where the answer's own latencies are simulated ones; all without these.
+
+    The range of a latency lies around the simulated figure, so a share of runs must not say more than the range does.
+    """
+    kept = np.ones(known.of_runs.size, dtype=bool)
+    answer, target = said.answer, said.question.target
+    found = NONE_SIMILAR if answer.run is None else _similar_runs(answer.pool.load, said.question, runs)
+    if isinstance(found, str) or target.offline or not target.limits.stated:
+        return kept
+    ((served, points),) = loads_of([answer.pool.load], target.unsized)
+    factors = _of_latencies(answer.pool, target, found, (served, points))
+    for name, limit in target.limits.stated.items():
+        if name in factors:
+            seconds = answer.latency_s(name)[limit.statistic] * factors[name]
+            kept &= (seconds <= limit.seconds * (1 + ROUNDING_SLACK))[known.order]
+    return kept
 
 
 def least_of(ttft_ms: float | None, itl_ms: float | None, alone: Situation) -> dict[BandMetric, float]:

@@ -138,7 +138,7 @@ def with_sure(found: Sequence[Confirmed], steps: Steps) -> list[Outcome]:
     """
     able = [of for of in found if of.outcome.answer is not None]
     tied = [_with_tie(of, sure, steps) for of, sure in zip(able, surely(able, steps), strict=True)]
-    said = sizes_said([Said(of.answers[0], of.question, of.surely) for of in tied], steps.data.runs)
+    said = sizes_said([Said(of.answers[0], of.question, of.surely, of.even) for of in tied], steps.data.runs)
     sized = [replace(of, sure=size) for of, size in zip(tied, said, strict=True)]
     others = surer([(of, of_other_types(of)) for of in sized], steps.data)
     done = iter([replace(of, surer=other) for of, other in zip(sized, others, strict=True)])
@@ -159,7 +159,7 @@ def _with_tie(found: Confirmed, sure: Answer | None, steps: Steps) -> Outcome:
     again = steps.confirmed(found.searched, preferring(sure, steps.order))
     if again.answer is None or size(again.answer) != size(best):
         return outcome
-    (odds,) = sizes_said([Said(again.answer, question)], steps.data.runs)
+    (odds,) = sizes_said([Said(again.answer, question, even=outcome.even)], steps.data.runs)
     if question.target.confidence is None and odds.chance is not None and odds.chance < EVEN:
         return outcome
     return replace(again, question=question, even=outcome.even, predicted=outcome.predicted, surely=sure)

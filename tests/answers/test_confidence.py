@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import sizing
 from sizing.answers.answer import Outcome, is_alike
 from sizing.answers.check import held
-from sizing.answers.confidence import likely, margins
+from sizing.answers.confidence import Said, likely, margins, sizes_said
 from sizing.answers.estimate import answer, estimate
 from sizing.answers.search import search
 from sizing.answers.verify import raised
@@ -25,6 +26,7 @@ from sizing.cli.main import run
 from sizing.question.question import Question, load_data
 from sizing.specs.bands import EVEN, Confidence, PublishedRuns
 from sizing.specs.data import Data
+from sizing.specs.workload import LATENCIES
 
 SHARED = ["estimate", "-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "200"]
 TEN = tuple(0.8 + 0.1 * number for number in range(10))  # 0.8 to 1.7
@@ -276,6 +278,37 @@ def test_a_range_ends_beyond_a_limit_exactly_where_the_count_is_not_sure() -> No
         assert kept == (least >= rate * (1 - 1e-6)) and (slowest_s <= 0.020 * 1.005 or not kept)
         assert all(band.low <= 1 <= band.high for band in ranges.values())
         assert (found.sure.by, found.sure.times) == ("itl", pytest.approx(1.5))
+
+
+def test_the_share_and_the_range_of_a_simulated_answer_say_the_same() -> None:
+    """Where simulated latencies are longer than the closed form's, more runs than the range leaves out miss the limit."""
+    question, runs = asked(20.0, 60.0), runs_of(TEN)
+    found = answered(question, replace(data(), runs=runs))
+    assert found.answer is not None and found.sure is not None
+    ranges, pool = {band.metric: band for band in likely(found.answer, question, runs)}, found.answer.pool
+    chances = []
+    for longer in (1.0, 1.2, 1.4, 1.7, 2.0):
+        simulated_s = {name: {k: s * longer for k, s in pool.closed_s(name).items()} for name in LATENCIES}
+        size = replace(found.answer, run=SimpleNamespace(latencies_s=simulated_s))  # type: ignore[arg-type]
+        of_all, sized_even = (
+            sizes_said([Said(size, question, sure, even)], runs)[0].chance
+            for sure, even in ((found.surely, False), (None, True))
+        )
+        assert of_all is not None and sized_even is not None
+        highest_s = size.latency_s("itl")["mean"] * ranges["itl"].high
+        assert highest_s <= 0.020 * (1 + 1e-6) or of_all <= 1 - runs.tail
+        assert sized_even >= min(EVEN, found.sure.chance or 0.0), "simulated for even odds"
+        chances.append(of_all)
+    assert chances == sorted(chances, reverse=True) and chances[-1] < chances[0]
+
+
+def test_a_tie_does_not_take_the_odds_below_even() -> None:
+    """Three layouts are as many GPUs; the one with the smallest sure count would keep the limits in a third of runs."""
+    question = sizing.ask(
+        model="openai/gpt-oss-120b", gpu="mi325x", engine="sglang", isl=1000, osl=1000, rps=20, ttft="2s", e2e="20s"
+    )
+    found = answered(question, load_data())
+    assert found.sure is not None and (found.sure.chance is None or found.sure.chance >= EVEN)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
