@@ -20,6 +20,7 @@ NO_JINJA = Fault("needs jinja2, which is not installed", field="llmsize report",
 ABSENT = "–"
 NUMBER_AND_WORD = re.compile("([0-9]) (ms|s|%|GiB|to)(?![a-z])")  # not to be parted by the end of a line
 WIDTH = 480.0  # width of a bar
+MOST_COLUMNS = 5  # of a table that a phone shows as a table; of a wider one it shows each row as a list
 
 
 class Cell(NamedTuple):
@@ -151,6 +152,7 @@ def render(title: str, about: str, chapters: Sequence[Chapter], record: Any) -> 
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
     environment.filters |= {"chart": chart, "kind": lambda section: type(section).__name__, "unbroken": unbroken}
+    environment.globals["most_columns"] = MOST_COLUMNS
     template = environment.get_template("page.html.j2")
     return template.render(title=title, about=about, chapters=chapters, version=__version__, document=plain(record))
 

@@ -11,7 +11,18 @@ from sizing.answers.load_curve import UNKNOWN_SHARE, Statistic
 from sizing.answers.measured import Measured
 from sizing.answers.measured_size import MEASURED_END, UTILISATION, MeasuredSize, Short
 from sizing.catalog.profiles import named_gpu
-from sizing.formats.page import Chapter, PageTable, page_table, render
+from sizing.formats.page import (
+    ABSENT,
+    Cell,
+    Chapter,
+    PageTable,
+    PageVerdict,
+    Tile,
+    Tiles,
+    figure,
+    page_table,
+    render,
+)
 from sizing.formats.view import (
     Document,
     Facts,
@@ -26,13 +37,14 @@ from sizing.formats.view import (
     labelled,
     rows_of,
 )
-from sizing.formats.words import milliseconds, money, number, percent, plural
+from sizing.formats.words import milliseconds, money, number, percent, plural, rounded_usd
 from sizing.model.architecture import Layout
 from sizing.planning.by_rows import MeasuredFleet
 from sizing.planning.growth import Growing
 from sizing.planning.offers import CostOption
 from sizing.question.ask import MeasuredQuestion
 from sizing.report.parts import screen, ways
+from sizing.report.parts.figures import a_month
 from sizing.report.parts.question import limits_in_ms
 from sizing.specs.units import MILLI
 
@@ -171,11 +183,36 @@ def priced(answer: MeasuredAnswer, options: Sequence[CostOption]) -> MeasuredAns
 
 def html(answer: MeasuredAnswer) -> str:
     """The HTML page of an answer from measurements."""
-    found = [page_table(each) if isinstance(each, Table) else each for each in sections(answer)]
+    headline, *others = sections(answer)
+    assert isinstance(headline, Prose)
+    lines = tuple(line.text for line in headline.lines)
+    good = f"Yes: {headline.title}" if answer.feasible else headline.title
+    found = [page_table(each) if isinstance(each, Table) else each for each in others]
     title = f"{answer.inputs['model']}, sized from measurements"
     about = f"{plural(answer.inputs['rows'], 'row')} of {answer.inputs['file']}: {', '.join(answer.sources)}"
     shown = tuple(each for each in found if isinstance(each, Prose | Facts | PageTable))
-    return render(title, about, (Chapter("answer", "Answer", shown),), answer)
+    decided = (PageVerdict(answer.feasible, good, lines), Tiles(tuple(_tiles(answer))))
+    return render(title, about, (Chapter("answer", "Answer", (*decided, *shown)),), answer)
+
+
+def _tiles(answer: MeasuredAnswer) -> Iterator[Tile]:
+    """Yield the GPUs, their cost, and the load of a replica; those of the plan where it is asked for."""
+    found = answer.deployment if answer.plan is None else answer.plan
+    if found is None or answer.load is None:
+        return
+    at, gpu = "/deployment" if answer.plan is None else "/plan", f"{found.gpu}, {found.layout}"
+    reserve = 0 if answer.plan is None else answer.plan.reserve_replicas
+    kept = f", {plural(reserve, 'replica')} in reserve" if reserve else ""
+    yield Tile("GPUs", figure(answer, f"{at}/gpus", "{:,}".format), f"{gpu}{kept}")
+    growth = None if answer.plan is None else answer.plan.growth
+    if growth is not None and growth.at_date is not None:
+        then = figure(answer, "/plan/growth/at_date/gpus", "{:,}".format)
+        yield Tile(f"GPUs by {growth.until}", then, f"{number(growth.at_date.times)} times the demand")
+    month = a_month(found.usd_per_hour)
+    note = "no price is known" if month is None else f"{money(found.usd_per_hour)} an hour, around the clock"
+    yield Tile("Cost a month", Cell(ABSENT if month is None else rounded_usd(month)), note)
+    most = figure(answer, "/load/most_per_replica", number)
+    yield Tile("At most on a replica", most, f"{answer.load.most_unit}, measured")
 
 
 def _layout(line: CurveLine) -> str:

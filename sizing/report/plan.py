@@ -101,12 +101,10 @@ def sections(record: PlanReport) -> Iterator[Section]:
 
 def _headline(record: PlanReport) -> str:
     """GPUs, their load, the reserve of a single workload (a fleet has its reserves in its table), and GPUs after growth."""
-    types = dict.fromkeys(pool.gpu for pool in record.pools)
-    sums = {gpu: sum(pool.gpus for pool in record.pools if pool.gpu == gpu) for gpu in types}
-    gpus = " and ".join(f"{count:,} x {gpu}" for gpu, count in sums.items())
+    gpus = plan_total(record)
     name = record.inputs.get("fleet") or record.inputs.get("workload") or "the demand"
     verdict = "" if record.feasible else "Over budget: "
-    reserve = "" if len(record.workloads) > 1 else f", {_reserve(record.workloads[0])}"
+    reserve = "" if len(record.workloads) > 1 else f", {reserve_words(record.workloads[0])}"
     growth = record.growth
     grown = (
         "" if growth is None or growth.at_date is None else f"; {plural(growth.at_date.gpus, 'GPU')} by {growth.until}"
@@ -114,7 +112,15 @@ def _headline(record: PlanReport) -> str:
     return f"{verdict}{gpus} serve {name}: {number(record.peak_requests_per_s)} requests/s at the peak{reserve}{grown}"
 
 
-def _reserve(workload: WorkloadPlan) -> str:
+def plan_total(record: PlanReport) -> str:
+    """Write the GPUs of a plan by type: `10 x H100 SXM 80GB and 4 x L4 24GB`."""
+    types = dict.fromkeys(pool.gpu for pool in record.pools)
+    sums = {gpu: sum(pool.gpus for pool in record.pools if pool.gpu == gpu) for gpu in types}
+    return " and ".join(f"{count:,} x {gpu}" for gpu, count in sums.items())
+
+
+def reserve_words(workload: WorkloadPlan) -> str:
+    """Write the replicas in reserve of all replicas: `1 spare of 5 replicas`, or `no reserve`."""
     reserve = workload.reserve
     parts = [f"{reserve.failures:,} spare"] if reserve.failures else []
     parts += [f"{reserve.maintenance:,} for maintenance"] if reserve.maintenance else []

@@ -93,6 +93,7 @@ def _changes(report: Report) -> Iterator[Chapter]:
     if not report.sensitivity:
         return
     how = "each simulated like the answer" if report.simulated else "closed form, not simulated, like the answer"
+    how += "; without the plan's reserve and growth" * (report.plan is not None)
     table = page_table(Table(CHANGES, report.sensitivity, "/sensitivity", f"One input changed at a time ({how})"))
     sections: tuple[BarChart | PageTable | Prose, ...] = (*changes(report), table)
     if not any(one.feasible for one in report.sensitivity):
@@ -128,7 +129,9 @@ def _answer(report: Report) -> Iterator[PageVerdict | Tiles | Facts | Prose | Te
     yield verdict(report)
     yield tiles(report)
     _, *others = answers.sections(report.estimate)
-    yield from _shown(others, f"Predictions, with the range of 8 in 10 {_runs(report)}, and the limits")
+    banded = report.estimate.disaggregated is None
+    ranges = f", with the range of 8 in 10 {_runs(report)}," if banded else ""
+    yield from _shown(others, f"Predictions{ranges} and the limits")
 
 
 def _runs(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""The decision of a page: the verdict, its four figures, what would change it, and the cost by GPU type."""
+"""The decision of a page: the verdict, its figures (those of the plan, where one is asked for), what would change it, and the cost by GPU type."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sizing.formats.page import BarChart, Cell, PageVerdict, Tile, Tiles, bar_chart, figure
+from sizing.formats.view import Line, Prose
 from sizing.formats.words import milliseconds, money, number, of_limit, percent, plural, rounded_usd
 from sizing.report.estimate import Estimate
 from sizing.report.page.record import ChangedInput, Report
 from sizing.report.parts.figures import a_month
 from sizing.report.parts.limiting import limit_words
 from sizing.report.parts.pools import pools_words
+from sizing.report.parts.question import is_limited
 from sizing.report.parts.screen import PRICE, counted_runs
+from sizing.report.plan import plan_total, reserve_words
+from sizing.report.plan_record import PlanReport
 
 if TYPE_CHECKING:  # loaded only for separate pools
     from sizing.report.parts.disaggregated import Disaggregated
@@ -22,19 +26,48 @@ LOWER, HIGHER = "20 % lower", "20 % higher"
 
 
 def verdict(report: Report) -> PageVerdict:
-    """The decision in words: the deployment that keeps the limits, or the obstacle and the one change that helps."""
-    d, shape, pools = report.decision, _shape(report.estimate), report.estimate.disaggregated
+    """The decision in words: the deployment or plan that keeps the limits, or the obstacle and the one change that helps."""
+    d, shape, estimate, plan = report.decision, _shape(report.estimate), report.estimate, report.plan
+    checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
+    if plan is not None and estimate.feasible:
+        lines = (_planned_shape(plan, shape, checked),)
+        if not plan.feasible:
+            enough = () if plan.gpus is None else (f"A budget of {plural(plan.gpus, 'GPU')} is enough.",)
+            return PageVerdict(False, f"No: {'; '.join(plan.problems)}", (*lines, *(enough or plan.suggestions)))
+        return PageVerdict(True, f"Yes: {_done(plan_total(plan), plan.gpus, estimate)}", lines)
     if d.feasible:
-        checked = "confirmed by simulation" if report.simulated else "in closed form, not simulated"
-        return PageVerdict(True, f"Yes: {d.gpus} x {d.gpu} keep every limit", (f"{shape}, {checked}.",))
-    if pools is not None:
-        return PageVerdict(False, "No: separate pools cannot serve this demand as asked", (pools.why,))
-    limiting = report.estimate.limiting
+        return PageVerdict(True, f"Yes: {_done(_counted(report), d.gpus, estimate)}", (f"{shape}, {checked}.",))
+    if estimate.disaggregated is not None:
+        return PageVerdict(False, "No: separate pools cannot serve this demand as asked", (estimate.disaggregated.why,))
+    limiting = estimate.limiting
     helps = "No single change that was tried helps."
     if d.change is not None:
         helps = f"Of the smallest changes that help, {d.change.change} takes the fewest GPUs: {d.change.gpus} x {d.change.gpu} ({d.change.layout})."
     detail = limiting.detail[:1].upper() + limiting.detail[1:]
     return PageVerdict(False, "No: this demand cannot be served as asked", (detail, helps))
+
+
+def _counted(report: Report) -> str:
+    """Write the GPUs of the answer; those of each pool where the pools have different types."""
+    d, found = report.decision, report.estimate.disaggregated
+    pools = [] if found is None else [pool for pool in (found.prefill, found.decode) if pool is not None]
+    if len({pool.gpu for pool in pools}) > 1:
+        return " + ".join(f"{pool.gpus:,} x {pool.gpu}" for pool in pools)
+    return f"{d.gpus:,} x {d.gpu}"
+
+
+def _done(gpus: str, count: int | None, estimate: Estimate) -> str:
+    """Write what the GPUs do: keep the limits where there are any."""
+    one = count == 1
+    if is_limited(estimate.inputs.limits):
+        return f"{gpus} {'keeps' if one else 'keep'} every limit"
+    return f"{gpus} {'serves' if one else 'serve'} this demand"
+
+
+def _planned_shape(plan: PlanReport, shape: str, checked: str) -> str:
+    """Write the replicas for the peak, the reserve, and how the size was checked."""
+    reserve = reserve_words(plan.workloads[0]) if len(plan.workloads) == 1 else ""
+    return f"For the peak {shape}, {checked}{reserve and '; '}{reserve}."
 
 
 def _shape(estimate: Estimate) -> str:
@@ -49,6 +82,8 @@ def tiles(report: Report) -> Tiles:
     """The figures of the decision."""
     if report.estimate.disaggregated is not None:
         return Tiles(tuple(_of_pools(report, report.estimate.disaggregated)) if report.decision.feasible else ())
+    if report.plan is not None and report.plan.gpus is not None:
+        return Tiles(tuple(_of_plan(report, report.plan)))
     return Tiles(tuple(_served(report) if report.decision.feasible else _unserved(report)))
 
 
@@ -76,10 +111,41 @@ def _served(report: Report) -> Iterator[Tile]:
         year = f"{rounded_usd(d.usd_per_year)} a year at {money(cost.usd_per_gpu_hour)} a GPU-hour"
         note = f"{year}: {price_of(report.estimate)}"
     yield Tile("Cost a month", figure(report, "/decision/usd_per_month", rounded_usd), note)
-    limit = report.estimate.limiting
-    detail = f"{milliseconds(limit.value_ms)} of {milliseconds(limit.limit_ms)}, {limit.statistic}"
-    yield _tightest(report, "used", detail if d.used is not None else limit.detail.partition(":")[0])
+    yield _binding(report)
     yield from _sure(report)
+
+
+def _binding(report: Report) -> Tile:
+    d, limit = report.decision, report.estimate.limiting
+    detail = f"{milliseconds(limit.value_ms)} of {milliseconds(limit.limit_ms)}, {limit.statistic}"
+    return _tightest(report, "used", detail if d.used is not None else limit.detail.partition(":")[0])
+
+
+def _of_plan(report: Report, plan: PlanReport) -> Iterator[Tile]:
+    """Yield the figures of a plan: its GPUs with their reserve, those after growth, their cost, and how many are sure."""
+    growth = plan.growth
+    then = None if growth is None else growth.at_date
+    reserve = f"; {reserve_words(plan.workloads[0])}" if len(plan.workloads) == 1 else ""
+    types = ", ".join(dict.fromkeys(pool.gpu for pool in plan.pools))
+    gpus = figure(report, "/plan/gpus", "{:,}".format)
+    yield Tile("GPUs" if then is None else "GPUs now", gpus, f"{types}{reserve}", "" if plan.feasible else "bad")
+    cost = "around the clock"
+    if growth is not None and then is not None:
+        sure = f", {then.gpus_sure:,} to be sure" if (then.gpus_sure or 0) > then.gpus else ""
+        note = f"{number(then.times)} times the demand, {plural(then.nodes, 'node')}{sure}"
+        yield Tile(f"GPUs by {growth.until}", figure(report, "/plan/growth/at_date/gpus", "{:,}".format), note)
+        if growth.usd_of_last_month is not None:
+            cost = f"now; {rounded_usd(growth.usd_of_last_month)} in the last month, {rounded_usd(growth.usd_in_all)} in all until {growth.until}"
+    price = price_of(report.estimate)
+    note = f"{cost}{price and ': '}{price}" if plan.usd_per_month is not None else "no price is known"
+    yield Tile("Cost a month", figure(report, "/plan/usd_per_month", rounded_usd), note)
+    yield _binding(report)
+    if plan.confidence is not None:
+        known = plan.gpus_sure is not None
+        sure_of = figure(report, "/plan/gpus_sure", "{:,}".format) if known else Cell("not known")
+        evidence = plan.workloads[0].evidence
+        why = "" if evidence is None or known else evidence.why_not or ""
+        yield Tile(f"GPUs to be {percent(plan.confidence)} sure", sure_of, f"now, reserve included{why and ': '}{why}")
 
 
 def _sure(report: Report) -> Iterator[Tile]:
@@ -122,7 +188,7 @@ def _tightest(report: Report, takes: str, detail: str) -> Tile:
     return Tile(
         f"Tightest limit: {name}",
         figure(report, "/decision/used", of_limit),
-        f"of it {takes}{detail and ': '}{detail}",
+        f"of the limit is {takes}{detail and ': '}{detail}",
         style,
     )
 
@@ -135,8 +201,11 @@ def price_of(estimate: Estimate) -> str:
     return f"{offer} ({note})" if offer and note else offer
 
 
-def changes(report: Report) -> Iterator[BarChart]:
-    """Yield the effect of each input 20 % lower and higher, the largest first; in $ a month, or in GPUs without prices."""
+def changes(report: Report) -> Iterator[BarChart | Prose]:
+    """Yield the effect of each input 20 % lower and higher, the largest first; in $ a month, or in GPUs without prices.
+
+    Where no input has an effect, it is said in place of a chart.
+    """
     by_input: dict[str, dict[bool, ChangedInput]] = {}
     for one in report.sensitivity:
         by_input.setdefault(one.what, {})[one.share > 0] = one
@@ -156,13 +225,22 @@ def changes(report: Report) -> Iterator[BarChart]:
         return name, bars, "; ".join(text for text, _ in bars)
 
     rows = [row(name, pair) for name, pair in by_input.items()]
+    refused = [f"{one.what} {_share(one)}" for one in report.sensitivity if not one.feasible]
     rows.sort(key=lambda found: -max(abs(value) for _, value in found[1]))
     now = f"{rounded_usd(month)} a month" if priced and month is not None else plural(gpus, "GPU")
+    if not any(value for _, bars, _ in rows for _, value in bars):
+        other = f"No {'other ' * bool(refused)}change of an input by 20 % changes the answer, {now}."
+        yield Prose((Line(f"Not feasible: {', '.join(refused)}. {other}" if refused else other),))
+        return
     yield bar_chart(f"Change from {now} (the line), with one input 20 % lower or higher", rows, (LOWER, HIGHER))
 
 
+def _share(one: ChangedInput) -> str:
+    return f"{one.share * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+
+
 def _said(one: ChangedInput, gpu: str) -> str:
-    share = f"{one.share * 100:+.0f} %".replace("-", "\N{MINUS SIGN}")
+    share = _share(one)
     if not one.feasible or one.gpus is None:
         return f"{share}: not feasible"
     count = plural(one.gpus, "GPU") if one.gpu == gpu else f"{one.gpus} x {one.gpu}"
@@ -173,7 +251,8 @@ def _said(one: ChangedInput, gpu: str) -> str:
 def cost_by_gpu(report: Report) -> Iterator[BarChart]:
     """Yield the cost in $ a month of each GPU type and precision that serves the demand, the cheapest first."""
     found = report.comparison.candidates if report.comparison is not None else ()
-    priced = sorted((month, one) for one in found if one.feasible and (month := a_month(one.usd_per_hour)) is not None)
+    months = ((a_month(one.usd_per_hour), one) for one in found if one.feasible)
+    priced = sorted(((month, one) for month, one in months if month is not None), key=lambda each: each[0])
     if len(priced) < 2:
         return
     rows = []

@@ -89,7 +89,7 @@ class RateLine(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The answer, of separate pools where they are asked for, in a few figures. Money is around the clock, null without an answer or a price; `sure`, it is of the sure GPUs.
+    """The answer, of separate pools where they are asked for, in a few figures. It is feasible if the plan that is asked for is, too. Money is around the clock, null without an answer or a price; `sure`, it is of the sure GPUs.
 
     `used` is the binding latency divided by its limit, null if no latency binds. `change` is for an infeasible question: the
     single change that helps with the fewest GPUs, of each limit its tightest value that helps; null if none was found.
@@ -135,6 +135,9 @@ def record(
 ) -> Report:
     """The record of a brief; `command` repeats it."""
     question, answered, loaded = found.question, estimate.record(found.outcome), found.loaded
+    decision = _decision(answered, found.outcome) if answered.disaggregated is None else _of_pools(answered)
+    if plan is not None and not plan.feasible:
+        decision = decision._replace(feasible=False)
     now = (found.outcome.one_pool if question.space.pools is None else None) or found.outcome
     i = answered.inputs
     return Report(
@@ -142,7 +145,7 @@ def record(
         command=command,
         written=written.isoformat(),
         simulated=found.simulated,
-        decision=_decision(answered, found.outcome) if answered.disaggregated is None else _of_pools(answered),
+        decision=decision,
         estimate=answered,
         sensitivity=tuple(changed_input(effect, now.answer) for effect in found.effects),
         rates=tuple(map(rate_line, found.rates)),

@@ -165,8 +165,8 @@ def _why(pooled: Answer, aggregated: Answer | None, question: Question) -> str:
     if limited:
         return " and ".join(limited)
     return (
-        f"what ends the load of serving as one is {limit_words(whole.capacity.binding)} at {most}, which pools do not relieve enough to pay "
-        "for weights held twice"
+        f"one pool reaches its limit ({limit_words(whole.capacity.binding)}) at {most}; separate pools raise it by less than "
+        "the second copy of the weights costs"
     )
 
 
