@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from sizing.specs.errors import REQUIRED, Fault, FieldPath, Place, nearest
+from sizing.specs.errors import REQUIRED, UNKNOWN_KEY, Fault, FieldPath, Place, nearest
 from sizing.specs.values import RangeError
 
 _MAPPING = "a mapping of keys to values"
@@ -42,7 +42,7 @@ def _fault(finding: Any, spec_type: type[BaseModel], data: Any, place: Callable[
         return Fault(REQUIRED, file=file, line=line, field=name)
     if kind == "extra_forbidden":
         known = list(_fields(annotation))
-        return Fault("unknown key", file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known))
+        return Fault(UNKNOWN_KEY, file, line, name, allowed=", ".join(known), nearest=nearest(str(path[-1]), known))
     if kind == "value_error" and isinstance(context["error"], RangeError):
         return _range_fault(context["error"], place)
     if kind == "value_error":

@@ -18,7 +18,7 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -196,15 +196,23 @@ _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")  # a control sequence of a ter
 class DataFile:
     """The plain data of one file, and the way back from a field to its line.
 
-    `text` is kept to find lines only when there is a fault to report, because that costs as much as reading.
+    `text` is kept to find lines only when there is a fault to report, because that costs as much as reading. `moved` has the
+    path as written of each field that the file has elsewhere.
     """
 
     data: dict[str, Any]
     file: str
     text: str = field(repr=False)
+    moved: Mapping[FieldPath, FieldPath] = field(default_factory=dict)
+
+    def _as_written(self, path: FieldPath) -> FieldPath:
+        """The path in the file of a field, or of a field inside one that was moved."""
+        end = next((end for end in range(len(path), 0, -1) if path[:end] in self.moved), 0)
+        return (*self.moved[path[:end]], *path[end:]) if end else path
 
     def line(self, path: FieldPath) -> int | None:
         """The line of a field, or of the nearest field around it that is in the file."""
+        path = self._as_written(path)
         around = (path[:end] for end in range(len(path), -1, -1))
         return next((self._spots[part].line for part in around if part in self._spots), None)
 
@@ -217,6 +225,7 @@ class DataFile:
         """File, line, dotted name and, for a scalar, the text of a field as written."""
         from sizing.catalog.yaml import dotted
 
+        path = self._as_written(path)
         exact = self._spots.get(path)
         return self.file, self.line(path), dotted(path), exact.text if exact else None
 

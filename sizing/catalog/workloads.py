@@ -12,6 +12,7 @@ from sizing.catalog.files import STDIN, DataFile, checked, data_folder, exists, 
 from sizing.catalog.models import load_model
 from sizing.catalog.profiles import load_gpu
 from sizing.catalog.shelf import YAML_SUFFIXES, Found, Shelf, by_stem, hyphenated, is_path, named
+from sizing.catalog.spellings import NO_WORDS, Words, explained, respelt
 from sizing.specs.demand import Profile
 from sizing.specs.errors import REQUIRED, Fault, FieldPath, InputError, collected, nearest, placed, raise_any
 from sizing.specs.fleet import Fleet, Member
@@ -32,33 +33,42 @@ IS_FLEET = "is a fleet of several workloads"
 UNLIMITED = "has no meaning for offline work, which has no limits on latency"
 
 
-def load_workload(path_or_name: str) -> Found[Workload]:
-    """The workload in a file, or the ready one with that name (`chat`). `-` reads standard input.
+def load_workload(path_or_name: str, words: Words = NO_WORDS) -> Found[Workload]:
+    """The workload in a file, or the ready one with that name (`chat`). `-` reads standard input. `words` are other spellings of keys.
 
     Raises InputError for an unknown or ambiguous name and for every fault of the file.
     """
     path = expanded(path_or_name)
     if path_or_name == STDIN:
-        return Found(_read(path), "stdin", path)
+        return Found(_read(path, words), "stdin", path)
     bare = path.name == path_or_name and path.suffix.lower() in YAML_SUFFIXES
     if bare and not exists(path) and path.stem in SHELF.ids:
         raise InputError("there is no such file", file=path_or_name, allowed=f"{path.stem} for the ready workload")
     if is_path(path_or_name) or (is_file(path) and by_stem(path_or_name, SHELF) is None):
-        return Found(with_paths(_read(path), path.parent), path.stem, path)
+        return Found(with_paths(_read(path, words), path.parent), path.stem, path)
     if by_stem(path_or_name, FLEETS) is not None and by_stem(path_or_name, SHELF) is None:
         raise InputError(f"{path_or_name!r} {IS_FLEET}", allowed="llmsize plan")
     return named(SHELF, path_or_name)
 
 
-def _read(path: Path) -> Workload:
+def _read(path: Path, words: Words) -> Workload:
     """The workload of a file. Raises InputError for a fleet file, and for latency limits of offline work."""
     document = read_yaml(path)
     if "fleet" in document.data:
         raise InputError(document.fault(("fleet",), IS_FLEET, allowed="llmsize plan"))
-    workload = validate(Workload, document)
+    document, workload = _spelt(document, words)
     limited = workload.limits.stated if workload.mode == "offline" else ()
     raise_any(document.fault(("limits", name), UNLIMITED, allowed="another mode") for name in limited)
     return workload
+
+
+def _spelt(document: DataFile, words: Words, at: FieldPath = ()) -> tuple[DataFile, Workload]:
+    """The document with its own keys in place of other `words`, and its workload."""
+    document = respelt(document, words, at)
+    try:
+        return document, validate(Workload, document, at)
+    except InputError as error:
+        raise explained(error, words) from None
 
 
 def with_paths(workload: Workload, folder: Path) -> Workload:
@@ -195,8 +205,8 @@ class FoundFleet(NamedTuple):
     faults: tuple[Fault, ...] = ()
 
 
-def find_fleet(path_or_name: str) -> FoundFleet | None:
-    """The fleet that a path or a name means; None if it means something else, such as a workload.
+def find_fleet(path_or_name: str, words: Words = NO_WORDS) -> FoundFleet | None:
+    """The fleet that a path or a name means; None if it means something else, such as a workload. `words` are other spellings of keys.
 
     A file with the key `fleet` is a fleet. Raises InputError for every fault of the file, together with the faults of its
     workloads.
@@ -211,9 +221,9 @@ def find_fleet(path_or_name: str) -> FoundFleet | None:
         spec = validate(Fleet, document)
     except InputError as error:
         stated = tuple(_as_stated(document))
-        told = dict.fromkeys((*error.faults, *_looked_up(stated, document, path)[1]))
+        told = dict.fromkeys((*error.faults, *_looked_up(stated, document, path, words)[1]))
         raise InputError(sorted(told, key=lambda fault: fault.line or 0)) from None
-    members, faults = _looked_up(tuple(enumerate(spec.fleet)), document, path)
+    members, faults = _looked_up(tuple(enumerate(spec.fleet)), document, path, words)
     if not faults:
         _check_names(members, document)
     return FoundFleet(spec, path.stem, document, tuple(members), tuple(faults))
@@ -229,7 +239,7 @@ def _as_stated(document: DataFile) -> Iterator[tuple[int, Member]]:
 
 
 def _looked_up(
-    stated: Iterable[tuple[int, Member]], document: DataFile, path: Path
+    stated: Iterable[tuple[int, Member]], document: DataFile, path: Path, words: Words
 ) -> tuple[list[FoundMember], list[Fault]]:
     """The workloads of members, and their faults.
 
@@ -238,7 +248,7 @@ def _looked_up(
     members, faults, stated = [], list[Fault](), tuple(stated)
     for index, member in stated:
         with collected(faults):
-            members.append(_member(index, member, document, path))
+            members.append(_member(index, member, document, path, words))
     if faults:
         faults += [fault for index, member in stated for fault in _unknown(index, member, document)]
     return members, faults
@@ -255,12 +265,12 @@ def _path_of(path_or_name: str) -> Path | None:
     return FLEETS.file(stem) if path.name == path_or_name and stem in FLEETS.ids else None
 
 
-def _member(index: int, member: Member, document: DataFile, path: Path) -> FoundMember:
+def _member(index: int, member: Member, document: DataFile, path: Path, words: Words) -> FoundMember:
     """Look up one workload: inline, in the folder of the fleet's file, or by the usual rules."""
     stated = member.workload
     file, line, _, _ = document.place(("fleet", index, "workload"))
     if isinstance(stated, dict):
-        spec = with_paths(validate(Workload, document, ("fleet", index, "workload")), path.parent)
+        spec = with_paths(_spelt(document, words, ("fleet", index, "workload"))[1], path.parent)
         name = member.name or spec.name or f"workload-{index + 1}"
         return FoundMember(name, member, Found(spec, name, path), file, line, True)
     name = _from_folder(stated, path.parent) if is_path(stated) else stated
@@ -275,7 +285,7 @@ def _member(index: int, member: Member, document: DataFile, path: Path) -> Found
         itself = f"{stated!r} is a fleet itself"
         raise InputError(itself, file=file, line=line, field=field, allowed="a workload: fleets do not nest")
     with placed(in_fleet):
-        found = load_workload(name)
+        found = load_workload(name, words)
     return FoundMember(member.name or found.id, member, found, file, line, False)
 
 

@@ -87,14 +87,14 @@ class Asking(NamedTuple):
 
 def ask(workload: str | None, values: Mapping[str, Any]) -> Asking:
     """Resolve the question, and the load of the GPUs to replace. Raises InputError with all faults that it can find."""
-    from sizing.catalog import workloads
     from sizing.cli.output import chosen_format
     from sizing.question.ask import question_of
     from sizing.question.fields import options_of
+    from sizing.question.spellings import workload_at
     from sizing.question.values import Part
 
     output, sort = Part(lambda: chosen_format(values)), Part(lambda: _sort(values))
-    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    found = Part(lambda: None if workload is None else workload_at(workload))
     replacing = Part(lambda: _replacing(values))
     stated = Part(lambda: _check_demand(found.value, values, replacing.value))
     whose = workload if found.faults else found.value

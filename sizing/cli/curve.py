@@ -137,10 +137,10 @@ class _Asking(NamedTuple):
 
 def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
     """Resolve the question. Raises InputError with all faults that it can find."""
-    from sizing.catalog import workloads
+    from sizing.question.spellings import workload_at
 
     output, own = Part(lambda: chosen_format(values)), Part(lambda: _own(values))
-    found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
+    found = Part(lambda: workload_at(workload) if workload is not None else None)
     measured = Part(lambda: _measured(values, own.value, found.value))
     parts = (output, own, found, measured)
     question = grid = None

@@ -83,8 +83,8 @@ def _idle(question: Question, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str | None:
     """The engine: that of an option or the workload, else the target's engine."""
-    from sizing.catalog.workloads import load_workload
     from sizing.launch.deploy import ENGINES
+    from sizing.question.spellings import workload_at
     from sizing.specs.errors import InputError
 
     stated, own_engine = values["engine"], ENGINES.get(target)
@@ -93,7 +93,7 @@ def _engine(target: str, workload: str | None, values: Mapping[str, Any]) -> str
     if isinstance(stated, str) and not _gives_way(stated, own_engine, values):
         return stated
     try:
-        own = workload is not None and "engine" in load_workload(workload).spec.serving.model_fields_set
+        own = workload is not None and "engine" in workload_at(workload).spec.serving.model_fields_set
     except InputError:  # reported later with all other faults
         own = False
     return None if own else own_engine

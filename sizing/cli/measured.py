@@ -71,11 +71,11 @@ def answer_from(
     Raises InputError with all faults, including those of `parts` and of options without effect here.
     """
     from sizing.answers.measured_size import measured_sizes
-    from sizing.catalog import workloads
     from sizing.cli.output import say_unread
     from sizing.question.ask import measured_question
     from sizing.question.configuration import without_settings
     from sizing.question.fields import options_of
+    from sizing.question.spellings import workload_at
     from sizing.question.values import Part, check
     from sizing.report.measured import by_cost, planned, priced, record
 
@@ -86,7 +86,7 @@ def answer_from(
     taken = {*TAKEN, *added.taken}
     values = {**absent, **without_settings(values, values.keys() - (taken - set(FILTERS)))}
     idle = Part(lambda: _check_idle(values, taken))
-    found = Part(lambda: workloads.load_workload(workload) if workload is not None else None)
+    found = Part(lambda: workload_at(workload) if workload is not None else None)
     rows = Part(lambda: _rows(file, values, found.value))
     check(*parts, idle, found, rows)
     closed, measured = bool(values["closed_loop"]), rows.value

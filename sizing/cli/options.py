@@ -200,9 +200,9 @@ def with_settings_of(name: str | None, options: Sequence[Field], values: Mapping
     found = settings()
     if not found.stated:
         return dict(values)
-    from sizing.catalog.workloads import load_workload
+    from sizing.question.spellings import workload_at
 
-    workload = Part(lambda: None if name is None else load_workload(name).spec)
+    workload = Part(lambda: None if name is None else workload_at(name).spec)
     read = None if workload.faults else workload.value
     return with_settings(options, without_settings(values), found, read, named=name is not None)
 

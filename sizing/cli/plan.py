@@ -133,13 +133,13 @@ def planned(asked: PlanQuestion, seed: int | None, *, simulated: bool) -> PlanRe
 def ask(workload: str | None, values: Mapping[str, Any], *besides: Part[Any]) -> PlanQuestion:
     """Read options and files. Raises InputError with all faults that it can find, including those of `besides`."""
     from sizing.catalog.shelf import only
-    from sizing.catalog.workloads import find_fleet
     from sizing.planning.provision import FleetWorkload
     from sizing.planning.rules import rules_of
+    from sizing.question.spellings import fleet_at
     from sizing.question.values import Part, check
     from sizing.specs.demand import Scaling
 
-    fleet = Part(lambda: None if workload is None else find_fleet(workload))
+    fleet = Part(lambda: None if workload is None else fleet_at(workload))
     own = Part(lambda: _own_rules(values))
     check(fleet)
     found = fleet.value

@@ -177,15 +177,15 @@ class Combinations:
 def _ask(workload: str | None, values: Mapping[str, Any]) -> Sweeping:
     """Resolve the sweep. Raises InputError for faults of the options, not for faults of a combination."""
     from sizing.answers.sweep import size
-    from sizing.catalog import workloads
     from sizing.cli import axes as reading
     from sizing.cli.output import FORMATS, chosen_format
     from sizing.cli.workers import cores
     from sizing.question.configuration import without_settings
     from sizing.question.names import FILES
+    from sizing.question.spellings import workload_at
 
     output = Part(lambda: chosen_format(values, (*FORMATS, "jsonl")))
-    found = Part(lambda: None if workload is None else workloads.load_workload(workload))
+    found = Part(lambda: None if workload is None else workload_at(workload))
     axes = Part(lambda: reading.read(values["vary"] or (), WORKLOAD_OPTIONS, without_settings(values), FILES))
     shard = Part(lambda: _shard(values["shard"]))
     check(output, found, axes, shard)

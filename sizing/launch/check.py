@@ -15,7 +15,7 @@ from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.models import FoundModel, load_model, parsed
 from sizing.catalog.profiles import load_engine, load_gpu
 from sizing.catalog.shelf import Found, only
-from sizing.catalog.workloads import load_workload, override
+from sizing.catalog.workloads import override
 from sizing.formats.words import number, number_down, of_limit, percent, plural
 from sizing.formats.words import stated as in_digits
 from sizing.launch.as_question import DEPLOYED, DRAFTS, check_drafting, deployed_question, deployments
@@ -27,6 +27,7 @@ from sizing.launch.terms import layout_of
 from sizing.launch.verdict import Checked, CheckFinding, fills, finding
 from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
+from sizing.question.spellings import workload_at
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
 from sizing.replica.warning import warning_of
@@ -104,7 +105,7 @@ def _demanded(group: Sequence[Existing], demand: str | None, options: Options) -
     faults = [Fault(what, field=options.flags[path], allowed=allowed) for path in own]
     if faults or options.faults:
         raise InputError((*options.faults, *faults))
-    found = None if name is None else load_workload(name)
+    found = None if name is None else workload_at(name)
     served = _stated_by(group[0].launched) if found is None else {}
     spec = override(None if found is None else found.spec, {**served, **options.fields}, options.flags)
     if flag := next((options.flags[path] for path in options.fields if path.startswith(DRAFTS)), None):

@@ -19,6 +19,7 @@ from sizing.catalog.shelf import Found, only
 from sizing.model import settings
 from sizing.question.fields import THINK_TIME, TURNS, Options
 from sizing.question.prices import PriceRule
+from sizing.question.spellings import workload_at
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine
 from sizing.specs.errors import Fault, FieldPath, InputError, placed, raise_any, unknown
@@ -163,7 +164,7 @@ def look_up(
         given["gpu"] = comma_separated(gpu)
     if tokens is not None:
         given["tokens"] = tokens
-    found = Part(lambda: workloads.load_workload(workload) if isinstance(workload, str) else workload)
+    found = Part(lambda: workload_at(workload) if isinstance(workload, str) else workload)
     precisions = Part(lambda: precisions_of(options.precision, single=single))
     if not precisions.faults and len(precisions.value) == 1 and precisions.value[0] is not None:
         given["precision"], flags["precision"] = precisions.value[0], "--precision"

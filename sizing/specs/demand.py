@@ -9,7 +9,19 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from sizing.specs.units import HOURS_PER_DAY, SECONDS_PER_HOUR, parse_duration_s
-from sizing.specs.values import Kind, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text, above, within
+from sizing.specs.values import (
+    AsNumber,
+    Kind,
+    NonNegative,
+    OneFile,
+    Positive,
+    PositiveInt,
+    Sourced,
+    Spec,
+    Text,
+    above,
+    within,
+)
 
 ROUNDING_SLACK = 1e-9  # 12/3 is 4 replicas, whatever floating point says
 
@@ -112,9 +124,9 @@ class Scaling(OneFile, Sourced):
 LEAST_REQUESTS_PER_S = 1e-6
 LEAST_REQUESTS_EACH = 1e-3  # requests per user and day, session, call or document; anything less is a mistake
 
-Rate = Annotated[float, within(LEAST_REQUESTS_PER_S, 1e9)]
-People = Annotated[float, above(0, 1e11)]
-Yearly = Annotated[float, above(0, 1e15)]
+Rate = Annotated[float, within(LEAST_REQUESTS_PER_S, 1e9), AsNumber]
+People = Annotated[float, above(0, 1e11), AsNumber]
+Yearly = Annotated[float, above(0, 1e15), AsNumber]
 RequestsEach = Annotated[float, within(LEAST_REQUESTS_EACH, 1e9)]
 
 

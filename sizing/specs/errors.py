@@ -25,6 +25,7 @@ FieldPath = tuple[str | int, ...]  # the keys and indices that lead to a field
 # The place of a field: file, line, display name, and value as written. Unknown parts are None.
 Place = tuple[str | None, int | None, str, str | None]
 REQUIRED = "is required"  # the message for a field that is missing
+UNKNOWN_KEY = "unknown key"  # the message for a key that a file does not have
 
 
 @dataclass(frozen=True)

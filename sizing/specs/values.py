@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_share
+from sizing.specs.units import parse_duration_s, parse_growth, parse_monthly_growth, parse_number, parse_share
 
 
 def within(least: float, most: float, words: str | None = None) -> object:
@@ -59,6 +59,16 @@ def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
     return BeforeValidator(lambda value: read(value) if type(value) in (str, int, float) else value)
 
 
+def _count(text: str) -> object:
+    """Read a number as people write it (3k, 1,000); other text stays, and its type refuses it."""
+    try:
+        value = parse_number(text)
+    except ValueError:
+        return text
+    return int(value) if value.is_integer() else value
+
+
+AsNumber = written(_count)
 AsShare, AsDuration = share_of(parse_share), written(parse_duration_s)
 MOST_GROWTH = 10.0
 # A written value reads back the same: 5 is written as 500%.

@@ -13,6 +13,7 @@ from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
     AnyCase,
+    AsNumber,
     AsShare,
     Fraction,
     GroupSize,
@@ -182,16 +183,19 @@ def _image_limit(text: str) -> dict[str, Any]:
 LEAST_MEAN_KEPT = 0.95  # cutting lengths at the maximum must keep this share of the mean
 
 
+Length = Annotated[PositiveInt, AsNumber]
+
+
 class Tokens(Spec):
     """Mean prompt and output lengths in tokens (ISL, OSL). `*_max` is the longest served length (default: the mean).
 
     `*_std` spreads the lengths in simulations (lognormal). If absent, all lengths are equal.
     """
 
-    isl: PositiveInt
-    osl: PositiveInt
-    isl_max: PositiveInt | None = None
-    osl_max: PositiveInt | None = None
+    isl: Length
+    osl: Length
+    isl_max: Length | None = None
+    osl_max: Length | None = None
     isl_std: Annotated[float, above(0, 1e9)] | None = None
     osl_std: Annotated[float, above(0, 1e9)] | None = None
     _prompts: tuple[int, ...] = PrivateAttr(default=())
@@ -214,7 +218,7 @@ class Tokens(Spec):
             longest = getattr(self, f"{name}_max")
             if longest is not None and longest < getattr(self, name):
                 given = f"{name}_max ({longest}) is below the mean {name} ({getattr(self, name)})"
-                raise ValueError(f"{given}: state both, as --{name} and --{name}-max")
+                raise ValueError(f"{given}: a maximum is at least the mean")
             std = getattr(self, f"{name}_std")
             if std is None:
                 continue

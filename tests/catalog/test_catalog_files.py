@@ -126,7 +126,7 @@ BAD_FIELDS = {
         "tokens:\n  isl: 10\n  osl: 1\n  isl_max: 5",
         2,
         "tokens",
-        "isl_max (5) is below the mean isl (10): state both, as --isl and --isl-max",
+        "isl_max (5) is below the mean isl (10): a maximum is at least the mean",
     ),
     "two demands": (
         f"{GOOD}demand:\n  concurrency: 5\n  requests_per_s: 1.0",

@@ -143,7 +143,7 @@ def test_a_fault_of_several_options_names_those_given() -> None:
     (fault,) = caught.value.faults
     assert (fault.field, fault.message) == (
         "--isl",
-        "isl_max (4142) is below the mean isl (9000): state both, as --isl and --isl-max",
+        "isl_max (4142) is below the mean isl (9000): a maximum is at least the mean",
     )
     both = {"demand": {"requests_per_s": 1.0, "concurrency": 2}}
     with pytest.raises(InputError) as caught:
