@@ -139,13 +139,14 @@ def _conditions(wanted: Filter) -> Iterable[tuple[str, str, Callable[[MeasuredRo
 def _none_left(name: str, asked: str, rows: Sequence[MeasuredRow], stated: Mapping[str, str]) -> Fault:
     values = {value for row in rows if (value := getattr(row, name)) not in (None, "")}
     held = sorted({f"{_rounded(value):,g}" if isinstance(value, float) else str(value) for value in values})
+    named = any(isinstance(value, str) for value in values)  # another number is no misspelt one
     more = f" and {len(held) - MOST_LISTED} more" if len(held) > MOST_LISTED else ""
     option = "--precision" if name == "weight_precision" else f"--{name}"
     return Fault(
         f"{asked} leaves no measured row" if name in stated else "leaves no measured row",
         field=f"workload {stated[name]}, {name}" if name in stated else option,
         allowed=", ".join(held[:MOST_LISTED]) + more if held else "no value at all",
-        nearest=None if name in stated or _is_known(asked) else nearest(asked, held),
+        nearest=nearest(asked, held) if named and name not in stated and not _is_known(asked) else None,
     )
 
 

@@ -9,8 +9,8 @@ from sizing.specs.facts import Topic
 from sizing.specs.units import STATISTICS
 
 TOPICS = Shelf(Topic, "topic", "workloads", "topics", "llmsize explain")
-# What rows add to the term that they show: `TTFT p95`, `requests/s of 4 GPUs`.
-_ADDED = re.compile(rf"\s(?:{'|'.join(STATISTICS)}|of [\d,]+ GPUs?)$", re.IGNORECASE)
+# What rows add to the term that they show: `TTFT p95`, `requests/s of 4 GPUs`, `Cloud aws`.
+_ADDED = re.compile(rf"\s(?:{'|'.join(STATISTICS)}|of [\d,]+ GPUs?)$|(?<=^Cloud)\s\w+$", re.IGNORECASE)
 
 
 def load_topic(text: str) -> Found[Topic]:

@@ -64,15 +64,10 @@ def command(**values: Any) -> int:
 
 def _idle(deployed: Resolved) -> Iterator[str]:
     """Yield the situations of one layout in which options change nothing of its memory."""
-    from sizing.model.extras.images import weight_bytes
     from sizing.model.workspace import why_no_exchange
     from sizing.question.rules import of_service
 
-    service = deployed.question.service
-    yield from of_service(service)
-    encoder = service.extras.encoder
-    if encoder is not None and not weight_bytes(encoder, service.model):
-        yield "an encoder held anyway"
+    yield from of_service(deployed.question.service)
     without = why_no_exchange(deployed.replica.shard)
     if without is not None:
         yield f"buffers of no {without}"

@@ -64,7 +64,6 @@ RULES = (
     Rule("no ranks of experts", ("expert_imbalance",), "has no meaning where every GPU holds a part of each expert", "with --ep"),
     Rule("no ranks of attention", ("all2all_backend",), "has no meaning where no tokens are sent to the ranks of their experts", "with --dp N --ep N"),
     Rule("a memory", ("expert_imbalance", "kv_offload", "offload_backend"), "changes times, not what a GPU's memory holds", "llmsize step or estimate"),
-    Rule("an encoder held anyway", ("images",), "changes no memory here: the engine holds the model's own encoder and room for its largest images, and a sequence of --max-model-len counts its images", "--limit-mm-per-prompt, which bounds the images that an engine makes room for"),
     Rule("buffers of no engine", ("all2all_backend",), "changes no memory here: this engine's profile counts no buffers for it", "llmsize step or estimate"),
     Rule("buffers of no layout", ("all2all_backend",), "changes no memory here: tokens go to the ranks of their experts only where --dp is above 1 and --ep counts all GPUs of a stage", "with --dp N --ep N"),
     Rule("a layout", ("layouts",), "has nothing to choose from where TP is given, which gives the layout", "without --tp"),

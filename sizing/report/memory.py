@@ -28,7 +28,7 @@ RESIDENT_SHARE = 0.99  # resident share of the reserved memory: from here on, bo
 
 
 class MemoryReport(NamedTuple):
-    """The record of `llmsize memory`."""
+    """The record of `llmsize memory`. `image_tokens` are those of the images that are stated for each request."""
 
     fits: bool
     inputs: LayoutInputs
@@ -42,6 +42,7 @@ class MemoryReport(NamedTuple):
     memory_fraction_of: str = FRACTION_OF["utilisation"]
     bands_of: str = "engine logs like this"
     refused: str | None = None
+    image_tokens: int | None = None
     schema: str = "llmsize.memory/1"
 
 
@@ -62,6 +63,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
     """
     layout = layout_memory(resolved, sequences, shared=shared)
     of_memory = explain.of_memory(layout.memory, resolved.replica)
+    encoder = resolved.question.service.extras.encoder
     return filled(
         MemoryReport,
         layout,
@@ -71,6 +73,7 @@ def record(resolved: Resolved, sequences: int = 1, *, explained: bool = False, s
         model_max_len=resolved.question.service.model.max_position,
         memory_fraction_of=FRACTION_OF[resolved.settings.pool_rule],
         bands_of=bands.memory_logs(layout.predicted),
+        image_tokens=None if encoder is None else encoder.tokens,
     )
 
 
@@ -140,6 +143,8 @@ def _figures(record: MemoryReport) -> Iterator[Line]:
     yield Line(f"{gib(m.budget_gib)} GiB of {gib(m.visible_gib)}{on_top}", "Engine takes")
     if m.sequence_gib and not m.beyond_card_gib:
         yield from _cache(m, record.model_max_len)
+    if record.image_tokens is not None:
+        yield Line(f"{record.image_tokens:,} of the {m.max_model_len:,} tokens of a sequence are images", "Images")
     if m.resident_gib < RESIDENT_SHARE * m.sequence_gib and record.inputs.task == GENERATE:
         reserved = f"{gib(m.sequence_gib)} GiB a sequence at its admission, with a whole chunk of its prompt"
         yield Line(f"{reserved}; {gib(m.resident_gib)} while it decodes", "Reserved")

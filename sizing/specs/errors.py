@@ -51,7 +51,7 @@ class Fault:
             text += f"; {_advised(self.allowed)}"
         if self.remedy:
             text += f"; {self.remedy}"
-        if self.nearest:
+        if self.nearest and self.nearest != self.allowed:
             text += f"; did you mean {self.nearest}?"
         return " ".join(text.split())
 
@@ -119,7 +119,7 @@ def unknown(word: str, noun: str, known: Iterable[str], *, field: str | None = N
 
 
 def nearest(word: str, known: Sequence[str], *, count: int = 1) -> str | None:
-    """The known words most similar to `word`, joined by ` or `; None if nothing is close."""
-    lowered = {name.lower(): name for name in known}
+    """The other known words most similar to `word`, joined by ` or `; None if nothing is close."""
+    lowered = {name.lower(): name for name in known if name != word}
     hits = difflib.get_close_matches(word.lower(), list(lowered), n=count, cutoff=0.6)
     return " or ".join(lowered[hit] for hit in hits) or None

@@ -236,7 +236,6 @@ def test_a_choice_can_change_the_answer(choice: tuple[str, str]) -> None:
         (("estimate", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "-q", "--verbose"), "contradicts --verbose"),
         (("deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--draft-model", "a/b"), "where nothing is drafted"),
         (("deploy", *MODEL, "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--benchmark", "vllm", "--for", "compose"), "nothing of a benchmark"),
-        (("memory", "-m", "qwen2.5-vl-7b", "-g", "h100-sxm", "--images", "1x512x512"), "changes no memory here"),
         (("estimate", "-m", "qwen2.5-vl-7b", "-g", "h100-sxm", *LENGTHS, "--rps", "5", "--images", "2x99x99", "--limit-mm-per-prompt", "image=1"), "1 images of a prompt at most"),
         (("sweep", *MODEL, "-g", "h100-sxm", "--isl", "9", "--vary", "osl=9", "--rps", "5", "--profile", "office"), "whose hours change no size"),
         (("step", "-m", "bge-m3", "-g", "h100-sxm", "--prefill", "9", "--tp", "2", "--cp", "2"), "no cache that could be cut"),

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import sizing.report
+from sizing.catalog.files import data_folder
 from sizing.catalog.shelf import named
 from sizing.catalog.topics import TOPICS, load_topic
 from sizing.cli.main import run
 from sizing.question.fields import QUESTION_OPTIONS
+from sizing.specs.errors import InputError
 
 REPORT = Path(sizing.report.__file__).parent
 EXPECTED = {
@@ -125,9 +127,43 @@ def test_every_label_of_the_screens_has_a_page() -> None:
     assert missing == []
 
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+LISTS = {"explain", "deploy", "config", "init", "schema", "mcp", "llmsize", "models", "gpus", "engines", "workloads"}
+LABEL = re.compile(r"([A-Z][A-Za-z0-9 /-]{1,20}?)  +\S")
+
+
+def printed() -> set[str]:
+    """The labels that begin a line of a recorded screen. Rows of prices begin with their provider, and are none."""
+    screens = [path for path in GOLDEN.glob("*/*/text") if path.parent.parent.name not in LISTS]
+    plain = [path for path in screens if "--explain" not in (path.parent / "args").read_text(encoding="utf-8")]
+    lines = [line for path in plain for line in path.read_text(encoding="utf-8").splitlines()]
+    found = {match[1].strip() for line in lines if (match := LABEL.match(line))}
+    profiles = "".join(
+        path.read_text(encoding="utf-8") for path in data_folder("hardware_profiles").glob("gpus/*.yaml")
+    )
+    sellers = {name.strip().lower() for name in re.findall(r"provider: ([\w.-]+)", profiles)}
+    return {label for label in found if label.lower().split(" ")[0] not in sellers}
+
+
+def test_every_label_that_a_recorded_screen_prints_has_a_page() -> None:
+    asked = printed()
+    assert len(asked) > 40
+    missing = []
+    for label in sorted(asked):
+        try:
+            load_topic(label)
+        except InputError:
+            missing.append(label)
+    assert missing == []
+
+
 @pytest.mark.parametrize(
     ("label", "topic"),
     [
+        ("tco", "tco"),
+        ("break even", "break-even"),
+        ("full use", "full-use"),
+        ("energy", "energy"),
         ("precision", "quantisation"),
         ("TTFT p95", "ttft"),
         ("requests/s of 4 GPUs", "throughput"),
