@@ -42,13 +42,15 @@ class NoteFacts(NamedTuple):
     `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
     with it. `scheduler_steps` is the number of decode steps that the host schedules at once. `prefix_hit` is in percent of the
     prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at a rate that were not random, and the separate
-    `pools` of prefill and decode, are in words too. `burstiness` is the shape of such arrivals; without it they were even.
+    `pools` of prefill and decode, are in words too. `of_worker` are the requests in flight of one of several workers, where the
+    row's are those of all. `burstiness` is the shape of such arrivals; without it they were even.
     """
 
     rate_per_s: float | None = None
     attention_dp: int | str | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    of_worker: int | None = None
     scheduler_steps: int | None = None
     memory_fraction: float | None = None
     statistic: str | None = None
@@ -69,6 +71,7 @@ RANKS = "ranks"  # as many as a pipeline stage has GPUs
 NUMBERS = {
     "rate_per_s": RATE_PER_S,
     **{name: BOUNDS[name] for name in ("attention_dp", "max_num_seqs", "max_num_batched_tokens")},
+    "of_worker": BOUNDS["concurrency"],
     "scheduler_steps": BOUNDS["arrival_poll_steps"],
     "memory_fraction": SHARE,
     "burstiness": BURSTINESS,
@@ -208,6 +211,18 @@ def check_stated(row: MeasuredRow, facts: NoteFacts) -> None:
         raise InputError("states no batch", field="batch")
     if row.mode == "open_loop" and facts.rate_per_s is None:
         raise InputError("states no rate", field="notes", allowed="rate=...")
+
+
+def of_one_worker(row: MeasuredRow, facts: NoteFacts) -> tuple[MeasuredRow, str | None]:
+    """The row as one worker saw it, and a note that says so; the row as it is where it states the load of one."""
+    stated, own = row.concurrency, facts.of_worker
+    if own is None or stated is None or stated <= own:
+        return row, None
+    share = own / stated
+    requests = row.num_requests and max(own, round(row.num_requests * share))
+    warm_up = row.warmup_requests and round(row.warmup_requests * share)
+    note = f"{stated:g} in flight over {round(stated / own)} workers: {own} on each"
+    return replace(row, concurrency=own, num_requests=requests, warmup_requests=warm_up), note
 
 
 def check_layout(row: MeasuredRow, ranks: int, layout: Layout, replicas: int) -> None:

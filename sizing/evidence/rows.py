@@ -30,6 +30,7 @@ from sizing.evidence.notes import (
     formats_of,
     holds,
     longest_of,
+    of_one_worker,
     stretched,
     version_of,
     weights_of,
@@ -196,6 +197,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     conventions = shelf.only(Conventions)
     facts = facts_of(row.notes, conventions.notes)
     check_stated(row, facts)
+    row, worker_note = of_one_worker(row, facts)
     found, gpu = _model(row.model), _gpu(row.gpu) if on is None else on
     found = of_maker(row, found, conventions)
     model, length_note = stretched(found.spec, row, conventions.stretch.factor)
@@ -236,7 +238,7 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
         traffic = replace(traffic, count=max(1, min(rules.slots, int(replica.memory.max_concurrency))))
     shard = replace(replica.shard, model=with_experts_of(row, model, conventions))
     kernels = Kernels(gpu.spec, shelf.only(Assumptions), profiles.borrowed, engine.name, shard)
-    notes = (version_note, length_note, kv_note, size_note, pool_note, rules_note)
+    notes = (worker_note, version_note, length_note, kv_note, size_note, pool_note, rules_note)
     return Case(
         row=row,
         model=found.id,

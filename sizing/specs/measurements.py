@@ -48,6 +48,7 @@ class NoteRule(Spec):
         "attention_dp",
         "max_num_seqs",
         "max_num_batched_tokens",
+        "of_worker",
         "scheduler_steps",
         "memory_fraction",
         "statistic",

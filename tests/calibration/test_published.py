@@ -20,6 +20,11 @@ def test_a_figure_is_a_path_maybe_inverted_times_a_number(figure: str, expected:
     assert published.figure_of(document, figure) == expected
 
 
+def test_a_figure_of_the_deployment_is_that_of_separate_pools_where_these_are_the_answer() -> None:
+    document = {"serves": "disaggregated", "deployment": None, "disaggregated": {"gpus": 12}}
+    assert published.figure_of(document, "deployment.gpus*1") == 12
+
+
 def test_questions_of_a_file_are_read_and_a_figure_that_is_no_number_is_told(tmp_path: Path) -> None:
     path = tmp_path / "published.csv"
     path.write_text(f'{HEAD}\na,AMD,"llmsize step -m x --decode 1",1/total_s*8,36\n', encoding="utf-8")

@@ -23,3 +23,8 @@ def test_balanced_prompts_wait_for_others_once_each_rank_has_one() -> None:
     assert not rules.fill_hold(4, 4000.0, 4, ready=9)
     assert rules.fill_hold(4, 4000.0, 4, ready=10)
     assert rules.ready_wait(4, 3) == 7
+
+
+def test_a_limit_of_each_microbatch_counts_once_for_every_stage_of_a_pipeline() -> None:
+    assert SchedulerRules(slots=8).over(2, 4).slots == 16
+    assert SchedulerRules(slots=8, slots_of_microbatch=True).over(2, 4).slots == 64

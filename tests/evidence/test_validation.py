@@ -121,6 +121,21 @@ def test_facts_are_read_from_notes() -> None:
     assert facts("TTFT/TPOT statistic (mean or median) not stated") == NoteFacts()
 
 
+def test_requests_in_flight_over_several_workers_are_read_as_those_of_one_and_said() -> None:
+    image = "image nvcr.io/nvidia/ai-dynamo/runtime:0.8.1; batch_size column 8 (per attention-DP rank or per worker)"
+    over_all = replace(ROW, concurrency=64, num_requests=640, notes=image)
+    case = resolve(over_all)
+    assert (case.traffic.in_flight, case.traffic.count) == (8, 80)
+    assert "64 in flight over 8 workers: 8 on each" in case.notes
+    assert resolve(replace(over_all, notes="")).traffic.in_flight == 64
+
+
+def test_compiled_engines_attend_to_the_whole_context_where_a_model_has_windows() -> None:
+    row = replace(ROW, engine="tensorrt-llm", model="mistralai/Mistral-7B-v0.1", isl=20_000)  # a window of 4,096
+    full, cut = (resolve(replace(row, engine_version=of)).replica.memory.sequence_gib for of in ("0.14", "1.0"))
+    assert full > 2 * cut
+
+
 def test_a_host_that_schedules_several_steps_at_once_spends_its_time_once_and_looks_at_arrivals_once() -> None:
     one = resolve(replace(ROW, engine="vllm", engine_version="0.6.4"))
     several = resolve(replace(ROW, engine="vllm", engine_version="0.6.4", notes="num-scheduler-step=10"))
