@@ -390,7 +390,7 @@ def as_run(
     for entry in conventions.scripts:
         of_gpu = entry.architecture in (None, gpu.architecture)
         if setup.is_of(entry) and of_gpu and entry.rows_of in row.source:
-            resolved = resolved.model_copy(update=entry.given())
+            resolved = resolved.model_copy(update=entry.given(resolved.host))
     return resolved if is_served(row) else resolved.in_process()
 
 

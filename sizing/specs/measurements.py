@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sizing.specs.engine_time import FusedAllReduce
+from sizing.specs.engine_time import FusedAllReduce, HostTime
 from sizing.specs.values import Fraction, NonNegative, OneFile, Positive, PositiveInt, Sourced, Spec, Text
 from sizing.specs.workload import KvPrecision, Precision
 
@@ -100,11 +100,19 @@ class Script(OfEngine):
     fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
     fused_all_reduce: FusedAllReduce | None = None
     captured_prefill_tokens: PositiveInt | None = None
+    overlapped: Annotated[bool, Field(strict=True)] | None = None
 
-    def given(self) -> dict[str, Any]:
-        """The settings that this script states, by name."""
-        settings = type(self).model_fields.keys() - OfEngine.model_fields.keys() - {"rows_of", "architecture"}
-        return {name: value for name in settings if (value := getattr(self, name)) is not None}
+    def given(self, host: HostTime) -> dict[str, Any]:
+        """The settings that this script states, by name. `host` is the host's time without it."""
+        settings = (
+            type(self).model_fields.keys() - OfEngine.model_fields.keys() - {"rows_of", "architecture", "overlapped"}
+        )
+        found = {name: value for name in settings if (value := getattr(self, name)) is not None}
+        return (
+            found
+            if self.overlapped is None
+            else {**found, "host": host.model_copy(update=dict.fromkeys(("overlapped", "ahead"), self.overlapped))}
+        )
 
 
 class RequestCount(OfEngine):
