@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,8 +50,17 @@ def group_of(row: MeasuredRow) -> str:
     return f"{row.source} | {row.model} | {row.gpu}"
 
 
+def known_of(row: MeasuredRow, rules: Iterable[NotFitted]) -> MeasuredRow | None:
+    """The row without the figures that rules exclude; None if a rule excludes the row, or all its figures are."""
+    fitting = [rule for rule in rules if rules_out(rule, row)]
+    if not all(rule.figures for rule in fitting):
+        return None
+    known = replace(row, **dict.fromkeys((name for rule in fitting for name in rule.figures), None))
+    return known if known.measured() else None
+
+
 def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
-    """Whether a rule excludes a row."""
+    """Whether a rule excludes a row, or figures of it."""
     return (
         (rule.source or "") in row.source
         and (rule.model or "") in row.model
@@ -60,6 +69,7 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
         and (rule.notes or "") in row.notes
         and (rule.gpu or "") in row.gpu
         and rule.engine_version in (None, row.engine_version)
+        and (row.ttft_p99_ms or 0.0) >= (rule.p99_over_mean or 0.0) * (row.ttft_ms or 0.0)
     )
 
 

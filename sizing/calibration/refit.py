@@ -18,7 +18,7 @@ from rich.table import Table
 
 from sizing.calibration import fit, published
 from sizing.calibration.command import processes
-from sizing.calibration.fit import Constant, Observed, Values, group_of, observe, rules_out
+from sizing.calibration.fit import Constant, Observed, Values, group_of, observe
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import profiles, shelf
 from sizing.catalog.measured import MeasuredRow, read_measured
@@ -126,8 +126,9 @@ def pairs_of(calibration: Calibration) -> list[tuple[str, str]]:
 def sample(rows: Iterable[MeasuredRow], calibration: Calibration) -> list[MeasuredRow]:
     """The rows to learn from: some of each run, spread over its loads, without excluded rows."""
     runs: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
-    for row in rows:
-        if not any(rules_out(rule, row) for rule in calibration.not_fitted):
+    for stated in rows:
+        row = fit.known_of(stated, calibration.not_fitted)
+        if row is not None:
             key = (row.source, row.model, row.gpu, row.engine_version, row.weight_precision, row.tp, row.mode)
             runs[key].append(row)
     chosen = []

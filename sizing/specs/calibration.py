@@ -31,7 +31,10 @@ class Fitted(Spec):
 
 
 class NotFitted(Spec):
-    """Rows left out of a fit, and `why`. A row matches if its source, model, GPU and notes contain the stated texts."""
+    """Rows left out of a fit, and `why`. A row matches if its source, model, GPU and notes contain the stated texts.
+
+    `figures` leaves out these alone and keeps the others of the row. `p99_over_mean` matches rows whose TTFT has at least such a p99.
+    """
 
     source: Text | None = None
     model: Text | None = None
@@ -40,6 +43,8 @@ class NotFitted(Spec):
     gpu: Text | None = None
     engine_version: Text | None = None
     notes: Text | None = None
+    p99_over_mean: Positive | None = None
+    figures: tuple[Literal["ttft_ms", "itl_ms", "e2e_ms", "req_per_s", "output_tok_per_s"], ...] = ()
     why: Text
 
 

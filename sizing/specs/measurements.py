@@ -77,8 +77,8 @@ class OfEngine(Spec):
     until: Text | None = None
     model: Text | None = None
     tp: PositiveInt | None = None
-    isl: PositiveInt | None = None
-    osl: PositiveInt | None = None
+    isl: Positive | None = None
+    osl: Positive | None = None
     longest: PositiveInt | None = None
     source: Text
 
