@@ -170,8 +170,19 @@ def _two(errors: Floats) -> tuple[int, int]:
     return int(decode), int(prefill)
 
 
-# One factor for all steps, or one each for prefill and decode. Saturated runs do not tell prefill and decode apart.
-FORMS: dict[str, tuple[Form, ...]] = {"served": (_one, _two), "offline": (_one,)}
+NONE = int(np.argmin(np.abs(LOG_FACTORS)))  # the place of the factor 1
+
+
+def _decode(errors: Floats) -> tuple[int, int]:
+    return int(np.argmin(errors[:, NONE])), NONE
+
+
+def _prefill(errors: Floats) -> tuple[int, int]:
+    return NONE, int(np.argmin(errors[NONE]))
+
+
+# One factor for all steps, one each for prefill and decode, or one for either alone. Saturated runs do not tell them apart.
+FORMS: dict[str, tuple[Form, ...]] = {"served": (_one, _two, _decode, _prefill), "offline": (_one,)}
 
 
 def fitted(errors: Floats, form: Form, rules: CorrectionRules) -> Correction:
