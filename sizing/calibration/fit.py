@@ -5,6 +5,7 @@ Errors are treated as linear in the constants. The fit is robust and bounded, ov
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -63,6 +64,7 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
     """Whether a rule excludes a row, or figures of it."""
     return (
         (rule.source or "") in row.source
+        and re.search(rule.id or "", row.id) is not None
         and (rule.model or "") in row.model
         and rule.isl in (None, row.isl)
         and rule.concurrency in (None, row.concurrency)

@@ -33,10 +33,11 @@ class Fitted(Spec):
 class NotFitted(Spec):
     """Rows left out of a fit, and `why`. A row matches if its source, model, GPU and notes contain the stated texts.
 
-    `figures` leaves out these alone and keeps the others of the row. `p99_over_mean` matches rows whose TTFT has at least such a p99.
+    The expression `id` is searched in a row's id. `figures` leaves out these alone and keeps the others of the row. `p99_over_mean` matches rows whose TTFT has at least such a p99.
     """
 
     source: Text | None = None
+    id: Text | None = None
     model: Text | None = None
     isl: PositiveInt | None = None
     concurrency: PositiveInt | None = None
