@@ -56,12 +56,13 @@ def known_of(row: MeasuredRow, rules: Iterable[NotFitted]) -> MeasuredRow | None
     fitting = [rule for rule in rules if rules_out(rule, row)]
     if not all(rule.figures for rule in fitting):
         return None
-    known = replace(row, **dict.fromkeys((name for rule in fitting for name in rule.figures), None))
+    known = replace(row, **dict.fromkeys((name for rule in fitting for name in rule.figures), None))  # type: ignore[arg-type]
     return known if known.measured() else None
 
 
 def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
     """Whether a rule excludes a row, or figures of it."""
+    p99_over_mean = (row.ttft_p99_ms or 0.0) / row.ttft_ms if row.ttft_ms else 0.0
     return (
         (rule.source or "") in row.source
         and re.search(rule.id or "", row.id) is not None
@@ -71,7 +72,7 @@ def rules_out(rule: NotFitted, row: MeasuredRow) -> bool:
         and (rule.notes or "") in row.notes
         and (rule.gpu or "") in row.gpu
         and rule.engine_version in (None, row.engine_version)
-        and (row.ttft_p99_ms or 0.0) >= (rule.p99_over_mean or 0.0) * (row.ttft_ms or 0.0)
+        and p99_over_mean >= (rule.p99_over_mean or 0.0)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from sizing.calibration.bands import Ratio, bands_of, quantiles, tail_of
 from sizing.calibration.fit import Constant
 from sizing.calibration.profiles import NewRow, engine_rewritten
 from sizing.catalog import shelf
-from sizing.specs.calibration import BandRules, Calibration, Fitted
+from sizing.catalog.measured import MeasuredRow
+from sizing.specs.calibration import BandRules, Calibration, Fitted, NotFitted
 
 pytest.importorskip("scipy")
 
@@ -177,3 +179,17 @@ def test_wrong_input_is_a_line_and_exit_2(module: str, content: str | None, said
     done = subprocess.run([sys.executable, "-m", module, str(rows)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_rule_leaves_out_a_row_or_figures_of_it() -> None:
+    row = MeasuredRow(
+        id="a:12", engine="vllm", model="m", gpu="g", isl=1, osl=9, mode="closed_loop", ttft_ms=10.0, itl_ms=2.0,
+        ttft_p99_ms=25.0,
+    )  # fmt: skip
+    assert fit.known_of(row, [NotFitted(id="a:1[3-9]$", why="doubtful")]) == row
+    assert fit.known_of(row, [NotFitted(id="a:1[0-9]$", why="doubtful")]) is None
+    first = NotFitted(p99_over_mean=2.0, figures=("ttft_ms",), why="the first request compiled kernels")
+    known = fit.known_of(row, [first])
+    assert known is not None and known.measured() == {"itl_ms": 2.0}
+    assert fit.known_of(replace(row, ttft_p99_ms=19.0), [first]) == replace(row, ttft_p99_ms=19.0)
+    assert fit.known_of(row, [first, NotFitted(figures=("itl_ms",), why="doubtful")]) is None

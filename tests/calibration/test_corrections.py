@@ -44,6 +44,19 @@ def test_a_known_bias_is_centred(decode: float, prefill: float) -> None:
         assert np.median(np.array(ratios, dtype=float)) == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize("off", ["decode", "prefill"])
+def test_one_kind_of_steps_is_corrected_alone_where_the_other_is_off_to_both_sides(off: str) -> None:
+    """A factor on all steps would raise the error of the kind that is right on average."""
+    names = ("decode", "prefill")
+    runs = []
+    for place, side in enumerate((0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)):
+        times = {name: 1.5 if name == off else side for name in names}
+        runs += [one._replace(group=f"group {place}") for one in seen(**times, groups=1, noise=0.0)]
+    found = corrections_of(runs, RULES)[0][0]
+    assert [getattr(found, name) == 1.0 for name in names] == [name != off for name in names]
+    assert getattr(found, off) == pytest.approx(1.5, rel=0.1)
+
+
 def test_what_is_centred_or_known_of_too_few_stays() -> None:
     centred, corrected = corrections_of(seen(1.0, 1.0), RULES)
     assert {(one.decode, one.prefill) for one in centred} == {(1.0, 1.0)}
