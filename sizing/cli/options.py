@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NewType
 
@@ -25,12 +25,11 @@ from sizing.question.fields import (
     WHOLE,
     Field,
     named,
+    read_value,
     with_help,
     without,
 )
-from sizing.question.values import whole_number
 from sizing.specs.errors import InputError, placed
-from sizing.specs.units import parse_number, parse_share
 
 if TYPE_CHECKING:
     from sizing.question.configuration import Configuration
@@ -235,42 +234,26 @@ def takes(options: Iterable[Field]) -> Callable[[Command], Command]:
     return decorate
 
 
+METAVARS: dict[Any, str] = {WHOLE: "INTEGER", NUMBER: "FLOAT", PRICE: "PRICE", SHARE: "SHARE"}
+
+
 def _parameter(option: Field) -> inspect.Parameter:
-    """An option as typer takes it. A share of a workload is read as text, so that it is checked with all other faults."""
-    kind = TEXT if option.type == SHARE and option.field else int | None if option.type == COUNT else option.type
-    more = _reading(option.type if option.type == COUNT else kind)
+    """An option as typer takes it: typer itself reads text, switches and counts, `read_value` the other types."""
+    kind, more = option.type, dict[str, Any]()
+    if kind == COUNT:
+        kind, more = int | None, {"min": 1}
+    elif kind == SHARE and option.field:  # a share of a workload is checked with all its other fields
+        kind = TEXT
+    elif kind in METAVARS:
+        more = {"parser": partial(_read, option), "metavar": METAVARS[kind]}
     stated = typer.Option(*option.flags, help=option.help, rich_help_panel=option.panel or None, **more)
-    default = False if option.type is bool else None
+    default = False if kind is bool else None
     found = inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default)
     return found.replace(annotation=Annotated[kind, stated])
 
 
-def _reading(kind: Any) -> dict[str, Any]:
-    """The parser of a number and its name in help. Typer parses other types."""
-    readers: dict[Any, dict[str, Any]] = {
-        COUNT: {"min": 1},
-        WHOLE: {"parser": _number(whole_number, "whole number"), "metavar": "INTEGER"},
-        NUMBER: {"parser": _number(parse_number, "number"), "metavar": "FLOAT"},
-        PRICE: {"parser": _price, "metavar": "PRICE"},
-        SHARE: {"parser": _number(parse_share, "share"), "metavar": "SHARE"},
-    }
-    return readers.get(kind, {})
-
-
-def _number(kind: Callable[[str], float], noun: str) -> Callable[[str], float]:
-    """A parser of a number that rejects other text with a plain message."""
-
-    def read(text: str) -> float:
-        try:
-            return kind(text)
-        except ValueError as error:
-            shares = kind is parse_share  # its message suggests what may be meant
-            message = str(error) if shares else f"{text!r} is no {noun}"
-            raise typer.BadParameter(message + (SWEEPS if ".." in text else "")) from None
-
-    return read
-
-
-def _price(text: str) -> float | str:
-    """A number, or text with prices by GPU type, which the question reads."""
-    return text if "=" in text else _number(parse_number, "number")(text)
+def _read(option: Field, text: str) -> Any:
+    try:
+        return read_value(option, text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error) + (SWEEPS if ".." in text else "")) from None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NewType
 
 from sizing.question.values import comma_separated, whole_number
 from sizing.specs.errors import Fault, InputError
-from sizing.specs.units import parse_number
+from sizing.specs.units import parse_number, parse_share
 
 YES, NO = frozenset({"yes", "true", "on", "1"}), frozenset({"no", "false", "off", "0"})
 
@@ -217,7 +217,10 @@ def is_stated(field: Field, value: Any) -> bool:
 
 
 def read_value(field: Field, text: str) -> Any:
-    """Read the value of an option from text. Raises ValueError for text that the option does not take."""
+    """The value of an option, from the text of a command line, a setting or a variable. Raises ValueError for other text.
+
+    What a workload reads itself stays text, so that it is checked with all other fields.
+    """
     if field.type in (bool, SWITCH):
         word = text.strip().lower()
         if word not in YES | NO:
@@ -227,7 +230,7 @@ def read_value(field: Field, text: str) -> Any:
         return _named(text, whole_number, "whole number")
     if field.type == NUMBER or (field.type == PRICE and "=" not in text):
         return _named(text, parse_number, "number")
-    return text
+    return parse_share(text) if field.type == SHARE and field.field is None else text
 
 
 def _named(text: str, read: Callable[[str], float], noun: str) -> float:
