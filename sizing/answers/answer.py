@@ -147,6 +147,11 @@ class Answer:
         return self.pools[0].requests_per_s
 
     @property
+    def in_flight(self) -> float:
+        """Mean requests in flight over all pools, by Little's law."""
+        return self.requests_per_s * self.latency_s("e2e")["mean"]
+
+    @property
     def most_requests_per_s(self) -> float:
         """The highest requests/s within the limits; the pool that serves less decides."""
         return min(pool.most_requests_per_s for pool in self.pools)

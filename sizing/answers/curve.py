@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sizing.answers import lines as replica_lines
 from sizing.answers.answer import Answer, Each, Outcome, Pool, Progress
 from sizing.answers.lines import CurveLine, Grid, Pair, with_points
-from sizing.answers.points import CurvePoint, LoadSample, applying, judged, sample_of
+from sizing.answers.points import CurvePoint, LoadSample, applying, judged, sample_at, sample_of
 from sizing.answers.search import evaluate
 from sizing.answers.verify import verify
 from sizing.question.question import Question, load_data
 from sizing.specs.data import Data
 from sizing.specs.units import MILLI
-from sizing.specs.workload import LATENCIES, Limits, Metric
+from sizing.specs.workload import Limits, Metric
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -190,22 +190,13 @@ class HeaviestJob(NamedTuple):
         found = verify(Outcome(self.question, (self.size,), ()), load_data(), seed=self.seed).confirmed
         if found is None or found.run is None:
             return None
-        return sample_of(found.run, _in_flight(found))._replace(heaviest=True)
+        return sample_of(found.run, found.in_flight)._replace(heaviest=True)
 
     def closed_form(self, cache_holds: float) -> LoadSample:
         """The load by the closed form, where a KV cache holds so many requests of mean length."""
-        names: list[str] = [name for name in LATENCIES if self.question.service.osl > 1 or name != "itl"]
-        latencies_s = {name: self.size.latency_s(name) for name in names}
-        in_flight, point = _in_flight(self.size), self.size.pool.point
-        used = min(1.0, in_flight / cache_holds)
-        return LoadSample(
-            in_flight, latencies_s, point.requests_per_s, point.decoding, used, waiting=0.0, heaviest=True
-        )
-
-
-def _in_flight(size: Answer) -> float:
-    """Mean requests in flight, by Little's law."""
-    return size.requests_per_s * size.latency_s("e2e")["mean"]
+        used = min(1.0, self.size.in_flight / cache_holds)
+        found = sample_at(self.size, self.question.service.osl)
+        return found._replace(cache_used=used, waiting=0.0, heaviest=True)
 
 
 def heaviest(line: CurveLine, question: Question, grid: Grid) -> HeaviestJob | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from sizing.answers.answer import Answer, Outcome, Pool
 from sizing.answers.confidence import least_of, likely
-from sizing.answers.points import CurvePoint, LoadSample, applying, judged, point_of, sample_of
+from sizing.answers.points import CurvePoint, LoadSample, applying, judged, point_of, sample_at, sample_of
 from sizing.answers.search import timed
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import lengths_of, simulated, steady
@@ -352,9 +352,9 @@ def by_rate(best: Answer, question: Question, *, simulates: bool, is_answer: boo
 
 def _of_size(size: Answer, question: Question) -> CurvePoint:
     rate = size.requests_per_s / size.pool.count
-    names: list[str] = [name for name in LATENCIES if question.service.osl > 1 or name != "itl"]
-    latencies_s = {name: size.latency_s(name) for name in names}
-    sample = LoadSample(rate * latencies_s["e2e"]["mean"], latencies_s, rate)
+    sample = sample_at(size, question.service.osl)._replace(
+        in_flight=rate * size.latency_s("e2e")["mean"], requests_per_s=rate
+    )
     return point_of(sample, size.pool.replica.layout.gpus, rate * question.service.output_tokens)
 
 

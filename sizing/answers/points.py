@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sizing.answers.answer import Answer
 from sizing.engine.simulation import Run
 from sizing.question.question import Question
 from sizing.specs.bands import ErrorBand
@@ -57,6 +58,17 @@ def sample_of(served: Run, in_flight: float) -> LoadSample:
         served.cache_max,
         served.queue_mean,
         served.preemptions,
+    )
+
+
+def sample_at(answer: Answer, osl: int, in_flight: float | None = None) -> LoadSample:
+    """The figures of an answer at its own load; without ITL where an output has one token."""
+    names: list[str] = [name for name in LATENCIES if osl > 1 or name != "itl"]
+    latencies_s = {name: answer.latency_s(name) for name in names}
+    decode = answer.decode
+    decoding = decode.point.decoding * decode.count
+    return LoadSample(
+        answer.in_flight if in_flight is None else in_flight, latencies_s, answer.requests_per_s, decoding
     )
 
 

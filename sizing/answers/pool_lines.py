@@ -18,7 +18,7 @@ import numpy as np
 from sizing.answers import pools
 from sizing.answers.answer import Answer
 from sizing.answers.lines import SHARES, CurveLine, Grid, Pair, Unpaired, joined, predicted
-from sizing.answers.points import LoadSample, past_first
+from sizing.answers.points import LoadSample, past_first, sample_at
 from sizing.answers.pools import fits_node
 from sizing.answers.sizes import RULES
 from sizing.answers.verify import driven, part_of, verify
@@ -27,7 +27,7 @@ from sizing.replica.capacity import highest_stable, points_at_rates
 from sizing.replica.points import Array, Point
 from sizing.specs.data import Data
 from sizing.specs.errors import UntimedError
-from sizing.specs.workload import LATENCIES, Limits
+from sizing.specs.workload import Limits
 
 BUDGET = 128  # GPUs for comparing pairs, per given replica; many, so that rounding to whole replicas matters little
 RATIOS = (
@@ -115,17 +115,12 @@ def _at_rates(pair: Answer, requests_per_s: Array) -> list[Answer | None]:
     return list(map(at, zip(*points, strict=True)))
 
 
-def _in_flight(pair: Answer) -> float:
-    """Requests in flight over both pools and the transfer between them, by Little's law."""
-    return pair.requests_per_s * pair.latency_s("e2e")["mean"]
-
-
 def _loads(pair: Answer, question: Question) -> tuple[int, ...]:
     """The default loads: doublings from 1 up to the number in flight at the highest stable load tried, and that number."""
     highest = _highest_per_s(pair, question.service.isl)
     shares = [share for share in reversed(SHARES) if share <= FULLEST]
     heaviest = next((at for at in _at_rates(pair, np.array(shares) * highest) if at is not None), None)
-    most = 1 if heaviest is None else max(1, int(_in_flight(heaviest)))
+    most = 1 if heaviest is None else max(1, int(heaviest.in_flight))
     return (*(2**power for power in range(most.bit_length()) if 2**power < most), most)
 
 
@@ -136,23 +131,16 @@ def _at_loads(drawn: Pair, question: Question) -> list[Answer | None]:
     low, high = (np.full(wanted.size, share * highest) for share in (LIGHTEST, 1.0))
     for _ in range(HALVINGS):
         rates = np.sqrt(low * high)
-        over = wanted < [math.inf if at is None else _in_flight(at) for at in _at_rates(drawn.pair, rates)]
+        over = wanted < [math.inf if at is None else at.in_flight for at in _at_rates(drawn.pair, rates)]
         low, high = np.where(over, low, rates), np.where(over, rates, high)
     reached = zip(_at_rates(drawn.pair, low), drawn.in_flight, strict=True)
-    return [at if at is not None and abs(_in_flight(at) / n - 1) < LOAD_CLOSE else None for at, n in reached]
+    return [at if at is not None and abs(at.in_flight / n - 1) < LOAD_CLOSE else None for at, n in reached]
 
 
 def closed_form(drawn: Pair, question: Question) -> list[LoadSample]:
     """The closed form at each load."""
     return [
-        LoadSample.unknown(n)
-        if pair is None
-        else LoadSample(
-            n,
-            {name: pair.latency_s(name) for name in LATENCIES},
-            pair.requests_per_s,
-            pair.decode.point.decoding * pair.decode.count,
-        )
+        LoadSample.unknown(n) if pair is None else sample_at(pair, question.service.osl, n)
         for n, pair in zip(drawn.in_flight, _at_loads(drawn, question), strict=True)
     ]
 
