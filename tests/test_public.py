@@ -166,6 +166,13 @@ def test_wrong_values_are_named_by_their_fields(made: Callable[[], object], fiel
     assert [fault.field for fault in caught.value.faults] == fields
 
 
+@pytest.mark.parametrize("spread", [{"isl_std": 100.0}, {"length_ratio": 0.8}])
+def test_turns_and_other_lengths_contradict_each_other_without_a_command_line_too(spread: dict[str, float]) -> None:
+    talks = sizing.ask(model="llama-3.1-8b", gpu="h100-sxm", isl=500, osl=50, rps=2, turns=3)
+    with pytest.raises(sizing.InputError, match="turns say how long prompts are"):
+        sizing.scenario(talks, sizing.Driving(requests=20, **spread))  # type: ignore[arg-type]
+
+
 def test_a_result_is_shown_as_the_command_line_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
     from sizing.cli.main import run
 

@@ -177,6 +177,22 @@ def check_driving(driving: Driving) -> None:
     checks.check()
 
 
+def check_lengths(workload: Workload, driving: Driving, *, traced: bool) -> None:
+    """Raise InputError for lengths of `driving` or a trace where turns, or a task without output tokens, say the lengths."""
+    prefix = workload.optimisations.prefix
+    if prefix is not None and prefix.turns is not None:
+        others = {"a trace": traced, "--isl-std": driving.isl_std, "--length-ratio": driving.length_ratio}
+        other = next((name for name, value in others.items() if value), None)
+        if other is not None:
+            twice, allowed = (
+                f"turns say how long prompts are, and so does {other}",
+                "one of them; of a trace --prefix-hit",
+            )
+            raise InputError(twice, field="optimisations.prefix.turns", allowed=allowed)
+    if workload.pooled and driving.osl_std is not None:
+        raise InputError(f"{workload.task} gives no tokens", field="--osl-std", allowed="none")
+
+
 class Trace(NamedTuple):
     """Arrivals and lengths from a file: its name, and a row for each request."""
 
@@ -207,6 +223,7 @@ def scenario(
     (1, 50, 2.0)
     """
     check_driving(driving)
+    check_lengths(question.origin.workload, driving, traced=trace is not None)
     data, pools = data or load_data(), question.space.pools
     if pools is not None:
         driving = driving._replace(stated_replicas=pools.given[1] or 1)

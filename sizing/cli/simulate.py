@@ -337,30 +337,17 @@ def _results_alone(trace: NDArray[Any] | None, model: FoundModel) -> NDArray[Any
 
 def _question(names: Names, layout: Layout, driving: Driving, trace: NDArray[Any] | None, data: Data) -> Question:
     """The question. The longest sequence of a trace must fit unless another length is stated."""
+    from sizing.answers.simulate import check_lengths
     from sizing.question.ask import resolved
 
     asked, traced = names.workload.value, trace is not None
-    _check_turns(asked, driving, traced=traced)
-    if asked.pooled and driving.osl_std is not None:
-        raise InputError(f"{asked.task} gives no tokens", field="--osl-std", allowed="none")
+    check_lengths(asked, driving, traced=traced)
     if trace is not None and asked.serving.max_model_len is None:
         longest = min(int((trace[:, 1] + trace[:, 2]).max()), names.model.value.spec.max_position)
         serving = asked.serving.model_copy(update={"max_model_len": longest})
         asked = asked.model_copy(update={"serving": serving})
     caches, gpus = driving.replicas * layout.dp, driving.replicas * layout.gpus
     return resolved(names, asked, data, gpu_budget=gpus, caches=caches, traced=traced)
-
-
-def _check_turns(asked: Workload, driving: Driving, *, traced: bool) -> None:
-    """Raise InputError for turns if the prompt lengths come from another source."""
-    prefix = asked.optimisations.prefix
-    if prefix is None or prefix.turns is None:
-        return
-    if traced or driving.isl_std is not None or driving.length_ratio is not None:
-        other = "a trace" if traced else "--isl-std" if driving.isl_std is not None else "--length-ratio"
-        twice = f"turns say how long prompts are, and so does {other}"
-        allowed = "one of them; of a trace --prefix-hit"
-        raise InputError(twice, field="optimisations.prefix.turns", allowed=allowed)
 
 
 def _check_pools(values: Mapping[str, Any], driving: Driving) -> None:
