@@ -1,17 +1,17 @@
-"""Prices with their sources: offers of GPU-hours, API prices of models, and the age of a price."""
+"""Prices with their sources: offers of GPU-hours, the planning price of a GPU type, API prices of models, and their age."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from sizing.catalog.shelf import hyphenated, only
+from sizing.catalog.shelf import Found, hyphenated, only
 from sizing.specs.errors import InputError, nearest
-from sizing.specs.gpu import Gpu, Price, PriceKind
+from sizing.specs.gpu import Gpu, GpuType, Price, PriceKind
 
 if TYPE_CHECKING:  # answers without API prices do not load these
     from sizing.specs.api_prices import ApiModel, ApiPriceList, ApiProvider
@@ -147,6 +147,40 @@ def typical_price(gpu: Gpu) -> tuple[float | None, str | None]:
 
 def _same(one: str, other: str) -> bool:
     return one.lower() == other.strip().lower()
+
+
+class PriceRule(NamedTuple):
+    """The planning prices: one for all GPU types, some by id, or a provider's of one kind; else the typical prices."""
+
+    of_all: float | None = None
+    by_id: Mapping[str, float] = {}
+    provider: str | None = None
+    kind: str = ON_DEMAND
+
+    @property
+    def of_others(self) -> PriceRule:
+        """The prices of GPU types that were not asked for; a price for all is one of those that were."""
+        return self._replace(of_all=None)
+
+    def offers(self, found: Found[Gpu]) -> bool:
+        """Whether the provider, where one is stated, offers a GPU type."""
+        return self.provider is None or bool(offers(found.spec, self.provider, self.kind))
+
+    def priced(self, found: Found[Gpu]) -> GpuType:
+        """A GPU type with its planning price; the source of a price older than six months says so."""
+        price, source, providers = self._of(found)
+        day = (source or "").partition("(")[0].partition(";")[0].rpartition(",")[2]
+        aged = f"{source}; {age}" if (age := age_words(day, today())) is not None else source
+        return GpuType(found.id, found.spec, price, aged, price_providers=providers)
+
+    def _of(self, found: Found[Gpu]) -> tuple[float | None, str | None, int | None]:
+        """The price, its source, and of a median the number of providers."""
+        stated = self.by_id.get(found.id, self.of_all)
+        if stated is not None:
+            return stated, "as asked", None
+        if self.provider is not None and self.offers(found):
+            return (*price_of(found.spec, self.provider, self.kind, field="--provider"), None)
+        return (*typical_price(found.spec), len(providers_offers(found.spec)) or None)
 
 
 class ApiOffer(NamedTuple):

@@ -15,10 +15,10 @@ from sizing.catalog import models, prices, profiles, workloads
 from sizing.catalog.checkpoints import NameRules
 from sizing.catalog.files import read_yaml, resolved
 from sizing.catalog.models import FoundModel
+from sizing.catalog.prices import PriceRule
 from sizing.catalog.shelf import Found, only
 from sizing.model import settings
 from sizing.question.fields import THINK_TIME, TURNS, Options
-from sizing.question.prices import PriceRule
 from sizing.question.spellings import workload_at
 from sizing.question.values import Part, check, comma_separated
 from sizing.specs.engine import Engine

@@ -8,12 +8,12 @@ from typing import Any
 
 from sizing.catalog import profiles, shelf, workloads
 from sizing.catalog.files import expanded
+from sizing.catalog.prices import PriceRule
 from sizing.model.architecture import SIZES, with_redundant_experts
 from sizing.model.extras import NOTHING, Extras, images
 from sizing.model.settings import Service, length_by_default
 from sizing.question import demand
 from sizing.question.demand import Demanded, Habits, Shape
-from sizing.question.prices import PriceRule
 from sizing.specs.bands import Corrections, LoadRegion, PublishedRuns, Situation
 from sizing.specs.data import Data
 from sizing.specs.demand import LEAST_REQUESTS_PER_S

@@ -10,9 +10,9 @@ import pytest
 
 from sizing import ask, estimate
 from sizing.answers.advice import LARGER_BUDGET
+from sizing.catalog.prices import PriceRule
 from sizing.catalog.profiles import load_gpu
 from sizing.formats.words import number_down
-from sizing.question.prices import PriceRule
 from sizing.report.parts.limiting import unmet
 
 ASKED: dict[str, dict[str, Any]] = {
