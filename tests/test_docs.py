@@ -20,9 +20,10 @@ from write_docs import DOCS, OUTPUT, SUMMARY, glossary, output, pages, pictured
 
 from sizing.calibration.docs import accuracy_page, short_table
 from sizing.catalog.servers import load_server
-from sizing.catalog.workloads import find_fleet, load_workload
+from sizing.catalog.workloads import find_fleet
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
+from sizing.question.spellings import workload_at
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"bash", "yaml", "python", "text"}
@@ -103,7 +104,7 @@ def test_files_are_read(path: Path, text: str, folder: Path, capsys: pytest.Capt
     elif "price_usd" in keys:
         assert load_server(str(file)).spec.price_usd
     else:
-        assert load_workload(str(file)).spec.model
+        assert workload_at(str(file)).spec.model
 
 
 @pytest.mark.parametrize(("path", "text"), BY_LANGUAGE["python"])

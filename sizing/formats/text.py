@@ -6,6 +6,7 @@ Sections become blocks, and blocks become rows that fit a width. Labels have a h
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -34,6 +35,7 @@ BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts th
 SPARE_NOTE = 6  # the rank of a spare note among spare lines
 HEADING_LINES = 3  # the most lines of a heading, where the table has room
 NARROWEST_COLUMN = 6
+PARTS, HYPHENATED = re.compile(r"[^/]*/|[^/]+"), re.compile(r"[^-]*-|[^-]+")  # of a word that is too long for its cell
 
 Row = tuple[tuple[str, str], ...]  # a row of text as pieces with their styles
 
@@ -210,17 +212,19 @@ def _shown(block: Block) -> Block:
 
 
 def _plain(line: Line, width: int) -> Iterator[Row]:
-    """Fold text under its own indent plus two columns."""
+    """Fold text under its own indent plus two columns. A path is never cut."""
     indent = " " * (len(line.text) - len(line.text.lstrip()) + 2)
-    for text in wrap(line.text, width, subsequent_indent=indent, break_on_hyphens=False):
+    for text in wrap(line.text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False):
         yield ((text, line.style),)
 
 
 def _labelled(line: Line, width: int) -> Iterator[Row]:
-    """Fold text next to its label. A label that is too long for its column takes room from the first line."""
+    """Fold text next to its label; a path is never cut. A label that is too long for its column takes room from the first line."""
     label = f"{line.label}{GAP}".ljust(LABEL_WIDTH)
     more = len(label) - LABEL_WIDTH
-    texts = wrap(line.text, width - LABEL_WIDTH, initial_indent=" " * more, break_on_hyphens=False) or [""]
+    texts = wrap(
+        line.text, width - LABEL_WIDTH, initial_indent=" " * more, break_on_hyphens=False, break_long_words=False
+    ) or [""]
     yield (label, "bold"), (texts[0][more:], line.style)
     yield from (((" " * LABEL_WIDTH, ""), (text, line.style)) for text in texts[1:])
 
@@ -255,7 +259,7 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     room = width - len(GAP) * (len(widths) - 1)
     words = [max((len(word) for text in (c.heading, *c.cells) for word in text.split()), default=0) for c in columns]
     while sum(widths) > room:
-        foldable = [size if size > word else 0 for size, word in zip(widths, words, strict=True)]
+        foldable = [size if size > max(word, NARROWEST_COLUMN) else 0 for size, word in zip(widths, words, strict=True)]
         candidates = foldable if any(foldable) else widths
         if max(candidates) <= NARROWEST_COLUMN:
             break
@@ -277,8 +281,24 @@ def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], 
 
 
 def _cell_lines(cell: str, size: int) -> list[str]:
-    """Fold a cell. A path, such as the name of a model with its organisation, folds after its first part where both fit."""
+    """Fold a cell between words; a word that is too long, as a path, folds after its slashes or hyphens."""
     first, slash, rest = cell.partition("/")
     if slash and " " not in cell and len(cell) > size > len(first) and len(rest) <= size:
         return [first + slash, rest]
-    return wrap(cell, size) or [""]
+    lines = [""]
+    for word in cell.split():
+        for at, piece in enumerate(_pieces(word, size)):
+            gap = "" if at or not lines[-1] else " "
+            if lines[-1] and len(lines[-1]) + len(gap) + len(piece) > size:
+                lines.append(piece)
+            else:
+                lines[-1] += gap + piece
+    return lines
+
+
+def _pieces(word: str, size: int) -> list[str]:
+    """A word whole if it fits, else cut after slashes or, where it has none, after hyphens; else at `size`."""
+    if len(word) <= size:
+        return [word]
+    parts = PARTS.findall(word) if "/" in word else HYPHENATED.findall(word)
+    return [part[at : at + size] for part in parts for at in range(0, len(part), size)]

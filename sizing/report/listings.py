@@ -91,7 +91,9 @@ def _listed(record: Listing) -> Iterator[Section]:
         return Quantity(name, heading, _cell, itemgetter(index), is_number=numeric, shown="always")
 
     unlisted = (*UNLISTED, DESCRIPTION)
-    columns = tuple(column(index, name) for index, name in enumerate(record.columns) if name not in unlisted)
+    said = {name for index, name in enumerate(record.columns) if any(row[index] is not None for row in record.rows)}
+    listed = [(index, name) for index, name in enumerate(record.columns) if name in said and name not in unlisted]
+    columns = tuple(column(*each) for each in listed)
     yield Table(columns, record.rows, "/rows", spare=SPARE)
     if DESCRIPTION in record.columns:
         name, text = map(record.columns.index, (NAME, DESCRIPTION))

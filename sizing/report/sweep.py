@@ -36,6 +36,7 @@ from sizing.specs.errors import InputError
 SCHEMA = "llmsize.sweep/1"
 INPUT = "input"
 MOST_ROWS = 15  # on a screen
+SPARE = ("req/s per GPU", "ITL")  # columns that a narrow terminal drops first
 
 
 class SweepRow(NamedTuple):
@@ -199,7 +200,10 @@ def sections(record: Sweep) -> Iterator[Section]:
         Quantity(_column(name), name, _stated, is_number=not isinstance(values[0], str), shown="always")
         for name, values in record.varied.items()
     )
-    yield Table((*varied, *ANSWER), record.rows, "/rows").cut(MOST_ROWS, "more row", "--verbose, --format csv")
+    own = tuple(column for column in ANSWER if column.key not in record.varied)  # what is varied has its column
+    yield Table((*varied, *own), record.rows, "/rows", spare=SPARE).cut(
+        MOST_ROWS, "more row", "--verbose, --format csv"
+    )
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))
     yield Facts((*few("Refused", reasons, "reason"), *rests_on(record.assumptions, counted=False), following()))
 
@@ -208,6 +212,10 @@ def _asked(record: Sweep) -> Iterator[Line]:
     """Yield what is the same in all rows."""
     names = ("model", "workload", "gpu", "engine_title", "engine_version")
     shared = [str(record.inputs[name]) for name in names if record.inputs.get(name) is not None]
+    for name in ("gpu", "weight_precision"):  # a column with one value is not shown
+        found = {row[name] for row in record.rows if row["feasible"]}
+        if len(found) == 1 and record.inputs.get(name) is None and name not in record.varied:
+            shared += found
     if shared:
         yield Line(", ".join(shared), "For all")
 
