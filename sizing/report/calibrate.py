@@ -20,7 +20,7 @@ MEANINGS: dict[Factor, tuple[str, str]] = {
     "compute": ("compute that kernels reach", "x base"),
     "bandwidth": ("bandwidth that kernels reach", "x base"),
     "step_us": ("host time of every step", "us more than base"),
-    "sequence_us": ("host time of a sequence in it", "us more than base"),
+    "sequence_us": ("host time of each sequence in it", "us more than base"),
 }
 
 
@@ -99,7 +99,8 @@ def rows(record: CalibrationReport) -> Rows:
 
 
 ERRORS_SAY = (
-    "Of the base profile, of it as published runs correct it, of the fitted one, and of each run by the other runs alone.",
+    "base: the base profile; corrected: the same, corrected by published runs; fitted: the new profile; left out: each run "
+    "predicted by a profile that was fitted to the other runs.",
 )
 
 
@@ -122,7 +123,9 @@ def sections(record: CalibrationReport) -> Iterator[Section]:
     head = f"{record.gpu} under {record.engine} {record.engine_version}: {plural(record.points, 'own run')}"
     yield Prose((Line(record.settings),), head)
     what = in_words("what", "factor", lambda one: MEANINGS[one.factor][0])
-    yield Table((what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=("From, to: 8 in 10 values.",))
+    yield Table(
+        (what, VALUE, LOW, HIGH, UNIT), record.factors, "/factors", notes=("from, to: the range of 8 in 10 values.",)
+    )
     yield Facts(tuple(_held(record.factors, record.layouts)))
     errors = [{"metric": COLUMN_TITLES[name], **each._asdict()} for name, each in record.errors.items()]
     yield Table(ERRORS, errors, "/errors", "Median error in %", ERRORS_SAY)

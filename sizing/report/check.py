@@ -216,7 +216,7 @@ def sections(record: CheckReport) -> Iterator[Section]:
         said = f"{each.name}: fails {', '.join(failed)}" if failed else f"{each.name}: passes"
         yield Facts((screen.verdict(said, good=each.passed), *_about(each)))
         files = ", ".join(dict.fromkeys(found.file for found in each.findings))
-        notes = (*(f"Assumed: {note}" for note in each.assumed), f"Lines are of {files}")
+        notes = (*(f"Assumed: {note}" for note in each.assumed), f"Line numbers are those of {files}")
         yield Table(FINDINGS, each.findings, "/deployments", notes=notes)
     if record.changes is not None:
         yield Table(CHANGES, record.changes, "/changes", "Since the earlier check")

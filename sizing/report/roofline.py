@@ -305,19 +305,19 @@ def verdict(record: RooflineReport) -> Iterator[str]:
     if not i.batches:
         yield f"Prompts of {_span(i.prompt_tokens)} tokens are {' to '.join(dict.fromkeys(step.bound for step in record.steps))}-bound"
         return
-    yield f"Decode: products with weights are compute-bound {_from_batch(found.decode_batch)}"
+    yield f"Decode: products with weights are {_from_batch(found.decode_batch)}"
     for name, one in found.by_operation.items():
         if not one.grows:
             often = "never" if one.batch is None else "always"
             yield f"Attention ({name}) is {often} compute-bound: {number(one.least_flops_per_byte)} FLOP per byte at any batch"
     groups = " on each attention group" if i.of_layout.sizes.dp > 1 else ""
-    yield f"The whole step at {i.context_tokens:,} tokens of context is compute-bound {_from_batch(found.whole_step_batch)}"
+    yield f"The whole step at {i.context_tokens:,} tokens of context is {_from_batch(found.whole_step_batch)}"
     holds = number(i.sequences_that_fit)
     yield f"The cache holds {holds} sequences of that length, the engine runs at most {i.of_layout.max_num_seqs:,}{groups}"
 
 
 def _from_batch(batch: int | None) -> str:
-    return "at no batch" if batch is None else f"from {plural(batch, 'sequence')} on"
+    return "never compute-bound" if batch is None else f"compute-bound from {plural(batch, 'sequence')} on"
 
 
 def _roof_words(roof: Roof) -> str:
@@ -385,7 +385,7 @@ def _title(record: RooflineReport) -> str:
         return f"{what}\n{prompts}; larger is more"
     return (
         f"{what}\ndecode (filled) of {_span(i.batches)} sequences at {i.context_tokens:,} tokens of context, {prompts}\n"
-        f"decode: products with weights are compute-bound {_from_batch(batch)}; larger is more"
+        f"decode: products with weights are {_from_batch(batch)}; larger is more"
     )
 
 

@@ -120,24 +120,22 @@ FIGURES = (
     _percent("p90_ape", "p90", ".1f"),
     _percent("bias", "bias", "+.1f"),
     _percent("corrected_median_ape", "corrected", ".1f"),
-    _percent("corrected_bias", "its bias", "+.1f"),
+    _percent("corrected_bias", "corrected bias", "+.1f"),
     _percent("band_coverage", "inside", ".0f"),
     Quantity("n", "n", "{:,}".format),
 )
 
 MEANING = (
-    "Errors of the prediction in %: median and 90th percentile of |error|; bias: median of the error; corrected: the median "
-    "after the correction by published runs; inside: share of measurements within the error band; n: number of rows."
+    "Errors of the prediction in %. median, p90: of the size of the error; bias: median of the error with its sign; corrected: "
+    "with the correction by published runs; inside: share of measurements within the error band; n: number of rows."
 )
-SPARE = ("its bias", "inside", "p90", "corrected")  # columns that a narrow terminal drops for the group names
+SPARE = ("corrected bias", "inside", "p90", "corrected")  # columns that a narrow terminal drops for the group names
 
 
 def sections(record: ValidationReport) -> Iterator[Section]:
     """Yield the number of predicted rows, a table for each metric, and the rows left out with reasons."""
-    headline = (
-        f"{plural(record.rows, 'row')}: {record.predicted:,} predicted, {len(record.missed):,} of them missed, "
-        f"{len(record.skipped):,} skipped"
-    )
+    missed = f", {len(record.missed):,} of them as impossible" if record.missed else ""
+    headline = f"{plural(record.rows, 'row')}: {record.predicted:,} predicted{missed}, {len(record.skipped):,} skipped"
     yield Prose((Line(MEANING),), headline)
     by = record.inputs["by"]
     for metric, figures in record.metrics.items():

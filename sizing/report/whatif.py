@@ -39,7 +39,7 @@ LEAST_FASTER = 0.1  # the share by which an option must shorten a latency to be 
 EVEN_ODDS = (
     "All GPUs here are by the prediction alone; with 50 % confidence, the service as it is takes {} (llmsize estimate)"
 )
-BY_CLOSED_FORM = "All rows are by the closed form, so that they compare"
+BY_CLOSED_FORM = "All rows are computed in closed form, so that they can be compared"
 
 
 class AnswerSummary(NamedTuple):
@@ -342,9 +342,9 @@ def _together(found: Together) -> str:
 def _changed(found: Together, base: AnswerSummary) -> str:
     """Write a combination and its GPUs beside those without it; of equal GPUs, what each could serve."""
     if found.gpus_saved:
-        return f"{_together(found)} in place of {base.gpus:,}"
+        return f"{_together(found)} instead of {base.gpus:,}"
     most, without = number(found.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
-    return f"{_together(found)}, as without; each could serve {most} in place of {without} requests/s"
+    return f"{_together(found)}, as many as without it; each could serve {most} instead of {without} requests/s"
 
 
 def _saving(found: Together, base: AnswerSummary) -> str:

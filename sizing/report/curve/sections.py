@@ -119,7 +119,7 @@ def _verdict(record: CurveRecord) -> Facts:
     at = f"{line_name(line)} on {line.gpu}, {in_flight(point)} in flight{where}"
     drawn = "at any demand" if record.inputs.get("heaviest") else "of the points drawn"
     return Facts(
-        (screen.verdict(f"{within}; the most throughput per GPU {drawn} ({line.origin})", good=True),),
+        (screen.verdict(f"{within}; it has the most throughput per GPU {drawn} ({line.origin})", good=True),),
         f"{at}: {number(point.requests_per_s_per_8_gpus)} {PER_8}",
     )
 
