@@ -42,7 +42,7 @@ OWN_OPTIONS = (
 )  # fmt: skip
 ROW_HELP = "Format of the output: table (default), csv, jsonl, json or markdown. csv and jsonl write rows as they come."
 ROW_FORMATS = with_help(FORMAT_OPTIONS, {"format": ROW_HELP})
-AT_ONCE = 256  # combinations in a task of a process; a slow combination is a task of its own
+AT_ONCE = 512  # combinations in a task of a process; a slow combination is a task of its own
 LENGTHS = ("isl", "osl")
 SHORT = 2  # stand-in for a varied length in tokens: long enough to decode
 SHARD = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)

@@ -140,12 +140,12 @@ def sequence_bytes(shard: Shard, stage: Stage, tokens: float, in_flight_tokens: 
     their own memory. A draft keeps its own cache, and slots are kept for drafted tokens. A prefix that sequences share does
     not count here (`shared_bytes`). Prompts have `in_flight_tokens` tokens in flight, by default the engine's budget.
     """
-    settings, extras, block = shard.settings, shard.extras, block_tokens(shard, stage)
+    settings, extras, paged = shard.settings, shard.extras, pages(shard, stage)
+    block = settings.block_tokens if paged is None else paged.block_tokens
     in_flight = settings.in_flight_tokens if in_flight_tokens is None else in_flight_tokens
     slots = tokens + extras.verified - 1
     all_blocks = math.ceil(slots / block)
     own_blocks = all_blocks - int(min(extras.cached.shared_tokens, tokens) // block)
-    paged = pages(shard, stage)
     if paged is not None:
         return paged.blocks(own_blocks) * paged.block_bytes
     total = own_blocks * block * draft_cache_bytes(shard, stage)
@@ -277,6 +277,12 @@ def use(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> M
     return min(found, key=lambda stage: (stage.starts, stage.max_concurrency, -stage.deficit_gib))
 
 
+def concurrency(shard: Shard, gpu: Gpu, tokens: int, serving: Serving = AS_DEFAULT) -> float:
+    """The `max_concurrency` of `use`, for the price of nothing else."""
+    pools = _pools(shard, gpu, serving)
+    return min((_starts(shard.settings, of), _held(shard, of, tokens).concurrency) for of in pools)[1]
+
+
 def graph_bytes(shard: Shard) -> float:
     """Bytes of CUDA graphs on one GPU: the engine's usual amount, in proportion to the batch sizes that it captures.
 
@@ -367,23 +373,48 @@ def _pool(shard: Shard, gpu: Gpu, stage: Stage, needs: Needs, serving: Serving) 
     return _StagePool(stage, needs, gpu.datasheet.memory.cuda_visible_gib * GIB, beside, pool, room)
 
 
-def _stage_use(shard: Shard, of: _StagePool, tokens: int, *, stated: bool) -> MemoryUse:
-    settings, (stage, needs, visible, beside, pool, room) = shard.settings, of
-    in_budget = settings.graphs_in_budget or settings.pool_rule == "free_after_load"
+class _Held(NamedTuple):
+    """What the cache of a stage holds of sequences of one length: bytes of one, bytes for all, and how many in a replica."""
+
+    needed: float
+    usable: float
+    fits: bool
+    concurrency: float
+
+
+def _clamped(settings: EngineSettings, room: Room) -> bool:
+    """Whether an engine whose states are too large runs fewer sequences, and starts."""
+    return room.sequences is not None and settings.states.rule == "split"
+
+
+def _starts(settings: EngineSettings, of: _StagePool) -> bool:
+    room, most = of.room, settings.max_num_seqs
+    return not of.pool.beyond and (_clamped(settings, room) or room.sequences is None or most <= room.sequences)
+
+
+def _held(shard: Shard, of: _StagePool, tokens: int) -> _Held:
+    settings, (stage, needs, _, _, pool, room) = shard.settings, of
     needed = sequence_bytes(shard, stage, tokens)
     free = room.tokens - needs.lost - needs.shared
     if pool.beyond > 0:  # a stated cache that the card cannot hold: the engine does not start
         free = -pool.beyond
     usable = max(0.0, free)
-    clamped = room.sequences is not None and settings.states.rule == "split"  # the engine runs fewer, and starts
+    clamped = _clamped(settings, room)
     fits = free >= needed and not (clamped and room.sequences == 0)
     # Attention-data ranks each hold their own sequences, so a replica holds dp times one rank's.
     # A stage without a cache (few layers of a hybrid, or of a model whose layers share one) limits only slots.
     slots = float(settings.max_num_seqs) if fits else 0.0
     by_tokens = usable / needed if needed else slots
-    concurrency = shard.layout.dp * (min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens)
-    block = settings.block_tokens
-    held = usable / needs.per_token if clamped and needs.per_token else concurrency * tokens
+    of_a_rank = min(by_tokens, float(room.sequences or 0)) if clamped else by_tokens
+    return _Held(needed, usable, fits, shard.layout.dp * of_a_rank)
+
+
+def _stage_use(shard: Shard, of: _StagePool, tokens: int, *, stated: bool) -> MemoryUse:
+    settings, (stage, needs, visible, beside, pool, room) = shard.settings, of
+    in_budget = settings.graphs_in_budget or settings.pool_rule == "free_after_load"
+    needed, usable, fits, concurrency = _held(shard, of, tokens)
+    block, by_bytes = settings.block_tokens, _clamped(settings, room) and needs.per_token
+    held = usable / needs.per_token if by_bytes else concurrency * tokens
     return MemoryUse(
         visible_gib=visible / GIB,
         budget_gib=pool.budget / GIB,
@@ -408,7 +439,7 @@ def _stage_use(shard: Shard, of: _StagePool, tokens: int, *, stated: bool) -> Me
         state_cache_gib=room.states / GIB,
         block_tokens=block_tokens(shard, stage),
         most_num_seqs=room.sequences,
-        starts=not pool.beyond and (clamped or room.sequences is None or settings.max_num_seqs <= room.sequences),
+        starts=_starts(settings, of),
         warm_up_gib=0.0 if stated else _warm_up_bytes(shard, stage, visible - pool.budget, beside.graphs) / GIB,
         beyond_card_gib=pool.beyond / GIB,
         start_gib=_start_bytes(settings, visible) / GIB,

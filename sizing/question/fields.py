@@ -247,7 +247,9 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> Options:
     """
     of_workload = {field.field: field for field in fields if field.field}
     stated: dict[str, Any] = {
-        path: values[field.name] for path, field in of_workload.items() if is_stated(field, values.get(field.name))
+        path: value
+        for path, field in of_workload.items()
+        if (value := values.get(field.name)) is not None and is_stated(field, value)
     }
     flags = {path: field.flags[0] for path, field in of_workload.items()}
     by_path, twice = _by_path(values.get("set") or (), stated, flags)

@@ -135,19 +135,18 @@ def broken(situations: Iterable[str], fields: Iterable[Field], values: Mapping[s
 
     A setting without effect is no fault, because it may have an effect in other questions.
     """
-    known, holding = {field.name: field for field in fields}, set(situations)
-    settings = values.get(CONFIGURED, ())
-    faults = []
-    for rule in RULES:
-        if rule.when in holding:
-            given = []
-            for name in rule.options:
-                field, value = known.get(name), values.get(name)
-                if name not in settings and (is_given(value) if field is None else is_stated(field, value)):
-                    given.append(f"--{name.replace('_', '-')}" if field is None else field.spelt(value))
-            if rule.together and given:
-                given = [", ".join(given)]
-            faults += [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
+    holding, settings, faults = set(situations), values.get(CONFIGURED, ()), list[Fault]()
+    rules = [rule for rule in RULES if rule.when in holding]
+    known = {field.name: field for field in fields} if rules else {}
+    for rule in rules:
+        given = []
+        for name in rule.options:
+            field, value = known.get(name), values.get(name)
+            if name not in settings and (is_given(value) if field is None else is_stated(field, value)):
+                given.append(f"--{name.replace('_', '-')}" if field is None else field.spelt(value))
+        if rule.together and given:
+            given = [", ".join(given)]
+        faults += [Fault(rule.why, field=flag, allowed=rule.instead) for flag in given]
     return faults
 
 

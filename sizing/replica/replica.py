@@ -68,6 +68,10 @@ class Replica:
         """Memory use when sequences have up to `tokens` tokens."""
         return memory.use(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
 
+    def concurrency_at(self, tokens: int) -> float:
+        """Sequences of `tokens` tokens that the cache holds at once."""
+        return memory.concurrency(self.shard, self.gpu_type.gpu, tokens, self.service.serving)
+
     def longest_that_fits(self) -> int:
         """Tokens of the longest single sequence that fits the cache, at most the model's maximum."""
         most = self.service.model.max_position

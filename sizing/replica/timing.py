@@ -163,7 +163,7 @@ def _timed(replica: Replica, kernels: Kernels, split: Curves) -> Timed:
     service, layout, settings = replica.service, replica.layout, replica.settings
     curves = curves_of.at_depth(split, kernels)
     longest, used = service.isl + service.output_tokens, replica.memory
-    by_cache = int((used if used.max_model_len == longest else replica.memory_at(longest)).max_concurrency)
+    by_cache = int(used.max_concurrency if used.max_model_len == longest else replica.concurrency_at(longest))
     by_engine = settings.most_sequences(layout.pp) * layout.dp
     to_prefill = service.isl - cached_tokens(service.isl, service.extras.cached.share)
     prefilled = service.phase == "decode"  # the front end time of these prompts was spent before their prefill

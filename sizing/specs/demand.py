@@ -4,6 +4,7 @@ A profile has 24 weights (hours of a day) or 168 weights (hours of a week).
 """
 
 import math
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
@@ -221,6 +222,7 @@ class Demand(Spec):
         return self
 
     @classmethod
+    @cache
     def kinds(cls) -> tuple[str, ...]:
         """The names of all kinds of demand."""
         return tuple(name for name in cls.model_fields if name not in ("closed_loop", "think_time"))

@@ -1,7 +1,7 @@
 """A workload as a user states it: model, precision, tokens, demand, latency limits and serving options. Also its target."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
@@ -449,8 +449,9 @@ class Target:
     @property
     def unsized(self) -> "Target":
         """The target without confidence and with a demand of 1: all that the capacity of a replica depends on."""
-        stated: dict[str, Any] = {name: 1 for name in AMOUNTS if getattr(self, name) is not None}
-        return replace(self, confidence=None, **stated)
+        rate, in_flight, people = (None if getattr(self, name) is None else 1 for name in AMOUNTS)
+        same = (self.limits, self.offline, self.max_utilisation)
+        return Target(rate, in_flight, *same, confidence=None, population=people, think_time_s=self.think_time_s)
 
     @property
     def unit(self) -> str:
