@@ -39,7 +39,7 @@ from sizing.launch.terms import data_of, layout_of, nodes_of, with_acceptance
 from sizing.model import architecture, settings
 from sizing.question.served import idle
 from sizing.question.values import Part, check
-from sizing.specs.errors import Fault, InputError
+from sizing.specs.errors import Fault, InputError, raise_any
 from sizing.specs.launch import DeploymentFile, Launched, LaunchFacts, Policy
 
 OWN = "deployments"  # the key of this project's own form
@@ -205,8 +205,9 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
     if len(found) > MOST_COMMANDS:
         raise InputError(f"holds {len(found):,} commands", file=asked.file, allowed=f"at most {MOST_COMMANDS:,}")
     parts = [Part(partial(_existing, container, asked)) for container in found]
-    check(*parts)
-    read_ = [part.value for part in parts]
+    runs = Part(lambda: _running(found, parts, asked))
+    check(*parts, runs)
+    found, read_ = [found[at] for at in runs.value], [parts[at].value for at in runs.value]
     uses = [CardUse(container, each.cards) for container, each in zip(found, read_, strict=True)]
     if faults := list(shared(uses, asked.file)):
         raise InputError(faults)
@@ -221,6 +222,35 @@ def _all_of(found: Sequence[Container], words: Sequence[str], asked: Asked) -> l
         each if "role" in each.lines else each._replace(launched=each.launched.model_copy(update=whole))
         for each in read_
     ]
+
+
+def _running(found: Sequence[Container], parts: Sequence[Part[Existing]], asked: Asked) -> list[int]:
+    """The numbers of the commands that run together. Of branches of a condition that start the same, only the first counts.
+
+    Raises InputError for branches that start something else, because nothing says which of them runs.
+    """
+    kept, faults = list[int](), list[Fault]()
+    for at, later in enumerate(found):
+        others = [one for one in kept if _excludes(found[one], later)]
+        read_ = [parts[one].value for one in (*others, at) if not parts[one].faults]
+        pools = {each.launched.role for each in read_} == {"prefill", "decode"}  # each on servers of its own
+        if not others or pools or len(read_) <= len(others):  # what is not read has faults of its own
+            kept.append(at)
+        elif len({_alike(each.launched) for each in read_}) > 1:
+            lines = " or ".join(str(each.lines.get("command")) for each in (found[others[0]], later))
+            what = f"a condition decides whether the command of line {lines} runs"
+            allowed = "the one that runs, in quotes or in a script of its own"
+            faults.append(Fault(what, asked.file, later.lines.get("command"), allowed=allowed))
+    raise_any(faults)
+    return kept
+
+
+def _excludes(one: Container, later: Container) -> bool:
+    return one.command is not None and later.command is not None and one.command.excludes(later.command)
+
+
+def _alike(launched: Launched) -> str:
+    return launched.model_copy(update={"name": "", "replicas": None}).model_dump_json()
 
 
 def _clashing(found: Sequence[Container], read_: Sequence[Existing]) -> Iterator[Existing]:
@@ -245,8 +275,7 @@ def _as_replicas(found: Sequence[Existing], of: str) -> list[Existing]:
     """What one server starts as deployments; services or commands (`of`) that start the same are replicas of one deployment."""
     alike: dict[str, list[Existing]] = {}
     for each in found:
-        key = each.launched.model_copy(update={"name": "", "replicas": None})
-        alike.setdefault(key.model_dump_json(), []).append(each)
+        alike.setdefault(_alike(each.launched), []).append(each)
     return [_together(group, of) if len(group) > 1 else group[0] for group in alike.values()]
 
 
@@ -343,8 +372,11 @@ def _idle(args: ReadArgs, model: FoundModel | None) -> Iterator[tuple[StatedTerm
 def _check_told(args: ReadArgs, container: Container, asked: Asked) -> None:
     """Raise InputError with the faults of flags, and of the container's numbers unless the user states them."""
     of_numbers = [each for each in container.faults if each.allowed != WHICH_RUN or asked.filled.replicas is None]
-    if args.faults or of_numbers:
-        raise InputError((*of_numbers, *args.faults))
+    lines = ", ".join(str(line) for line in container.several)
+    what = f"runs a script with several commands of engines, of lines {lines}: which of them count is not known"
+    allowed = "a script with one command, or a container for each"
+    several = [Fault(what, asked.file, container.several[0], container.name, allowed)] if container.several else []
+    raise_any((*of_numbers, *several, *args.faults))
 
 
 def _replicas(args: ReadArgs, dialect: Dialect, container: Container, asked: Asked) -> int | None:

@@ -14,7 +14,7 @@ from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch.beside import SERVICES, OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
 from sizing.launch.flags import Word
 from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
-from sizing.launch.shell import ABOUT, MOST_HELD
+from sizing.launch.shell import ABOUT, MOST_HELD, ShellCommand
 from sizing.launch.shell import words as shell_words
 from sizing.specs.errors import Fault, FieldPath, InputError, unknown
 from sizing.specs.launch import Charts, LaunchFacts
@@ -64,7 +64,8 @@ class Container:
     says that it takes all of them, and `requested` that it asks Docker for them. `profiles` are those with which Compose starts
     a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths, and
     `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
-    decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint.
+    decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
+    that of a script. `several` has the lines of all commands that its own script has, where they differ.
     """
 
     name: str
@@ -92,6 +93,8 @@ class Container:
     profiles: frozenset[str] = frozenset()
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
+    command: ShellCommand | None = None
+    several: tuple[int | None, ...] = ()
     lines: dict[str, int | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)

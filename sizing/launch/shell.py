@@ -44,16 +44,27 @@ _STEADY = _DECLARES | {"cd", "set", "source", ".", "mkdir", ":"}
 _FORGETS = frozenset({"unset", "read"})
 _SHOWS = frozenset({"echo", "printf", "grep", "pgrep", "pkill"})  # their words are text, no command
 _OPENS, _CLOSES = frozenset({"if", "while", "until", "for", "select", "case"}), frozenset({"fi", "done", "esac"})
-_RESERVED = _OPENS | _CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "time"}
+_TURNS = frozenset({"else", "elif"})
+_RESERVED = _OPENS | _CLOSES | _TURNS | {"then", "do", "{", "}", "!", "time"}
+EXEC = "exec"  # a command that takes the place of its script
 
 
 class ShellCommand(NamedTuple):
-    """A command with the variables set for it, the facts in comments before it (`llmsize/gpu=h100-sxm`), and what was assumed."""
+    """A command with the variables set for it, the facts in comments before it (`llmsize/gpu=h100-sxm`), and what was assumed.
+
+    `branches` has the number of its branch in each condition around it, by the number of the condition.
+    """
 
     words: tuple[Word, ...]
     variables: Mapping[str, str]
     said: Mapping[str, Word] = {}
     notes: tuple[str, ...] = ()
+    branches: Mapping[int, int] = {}
+
+    def excludes(self, later: ShellCommand) -> bool:
+        """Whether a later command runs only where this one does not."""
+        replaces = bool(self.words) and self.words[0].text == EXEC
+        return replaces or any(self.branches.get(of, branch) != branch for of, branch in later.branches.items())
 
 
 def with_variables(text: str, variables: Mapping[str, str]) -> str:
@@ -98,33 +109,50 @@ def script(text: str, file: str, first_line: int = 1, variables: Mapping[str, st
 
 
 class _Part(NamedTuple):
-    """The words of one command. `items` are those of the array that its last word sets; `after` ends the command before it."""
+    """The words of one command. `items` are those of the array that its last word sets; `after` ends the command before it, `end` this one."""
 
     words: tuple[Word, ...]
     items: tuple[Word, ...] | None = None
     after: str = ""
+    end: str = ";"
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that a reserved word opens: its number in the script, and the number of the branch that is read."""
+
+    word: str
+    number: int
+    branch: int = 0
 
 
 @dataclass(slots=True)
 class _State:
     """The variables of a script so far.
 
-    `unsure` are those set where a condition holds, each with a sentence on it. `depth` counts the blocks around a command, and
-    `steady` says that the command before it hardly fails.
+    `unsure` are those set where a condition holds, each with a sentence on it. `blocks` are those around a command, `opened`
+    counts all of the script, and `steady` says that the command before it hardly fails.
     """
 
     file: str
     variables: dict[str, str]
     unsure: dict[str, str] = field(default_factory=dict)
-    depth: int = 0
+    blocks: list[_Block] = field(default_factory=list)
+    opened: int = 0
     steady: bool = False
 
     def run(self, part: _Part) -> ShellCommand | None:
         """Set the variables that a command sets; the command, where it does anything else."""
+        found = self._run(part)
+        if part.end == ")" and self.blocks and self.blocks[-1].word == "case":  # a pattern, before its commands
+            self.blocks[-1].branch += 1
+        return found
+
+    def _run(self, part: _Part) -> ShellCommand | None:
         plain = self._inside(part.words)
         named = {name for word in (*plain, *(part.items or ())) for name in _NAMED.findall(word.text)}
         doubt = next((self.unsure[name] for name in sorted(named) if name in self.unsure), None)
-        under = self.depth > 0 or part.after == "||" or (part.after == "&&" and not self.steady)
+        under = bool(self.blocks) or part.after == "||" or (part.after == "&&" and not self.steady)
         first = plain[0].text if plain else ""
         self.steady = not under and bool(first in _STEADY or _SET.fullmatch(first))
         if first in _FORGETS:
@@ -145,7 +173,9 @@ class _State:
         if words_:
             own = {match[1]: self.variables.get(match[1], "") * bool(match[2]) + match[3] for match in set_}
             notes = tuple(dict.fromkeys(self.unsure[name] for name in sorted(named) if name in self.unsure))
-            return None if first in _SHOWS else ShellCommand(words_, {**self.variables, **own}, notes=notes)
+            branches = {block.number: block.branch for block in self.blocks}
+            known = {**self.variables, **own}
+            return None if first in _SHOWS else ShellCommand(words_, known, notes=notes, branches=branches)
         for match in set_:
             before = self.variables.get(match[1], "") if match[2] else ""
             self._set(match, before + with_variables(match[3], self.variables), plain[0].line, under, doubt)
@@ -154,7 +184,13 @@ class _State:
     def _inside(self, words_: tuple[Word, ...]) -> tuple[Word, ...]:
         """The words of a command after those that open and close blocks. The variable of a loop has no single value."""
         while words_ and (first := words_[0].text) in _RESERVED:
-            self.depth = max(0, self.depth + (first in _OPENS) - (first in _CLOSES))
+            if first in _OPENS:
+                self.opened += 1
+                self.blocks.append(_Block(first, self.opened))
+            elif first in _CLOSES:
+                del self.blocks[-1:]
+            elif first in _TURNS and self.blocks:
+                self.blocks[-1].branch += 1
             words_ = words_[1:]
             if first in ("for", "select") and words_:
                 self.variables.pop(words_[0].text, None)
@@ -200,7 +236,7 @@ def _parts(words_: Iterable[Word], file: str) -> Iterator[_Part]:
         elif word.text in _ENDS:
             kept = takewhile(lambda each: not each.text.startswith((">", "2>")), part)
             if found := tuple(each for each in kept if each.text.strip()):
-                yield _Part(found, None, after)
+                yield _Part(found, None, after, word.text)
             part, after = [], word.text
         else:
             part.append(word)

@@ -16,6 +16,8 @@ from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
 GPUS, DEVICE = "--gpus", "--device"  # a runner's flags
+RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
+MOST_SCRIPTS = 4  # that run one another
 MOST_TRIED = 64  # words used to guess the intended engine command
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
@@ -86,19 +88,50 @@ def _runs(text: str) -> str | None:
 
 
 def _within(container: Container) -> tuple[Word, ...] | None:
-    """The words of the engine's command in a script that is a single word, as after `bash -c`; None without one."""
-    for word in container.words:
-        if not any(space in word.text for space in " \n"):
+    """The words of the engine's command in a script that a container runs; None without one.
+
+    Of several commands the first counts, without those of further nodes. Lines of others are kept, to be told.
+    """
+    found = list(_commands(container.words, container.variables, container, MOST_SCRIPTS))
+    first = [each for each in found if not _is_further(each.words, each.variables)] or found
+    if not first:
+        return None
+    command = first[0]
+    container.variables |= command.variables
+    container.notes += command.notes
+    texts = [word.text for word in command.words]
+    others = [each for each in first if [word.text for word in each.words] != texts]
+    container.several = tuple(each.words[0].line for each in (command, *others)) if others else ()
+    return command.words
+
+
+def _commands(
+    words: Sequence[Word], variables: Mapping[str, str], container: Container, depth: int
+) -> Iterator[shell.ShellCommand]:
+    """Yield the engine's commands of the scripts that words run: a text, as after `bash -c`, or a file that a container mounts."""
+    runs = (at for at, word in enumerate(words) if word.text.rpartition("/")[2] not in RUN_BY and word.text[:1] != "-")
+    run = next(runs, None) if words and words[0].text[:1] != "-" else None  # flags are those of the image's own command
+    for at, word in enumerate(words if depth else ()):
+        held = (word.text, (word.line or 1) + ("\n" in word.text)) if set(word.text) & set(" \n") else None
+        given = words[at + 2 :]  # after the name of the script
+        if held is None and at == run:
+            files = container.files
+            held, given = files.get(word.text) or files.get(word.text.rpartition("/")[2]), words[at + 1 :]
+        if held is None:
             continue
-        first = (word.line or 1) + (1 if "\n" in word.text else 0)
-        script = shell.script(word.text, "", first, container.variables)
+        script = shell.script(held[0], "", held[1], variables)
+        container.files |= script.files
         for command in script.commands:
-            if _named(command.words):
-                container.variables |= command.variables
-                container.files |= script.files
-                container.notes += command.notes
-                return command.words
-    return None
+            passed = (part for each in command.words for part in (given if _passes(each) and given else (each,)))
+            whole = command._replace(words=tuple(passed))
+            if _named(whole.words):
+                yield whole
+            else:
+                yield from _commands(whole.words, whole.variables, container, depth - 1)
+
+
+def _passes(word: Word) -> bool:
+    return word.text in shell.OWN_ARGUMENTS
 
 
 def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -> Container | None:
@@ -110,6 +143,7 @@ def started(command: shell.ShellCommand, files: Mapping[str, tuple[str, int]]) -
         found.notes.append("the script is started without arguments: those that it passes on are not known")
     if not words:
         return None
+    found.command = command
     found.lines = {"command": words[0].line, **{name: word.line for name, word in said.items()}}
     found.labels = tuple(said[name].text for name in ("gpu",) if name in said)
     if "replicas" in said and said["replicas"].text.isdecimal():
@@ -149,9 +183,13 @@ def _given(found: Container, words: Sequence[str]) -> None:
 
 def is_further_node(found: Container) -> bool:
     """Whether a command starts a further node of an instance that another command starts."""
-    texts = [text for word in found.words for text in word.text.split("=", 1)]
+    return _is_further(found.words, found.variables)
+
+
+def _is_further(words: Sequence[Word], variables: Mapping[str, str]) -> bool:
+    texts = [text for word in words for text in word.text.split("=", 1)]
     names = [_VARIABLE.match(text) for text in texts]
-    values = [found.variables.get(name[1], text) if name else text for name, text in zip(names, texts, strict=True)]
+    values = [variables.get(name[1], text) if name else text for name, text in zip(names, texts, strict=True)]
     ranks = [value for flag, value in pairwise(values) if flag == "--node-rank"]
     return "--headless" in texts or any(rank.isdecimal() and int(rank) > 0 for rank in ranks)
 
