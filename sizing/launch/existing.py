@@ -17,7 +17,7 @@ from sizing.catalog.files import DataFile, expanded, is_file, read_text, validat
 from sizing.catalog.models import FoundModel, load_model
 from sizing.catalog.shelf import only
 from sizing.catalog.yaml import documents
-from sizing.launch import shell
+from sizing.launch import shell, unit
 from sizing.launch.arguments import ReadArgs, Source, StatedTerm, read
 from sizing.launch.cards import CardUse, Needed, gpus_of, is_local, names_cards, shared, use_of, visible
 from sizing.launch.flags import Dialect, Word
@@ -100,6 +100,8 @@ def existing(path: str, filled: Filled) -> list[Existing]:
     if " " in path.strip() and not is_file(expanded(path)):
         return _of_script(path, Asked(COMMAND, filled, facts, Path()))
     text, asked = read_text(path, why="no manifest is"), Asked(path, filled, facts)
+    if unit.is_unit(text):
+        return _of_script(unit.as_script(text), asked._replace(folder=Path(path).parent))
     if _is_script(text, path):
         return _of_script(text, asked._replace(folder=Path(path).parent))
     own = _own(text, asked)

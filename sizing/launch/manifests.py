@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.yaml import YamlDocument, documents
+from sizing.launch import compose
 from sizing.launch.beside import SERVICES, OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
 from sizing.launch.flags import Word
 from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
@@ -104,6 +106,8 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     """The containers in a file that run a command. Raises InputError for text that is no YAML, or far too large."""
     try:
         found = documents(text, file)
+        if _VARIABLE in text and any(_is_composed(each) for each in found):
+            found = documents(compose.interpolated(text, compose.environment(Path(file).parent)), file)
     except InputError as error:
         if _TEMPLATED in text:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
@@ -114,6 +118,11 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
     stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
     return [each for node in stated if (each := _container(node, facts, others)) is not None]
+
+
+def _is_composed(document: YamlDocument) -> bool:
+    """Whether a document is a file of Docker Compose."""
+    return bool(as_mapping(value_at(document.data, SERVICES))) and value_at(document.data, "kind") is None
 
 
 def _check_extended(found: Sequence[YamlDocument], file: str) -> None:
@@ -153,6 +162,8 @@ def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
 def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -> Container | None:
     own, holders = node.own, node.holders
     stated, service = tuple(_words(node)), _is_service(node.document)
+    if node.path[:1] == (SERVICES,):
+        stated = tuple(map(_unescaped, stated))
     image = _image(own)
     if not stated and not service and KEYED not in own and not any(part in image for part in facts.closed_images):
         return None
@@ -208,6 +219,11 @@ def _words(node: ManifestNode) -> Iterator[Word]:
         yield from _keyed(key, value, node.line(KEYED, key))
 
 
+def _unescaped(word: Word) -> Word:
+    """A word of Compose; in the text of a shell, `$$` is a variable of the container."""
+    return word._replace(text=word.text.replace("$$", "$")) if set(word.text) & set(" \n") else word
+
+
 def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
     """Yield the flag that a chart writes for a key, such as `tensorParallelSize: 2`. `extraArgs` has further flags."""
     if key == EXTRA:
@@ -261,6 +277,10 @@ def _variables(node: ManifestNode, others: OtherDocuments) -> dict[str, str]:
     for each in as_list(node.own.get("envFrom")):
         held, prefix = map_named(value_at(each, "configMapRef", "name"), node, others), value_at(each, "prefix") or ""
         found |= {f"{prefix}{name}": value for name, value in (held.values.items() if held else ())}
+    listed = node.own.get("env_file") if node.path[:1] == (SERVICES,) else None
+    for each in listed if isinstance(listed, list) else [listed]:
+        name = each if isinstance(each, str) else value_at(each, "path")
+        found |= compose.environment(Path(node.file).parent, name) if isinstance(name, str) else {}
     for name in ("env", "environment", "envs"):
         found |= _pairs(node.own.get(name))
         for each in map(as_mapping, as_list(node.own.get(name))):

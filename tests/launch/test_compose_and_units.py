@@ -1,0 +1,79 @@
+"""Variables of Compose come from its defaults and from .env, and a unit of systemd is read as a script is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from manifest_builders import IMAGE, faults, only, written
+
+from sizing.launch.compose import entries, interpolated
+from sizing.launch.existing import existing
+from sizing.launch.identity import Filled
+
+ON = Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("${TP:-4} ${TP-4} ${SET:-4} $SET ${SET}", "4 4 2 2 2"),
+        ("${EMPTY:-4}|${EMPTY-4}", "4|"),
+        ("${SET:?say it} ${TP:?say it} ${TP?}", "2 ${TP} ${TP}"),
+        ("${SET:+yes}${TP:+no} ${A:-${B:-7}}", "yes 7"),
+        ("$$SET $(SET) $TP", "$$SET $(SET) $TP"),
+    ],
+)
+def test_variables_become_what_compose_makes_of_them(text: str, becomes: str) -> None:
+    assert interpolated(text, {"SET": "2", "EMPTY": ""}) == becomes
+
+
+def test_a_file_of_variables_is_read_as_compose_reads_it() -> None:
+    lines = ["# TP=1", "TP=4 # cards", "export LEN = '8192'", 'NAME="a # b"', "no entry", "EMPTY="]
+    assert entries(lines) == {"TP": "4", "LEN": "8192", "NAME": "a # b", "EMPTY": ""}
+
+
+def service(command: str, more: str = "") -> str:
+    return f"services:\n  chat:\n    image: {IMAGE}\n    command: {command}\n    gpus: [{{count: 4}}]\n{more}"
+
+
+def test_compose_takes_variables_from_env_beside_it(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MODEL=llama-3.1-8b\nTP=4\n")
+    (tmp_path / "own.env").write_text("LEN=4096\n")
+    text = service("bash -c 'vllm serve ${MODEL:?} -tp ${TP:-2} --max-model-len $$LEN'", "    env_file: own.env\n")
+    found = only(existing(written(tmp_path, text, "compose.yaml"), ON._replace(engine=None)))
+    assert found.launched.model == "llama-3.1-8b"
+    assert (found.launched.serving.tp, found.launched.serving.max_model_len) == (4, 4096)
+
+
+def test_a_required_variable_that_nothing_states_is_told(tmp_path: Path) -> None:
+    text = service("--model llama-3.1-8b -tp ${TP:?how many cards}")
+    (told,) = faults(written(tmp_path, text, "compose.yaml"), ON._replace(engine=None))
+    assert "${TP}" in told and ":4:" in told
+
+
+UNIT = """\
+# llmsize/gpu=h100-sxm llmsize/replicas=2
+[Unit]
+Description=vllm serve nothing \\
+  at all
+[Service]
+Environment="TP=4" LEN=8192
+Environment=NAME=x
+ExecStartPre=/usr/bin/vllm serve llama-3.1-70b
+ExecStart=-/opt/vllm/bin/vllm serve llama-3.1-8b \\
+  --tensor-parallel-size ${TP} \\
+  --max-model-len $LEN
+Restart=always
+"""
+
+
+def test_a_unit_of_systemd_is_read_as_its_command(tmp_path: Path) -> None:
+    found = only(existing(written(tmp_path, UNIT, "vllm.service"), Filled(engine="vllm:0.12.0")))
+    assert (found.launched.serving.tp, found.launched.serving.max_model_len, found.launched.replicas) == (4, 8192, 2)
+    assert (found.line("command"), found.line("tp")) == (9, 10)
+
+
+def test_a_unit_without_a_command_of_an_engine_is_told(tmp_path: Path) -> None:
+    (told,) = faults(written(tmp_path, f"[Container]\nImage={IMAGE}\nExec=--model llama-3.1-8b\n", "v.container"), ON)
+    assert "no command of an engine" in told
