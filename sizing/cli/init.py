@@ -41,7 +41,7 @@ def command(
     from sizing.catalog.files import exists
     from sizing.cli.output import complain, print_text, write_file
     from sizing.cli.reading import written_apart
-    from sizing.question.discovery import next_options, workload_text
+    from sizing.question.discovery import QUESTIONS, SUGGESTED, next_options, workload_text
 
     read = [] if answers in (None, STDIN) else [answers]
     path = written_apart(None if output == STDOUT else output, read, option="--output")
@@ -55,6 +55,8 @@ def command(
         return 0
     write_file(path, "--output", text)
     complain(f"wrote {output}")
+    if taken := [question.key for question in QUESTIONS if question.key in found[SUGGESTED]]:
+        complain(f"assumed as suggested: {', '.join(taken)}")
     from sizing.cli.main import run
 
     return run(["estimate", str(path), *next_options(found)])
@@ -78,9 +80,9 @@ def _answers(
 
     `ask` returns the text of an answer. `wrong` receives the faults of an invalid text, and `heard` the value of a valid one.
     """
-    from sizing.question.discovery import QUESTIONS, REST
+    from sizing.question.discovery import QUESTIONS, REST, SUGGESTED
 
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {SUGGESTED: set[str]()}
     rest = False
     for question in QUESTIONS:
         while question.key not in found and question.applies(found):
@@ -89,6 +91,8 @@ def _answers(
             rest = text == REST
             try:
                 found[question.key] = question.read(suggestion if text in ("", REST) else text, found)
+                if text in ("", REST):
+                    found[SUGGESTED].add(question.key)
                 if not rest:
                     heard(found[question.key])
             except InputError as error:

@@ -16,6 +16,7 @@ from sizing.specs.units import parse_limit, parse_number
 from sizing.specs.workload import LATENCIES, Limit, TextLengths, Workload
 
 Answers = Mapping[str, Any]  # by the key of the question
+SUGGESTED = "suggested"  # key of the answers that the user did not give: a set of the keys of questions
 REST = "..."  # takes the suggestion for this question and for all that follow
 NONE = ("none", "no", "-")
 YES, NO = ("yes", "y"), ("no", "n")
@@ -232,16 +233,16 @@ def _lines(answers: Answers) -> Iterator[str]:
     yield f"# For editors: llmsize schema workload > workload.json, and as first line {EDITOR_LINE}"
     if answers["use case"] != OTHER:
         yield f"description: {_quoted(like.description or as_ready)}"
-    yield f"model: {_quoted(answers['model'])}"
+    yield f"model: {_quoted(answers['model'])}{_comment(answers, 'model')}"
     if answers["model"] == like.model and like.precision is not None:
         yield f"precision: {like.precision}  # as in the ready workload {as_ready}; without it the checkpoint's own"
     yield from _of_lengths(answers, like)
-    yield from _of_demand(answers["demand"], answers.get("peak"), like)
+    yield from _of_demand(answers, like)
     limits = {name: answers[name] for name in LATENCIES if answers.get(name) is not None}
     if limits:
         yield "limits:  # time to the first token, between tokens, of the whole answer"
-        yield from (f"  {name}: {limit}" for name, limit in limits.items())
-    yield f"mode: {answers['mode']}  # streaming, sequential or offline"
+        yield from (f"  {name}: {limit}{_comment(answers, name)}" for name, limit in limits.items())
+    yield f"mode: {answers['mode']}{_comment(answers, 'mode', 'streaming, sequential or offline')}"
     if answers["gpus"]:
         yield f"gpu: [{', '.join(map(_quoted, answers['gpus']))}]"
     if answers["place"] == OWN:
@@ -256,19 +257,26 @@ EDITOR_LINE = "# yaml-language-server: $schema=workload.json"
 def _of_lengths(answers: Answers, like: Workload) -> Iterator[str]:
     isl, osl = answers["tokens in"], answers["tokens out"]
     yield "tokens:  # on average; isl_max and osl_max are the longest served"
-    for name, found in (("isl", isl), ("osl", osl)):
-        yield f"  {name}: {found.length}" + (f"  # {found.said}" if found.said else "")
+    for name, key, found in (("isl", "tokens in", isl), ("osl", "tokens out", osl)):
+        yield f"  {name}: {found.length}{_comment(answers, key, found.said)}"
         for more in (f"{name}_max", f"{name}_std"):
             stated = getattr(like.tokens, more)
             if stated is not None and found.length == getattr(like.tokens, name):
                 yield f"  {more}: {stated:g}"
 
 
-def _of_demand(demand: DiscoveredDemand, peak: str | float | None, like: Workload) -> Iterator[str]:
+def _comment(answers: Answers, key: str, *said: str | None) -> str:
+    """A comment with what was said; it also says of an answer that it was only suggested."""
+    words = [*filter(None, said), *(["as suggested"] if key in answers.get(SUGGESTED, ()) else [])]
+    return f"  # {'; '.join(words)}" if words else ""
+
+
+def _of_demand(answers: Answers, like: Workload) -> Iterator[str]:
+    demand, peak = answers["demand"], answers.get("peak")
     if demand.fields is None:
         yield "# No demand: llmsize says what GPUs serve. Else one of requests_per_s, concurrent_users, daily_active_users ..."
         return
-    yield f"demand:  # {demand.said}"
+    yield f"demand:{_comment(answers, 'demand', demand.said)}"
     for kind, value in demand.fields.items():
         written = value if not isinstance(value, dict) else f"{{{', '.join(f'{k}: {v}' for k, v in value.items())}}}"
         yield f"  {kind}: {written}"
@@ -280,7 +288,7 @@ def _of_demand(demand: DiscoveredDemand, peak: str | float | None, like: Workloa
         habits["peak_to_mean"] = peak
     said = {name: value for name, value in habits.items() if value is not None}
     if said and any(kind in OF_A_DAY for kind in demand.fields):
-        yield "planning:  # how the peak comes from the mean; llmsize explain demand"
+        yield f"planning:{_comment(answers, 'peak', 'how the peak comes from the mean; llmsize explain demand')}"
         yield from (f"  {name}: {value}" for name, value in said.items())
 
 

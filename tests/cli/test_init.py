@@ -60,6 +60,7 @@ def test_answers_of_a_few_lines_write_a_file_and_estimate_it(
     text = (tmp_path / "mine.yaml").read_text(encoding="utf-8")
     assert "isl: 2000  # 3 pages, 500 words a page, 1.33 tokens a word" in text
     assert "--provider aws" in text
+    assert "as suggested" not in text + err
     mine = load_workload(str(tmp_path / "mine.yaml")).spec
     assert (mine.tokens.osl, mine.gpu) == (267, ("h100-sxm",))
     assert mine.demand is not None
@@ -67,6 +68,16 @@ def test_answers_of_a_few_lines_write_a_file_and_estimate_it(
     assert run(["estimate", "mine.yaml", "-q", "--no-verify"]) == 0
     assert answered("chat\n...\n", tmp_path, monkeypatch, "-o", "mine.yaml") == 2
     assert "'mine.yaml' exists; use another file, or --force" in capsys.readouterr().err
+
+
+def test_what_was_only_suggested_is_told_in_the_file_and_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = "chat\nyes\nllama-3.1-8b\n2000\n\n2 rps\np95:1s\n\nnone\nany\nh100-sxm\n"
+    assert answered(given, tmp_path, monkeypatch, "-o", "mine.yaml") == 0
+    told = [line for line in (tmp_path / "mine.yaml").read_text(encoding="utf-8").splitlines() if "suggested" in line]
+    assert [line.split(":")[0].strip() for line in told] == ["osl", "itl"]
+    assert "assumed as suggested: tokens out, itl\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
