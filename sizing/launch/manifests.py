@@ -7,22 +7,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from sizing.catalog.yaml import YamlDocument, documents
 from sizing.launch import compose
 from sizing.launch.beside import SERVICES, OtherDocuments, Scaler, beside, files_of, map_named, of_namespace
+from sizing.launch.container_words import (
+    COMMANDS,
+    KEYED,
+    RAY_FILE,
+    RAY_MODEL,
+    RAY_TYPE,
+    WORKERS,
+    parallel,
+    unknown_sizes,
+    words_of,
+)
 from sizing.launch.flags import Word
-from sizing.launch.nodes import MERGE, ManifestNode, as_list, as_mapping, line_of, manifests_of, merged, nodes, value_at
+from sizing.launch.nodes import (
+    MERGE,
+    ManifestNode,
+    as_list,
+    as_mapping,
+    held,
+    line_of,
+    manifests_of,
+    merged,
+    nodes,
+    value_at,
+)
 from sizing.launch.shell import ABOUT, MOST_HELD, ShellCommand
 from sizing.launch.shell import words as shell_words
-from sizing.specs.errors import Fault, FieldPath, InputError, unknown
+from sizing.specs.errors import Fault, FieldPath, InputError
 from sizing.specs.launch import Charts, LaunchFacts
 
-COMMANDS = ("entrypoint", "command", "args")
-KEYED, EXTRA = "vllmConfig", "extraArgs"  # keys of Helm values if the chart writes the flags
 # KServe for llm-d: the controller writes the commands of the container `main` and of the container of a prefill pool.
 MAIN, MORE_FLAGS = "main", "VLLM_ADDITIONAL_ARGS"
 LLM_SERVICE = "LLMInferenceService"
@@ -32,7 +52,6 @@ EXTENSION = "x-"  # prefix of the keys of Compose that hold parts of services
 COMPOSED = "what `docker compose config` makes of it"
 DEVICES = ("deploy", "resources", "reservations", "devices")
 EVERY = (None, "all", -1)  # counts of devices, and names, that stand for all of a server
-WORKERS = "workerSpec"  # in KServe, which starts a node for each stage of the pipeline
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
 CONTAINERS = "containers"  # of a pod
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
@@ -42,7 +61,6 @@ SPECS = ("extraPodSpec", "extraConfig")  # keys of charts that go to the pod unc
 OF_SLICE = "-MIG-"  # in a product label of nodes whose GPUs are all slices
 GPU_LABEL, DRAFTS_LABEL = "llmsize/gpu", "llmsize/speculative"
 HELD = ("model", "precision")  # what labels and comments say of a checkpoint whose name does not
-_CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _TEMPLATED, _VARIABLE = "{{", "$"
 MOST_SHORT = 1_000  # characters of a value that may name other variables
 _REPLACED = re.compile(r"\$\(([A-Za-z_]\w*)\)")  # by Kubernetes
@@ -113,6 +131,7 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
+    found += [inside for each in found for inside in held(each, file, "spec", RAY_FILE)]
     _check_extended(found, file)
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
@@ -161,22 +180,21 @@ def _services(document: YamlDocument, file: str) -> Iterator[ManifestNode]:
 
 def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -> Container | None:
     own, holders = node.own, node.holders
-    stated, service = tuple(_words(node)), _is_service(node.document)
-    if node.path[:1] == (SERVICES,):
-        stated = tuple(map(_unescaped, stated))
+    stated, service = tuple(words_of(node)), _is_service(node.document)
     image = _image(own)
-    if not stated and not service and KEYED not in own and not any(part in image for part in facts.closed_images):
+    keyed = service or KEYED in own or RAY_MODEL in own
+    if not stated and not keyed and not any(part in image for part in facts.closed_images):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
     found = Container(_name(node, steps), steps, stated, image, files=files_of(node, others))
-    found.keyed = service or KEYED in own or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
+    found.keyed = keyed or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"
     found.variables = _variables(node, others)
     found.words += tuple(shell_words(found.variables.get(MORE_FLAGS, ""), node.file, node.line("env") or 1))
-    found.words += tuple(_parallel(holders, stated, node.line(), facts.charts))
+    found.words += tuple(parallel(holders, stated, node.line(), facts.charts))
     found.faults += (
-        *(_unknown_sizes(node, facts.charts) if service else ()),
+        *(unknown_sizes(node, facts.charts) if service else ()),
         *_of_shell(node, found.variables),
         *_of_compose(node, found.variables),
     )
@@ -202,72 +220,15 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     return found
 
 
-def _words(node: ManifestNode) -> Iterator[Word]:
-    """Yield the words of a container's command: the items of lists, and text split as in a shell."""
-    for name in COMMANDS:
-        value = node.own.get(name)
-        if isinstance(value, str):
-            yield from shell_words(value, node.file, node.line(name) or 1)
-        elif isinstance(value, list) and not any(isinstance(each, (dict, list)) for each in value):
-            for number, each in enumerate(value):
-                spot = node.document.spots.get((*node.path, name, number))
-                yield Word(
-                    spot.text if spot and spot.text is not None else str(each),
-                    spot.line if spot else node.line(name),
-                )
-    for key, value in as_mapping(node.own.get(KEYED)).items():
-        yield from _keyed(key, value, node.line(KEYED, key))
-
-
-def _unescaped(word: Word) -> Word:
-    """A word of Compose; in the text of a shell, `$$` is a variable of the container."""
-    return word._replace(text=word.text.replace("$$", "$")) if set(word.text) & set(" \n") else word
-
-
-def _keyed(key: str, value: object, line: int | None) -> Iterator[Word]:
-    """Yield the flag that a chart writes for a key, such as `tensorParallelSize: 2`. `extraArgs` has further flags."""
-    if key == EXTRA:
-        yield from (Word(str(each), line) for each in as_list(value))
-        return
-    flag = f"--{_CAPITAL.sub(lambda found: f'-{found[1]}', key).lower()}"
-    if value is True:
-        yield Word(flag, line)
-    elif value not in (False, None, "") and not isinstance(value, (dict, list)) and key != "v1":
-        yield from (Word(flag, line), Word(str(value), line))
-
-
-def _parallel(
-    holders: Sequence[Mapping[str, object]], stated: Sequence[Word], line: int | None, charts: Charts
-) -> Iterator[Word]:
-    """Yield the flags that a chart or a controller adds for `parallelism: {tensor: 4, expert: true}`."""
-    stated_ = (value_at(each, name) for each in holders for name in ("parallelism", WORKERS))
-    sizes: dict[str, object] = next((each for each in stated_ if isinstance(each, dict)), {})
-    given = {word.text.partition("=")[0] for word in stated}
-    for name, flag in charts.parallel.items():
-        if sizes.get(name) is True and flag not in given:
-            yield Word(flag, line)
-        elif sizes.get(name) not in (None, False) and flag not in given:
-            yield from (Word(flag, line), Word(str(sizes[name]), line))
-
-
-def _unknown_sizes(node: ManifestNode, charts: Charts) -> Iterator[Fault]:
-    """Yield the fault of each key of `parallelism` that an LLMInferenceService does not have."""
-    for depth in range(len(node.above), 0, -1):
-        sizes = value_at(node.above[depth - 1], "parallelism")
-        if isinstance(sizes, dict):
-            for key in sizes:
-                if str(key) not in (*charts.parallel, *charts.other_sizes):
-                    line = line_of(node.document, (*node.path[: depth - 1], "parallelism", key))
-                    fault = unknown(str(key), "key of parallelism", charts.parallel, field=f"parallelism.{key}")
-                    yield replace(fault, file=node.file, line=line)
-            return
-
-
 def _name(node: ManifestNode, steps: tuple[str, ...]) -> str:
     """The name of the owner of a container: the manifest, the service, or the key above it."""
     if SERVICES in steps[:-1]:
         return steps[steps.index(SERVICES) + 1]
-    named = (value_at(node.document.data, "metadata", "name"), node.own.get("name"))
+    named = (
+        value_at(node.own, RAY_MODEL, "model_id"),
+        value_at(node.document.data, "metadata", "name"),
+        node.own.get("name"),
+    )
     return next((name for name in named if isinstance(name, str)), steps[0] if steps else "deployment")
 
 
@@ -451,6 +412,7 @@ def _selected(found: Container, node: ManifestNode, facts: LaunchFacts) -> None:
     around = [each for holder in holders for each in (holder, *(as_mapping(holder.get(name)) for name in SPECS))]
     pairs = [pair for each in around for pair in (*as_mapping(each.get("nodeSelector")).items(), *_affinities(each))]
     labels += (str(value) for key, value in pairs if key in facts.every_label_key)
+    labels += [str(node.own[RAY_TYPE])] if RAY_MODEL in node.own and node.own.get(RAY_TYPE) else []
     instances = (str(value) for key, value in pairs if key in facts.instance_label_keys)
     sliced = [str(value) for key, value in pairs if key in facts.slice_label_keys]
     sliced += [part for label in labels if (part := label.partition(OF_SLICE)[2])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sizing.catalog.yaml import Spot, YamlDocument
+from sizing.catalog.yaml import Spot, YamlDocument, documents
 from sizing.specs.errors import FieldPath, InputError
 
 MERGE = "<<"  # in YAML
@@ -55,6 +55,15 @@ def manifests_of(document: YamlDocument) -> Iterator[YamlDocument]:
             spots[path[1]][path[2:]] = spot
     for item, places in zip(items, spots, strict=True):
         yield document._replace(data=item, spots=places)
+
+
+def held(document: YamlDocument, file: str, *steps: str) -> Iterator[YamlDocument]:
+    """Yield the documents in a text that a document holds at `steps`, with their lines in the file."""
+    text, spot = value_at(document.data, *steps), document.spots.get(steps)
+    for each in documents(text, file) if isinstance(text, str) else ():
+        before = spot.line if spot else 0
+        spots = {path: place._replace(line=place.line + before) for path, place in each.spots.items()}
+        yield each._replace(spots=spots)
 
 
 def merged(document: YamlDocument) -> YamlDocument:

@@ -1,4 +1,4 @@
-"""Variables of Compose come from its defaults and from .env, and a unit of systemd is read as a script is."""
+"""Variables of Compose come from its defaults and from .env; a unit of systemd and the file of Ray Serve are read."""
 
 from __future__ import annotations
 
@@ -77,3 +77,38 @@ def test_a_unit_of_systemd_is_read_as_its_command(tmp_path: Path) -> None:
 def test_a_unit_without_a_command_of_an_engine_is_told(tmp_path: Path) -> None:
     (told,) = faults(written(tmp_path, f"[Container]\nImage={IMAGE}\nExec=--model llama-3.1-8b\n", "v.container"), ON)
     assert "no command of an engine" in told
+
+
+RAY = """\
+applications:
+- name: llms
+  import_path: ray.serve.llm:build_openai_app
+  args:
+    llm_configs:
+    - model_loading_config: {model_id: chat, model_source: llama-3.1-8b}
+      engine_kwargs:
+        tensor_parallel_size: 2
+        enable_prefix_caching: false
+        max_model_len: 8192
+      accelerator_type: H100
+      deployment_config: SIZE
+"""
+HELD = "kind: RayService\nmetadata: {name: svc}\nspec:\n  serveConfigV2: |\n"
+
+
+@pytest.mark.parametrize("size", ["{num_replicas: 3}", "{autoscaling_config: {min_replicas: 3, max_replicas: 9}}"])
+@pytest.mark.parametrize("held", [False, True])
+def test_the_file_of_ray_serve_is_read(size: str, held: bool, tmp_path: Path) -> None:
+    text = RAY.replace("SIZE", size)
+    text = HELD + "".join(f"    {line}\n" for line in text.splitlines()) if held else text
+    found = only(existing(written(tmp_path, text, "serve.yaml"), Filled(engine="vllm:0.12.0")))
+    launched = found.launched
+    assert (launched.name, launched.model, launched.gpu, launched.replicas) == ("chat", "llama-3.1-8b", "h100-sxm", 3)
+    assert (launched.serving.tp, launched.serving.prefix_caching) == (2, False)
+    assert found.line("tp") == 8 + 4 * held
+
+
+def test_an_argument_of_ray_serve_that_is_no_flag_is_told(tmp_path: Path) -> None:
+    text = RAY.replace("SIZE", "{num_replicas: 1}").replace("max_model_len", "max_modellen")
+    told = faults(written(tmp_path, text, "serve.yaml"), Filled(engine="vllm:0.12.0"))
+    assert any(":10: --max-modellen" in each for each in told)
