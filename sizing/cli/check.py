@@ -46,7 +46,7 @@ POLICY_OPTIONS = (
 # The demand and its limits, in place of a workload or over it.
 ASKED_OPTIONS = (
     *(option for option in DEMAND_OPTIONS if option.field is not None),
-    *named(OPTIMISATION_OPTIONS, "think_time"),
+    *named(OPTIMISATION_OPTIONS, "think_time", "images"),
     *PEAK_OPTIONS,
     *LIMIT_OPTIONS,
 )

@@ -27,6 +27,7 @@ from sizing.launch.terms import layout_of
 from sizing.launch.verdict import Checked, CheckFinding, fills, finding
 from sizing.question.fields import SET_OPTIONS, Options, options_of
 from sizing.question.question import Question, load_data
+from sizing.question.served import extras_of, with_images
 from sizing.question.spellings import workload_at
 from sizing.question.values import Part
 from sizing.question.values import check as check_parts
@@ -34,6 +35,7 @@ from sizing.replica.warning import warning_of
 from sizing.specs.demand import ROUNDING_SLACK
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import Launched, Policy
+from sizing.specs.model import Model
 from sizing.specs.units import MILLI
 from sizing.specs.workload import GENERATE, LATENCIES, Workload, latency_name
 
@@ -179,7 +181,11 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
         words = f"serves {launched.model}, and {demanded.model} is asked for: another checkpoint of the same sizes"
     yield finding(part, "model", same and alike, words, "model", level="error" if not same else "warning")
     yield from _of_task(part, demanded, served)
-    longest, most = demanded.longest, launched.serving.max_model_len
+    if demanded.optimisations.images is not None and not (served.spec.vision or served.spec.vision_parameters):
+        yield finding(
+            part, "images", False, f"requests have images, and {served.spec.name} has no encoder for them", "model"
+        )
+    longest, most = _longest(demanded, served.spec), launched.serving.max_model_len
     if most is not None:
         enough, positions = longest <= most, served.spec.max_position
         says = "hold the longest request" if enough else "are fewer than the longest request has"
@@ -203,6 +209,14 @@ def _of_file(part: Existing, demanded: Workload) -> Iterator[CheckFinding]:
     for stated, what in part.idle:
         words = f"{stated.flag} has no effect: {served.spec.name} has no {what}"
         yield CheckFinding("flags", "warning", words, part.file, stated.line)
+
+
+def _longest(demanded: Workload, model: Model) -> int:
+    """Tokens of the longest request, with those of its images."""
+    try:
+        return with_images(demanded, extras_of(demanded, model)).longest
+    except InputError:  # told where the deployment becomes a question
+        return demanded.longest
 
 
 def _of_task(part: Existing, demanded: Workload, served: FoundModel) -> Iterator[CheckFinding]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from check_commands import BGE, CHAT, LLAMA
 
+from sizing.cli.check import CHECK_OPTIONS
 from sizing.cli.main import run
 from sizing.launch.check import check
 from sizing.launch.identity import Filled
@@ -181,3 +182,18 @@ def test_flags_that_contradict_and_nodes_are_looked_at() -> None:
     assert found.passed and looked.keys() == {"nodes", "flags"}
     assert looked["flags"] == "-tp contradicts what is stated before it: the last, 16, counts"
     assert looked["nodes"].startswith("a replica of 16 GPUs takes more than 1 node of 8")
+
+
+@pytest.mark.parametrize(
+    ("model", "longest", "rule"),
+    [("google/gemma-3-12b-it", 1712, None), ("google/gemma-3-12b-it", 1711, "max_model_len"), (LLAMA, 8192, "images")],
+)
+def test_images_of_a_demand_count_in_lengths_and_need_an_encoder(model: str, longest: int, rule: str | None) -> None:
+    stated = {"isl": 1000, "osl": 200, "rps": 0.1, "images": "2x1024x1024"}
+    found = check(
+        f"vllm serve {model} --max-model-len {longest}",
+        filled=Filled(gpu="h100-sxm", replicas=1, engine="vllm:0.12.0"),
+        options=options_of(CHECK_OPTIONS, stated),
+        simulated=False,
+    )[0]
+    assert [each.rule for each in found.findings if each.level == "error"] == [rule] * (rule is not None)
