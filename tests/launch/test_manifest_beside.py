@@ -131,7 +131,7 @@ def test_a_scaled_object_that_goes_to_zero_has_one_fault(tmp_path: Path) -> None
     assert "minReplicaCount: must be a whole number above 0, not 0" in told
 
 
-@pytest.mark.parametrize("word", ["${TP:-4}", "$TP", "${TP}"])
+@pytest.mark.parametrize("word", ["${TP:?}", "$TP", "${TP}"])
 def test_compose_replaces_nothing_by_the_environment_of_a_service(tmp_path: Path, word: str) -> None:
     path = tmp_path / "compose.yaml"
     path.write_text(

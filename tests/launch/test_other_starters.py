@@ -39,7 +39,7 @@ def service(command: str, more: str = "") -> str:
 
 def test_compose_takes_variables_from_env_beside_it(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MODEL=llama-3.1-8b\nTP=4\n")
-    (tmp_path / "own.env").write_text("LEN=4096\n")
+    (tmp_path / "own.env").write_text("LEN=4096\nTP=8\n")  # of the container, which Compose does not read
     text = service("bash -c 'vllm serve ${MODEL:?} -tp ${TP:-2} --max-model-len $$LEN'", "    env_file: own.env\n")
     found = only(existing(written(tmp_path, text, "compose.yaml"), ON._replace(engine=None)))
     assert found.launched.model == "llama-3.1-8b"
