@@ -423,16 +423,13 @@ class Kernels:
         return np.where(np.asarray(operation.bytes) > 0, busy, 0.0)
 
     def _mla_prefill(self, operation: Operation) -> Numeric:
-        """Prefill attention over latents that are expanded into heads.
+        """Prefill attention over latents that are expanded into heads, as every engine does for prompts without a long cached part.
 
         With sparse attention, prompts longer than the number of chosen latents use the absorbed form.
         """
         work, formats = operation.work, stand_ins(self.plan.kv_format)
         assert work is not None
-        engine = self.engine  # the absorbed variant counts only for the engine that has it
-        plain = self._rows.surface(
-            "latent_prefill", formats, fits=lambda row: row.variant != "" and row.engine != engine
-        )
+        plain = self._rows.surface("latent_prefill", formats)
         if plain is None:
             return self._prefill_attention(operation)
         dense_us = states.latent_prefill_us(plain, self._chip(plain, self.plan.activation), work)
