@@ -311,7 +311,9 @@ class Kernels:
         return self._product(operation, "moe", self.plan.product_of("expert"), self.plan.format_of("expert"))
 
     def _expert_kernel(self, routed: Routed) -> ExpertKernel | None:
-        return self._rows.experts(self._expert_formats(), routed, self.settings.one_expert_kernel)
+        quick, formats = self.settings.quick_experts, self._expert_formats()
+        of = quick.rows_of if quick and self.shard.layout.dp == 1 and formats[0] in quick.formats else self.engine
+        return self._rows.experts(formats, routed, of, self.settings.one_expert_kernel)
 
     def _expert_formats(self) -> tuple[str, ...]:
         """The formats whose measured kernels may time the experts: their own first, then the stand-ins."""

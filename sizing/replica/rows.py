@@ -165,15 +165,17 @@ class KernelRows:
         if assumed is not None:
             yield assumed.efficiency, assumed.borrowed_from
 
-    def _engine_rank(self, engine: str) -> int:
-        return 0 if engine == self.engine else (1 if engine == "any" else 2)
+    def _engine_rank(self, engine: str, wanted: str | None = None) -> int:
+        return 0 if engine == (wanted or self.engine) else (1 if engine == "any" else 2)
 
-    def experts(self, wanted: tuple[str, ...], routed: Routed, one_kernel: bool = False) -> ExpertKernel | None:
-        """The measured kernel of experts, on this GPU or else on another of its architecture; the engine's own before
+    def experts(
+        self, wanted: tuple[str, ...], routed: Routed, engine: str, one_kernel: bool = False
+    ) -> ExpertKernel | None:
+        """The measured kernel of experts, on this GPU or else on another of its architecture; that of `engine` before
         others. With `one_kernel`, one rank runs that of several.
         """
         ranks = 2 if one_kernel else routed.ranks
-        key = ("experts", wanted, routed.gated, ranks > 1, routed.dispatch)
+        key = ("experts", wanted, engine, routed.gated, ranks > 1, routed.dispatch)
         if key not in self.picked:
             every = profiles.expert_kernels(self.gpu.architecture)
             rows = [row for row in every if row.precision in wanted]
@@ -184,7 +186,11 @@ class KernelRows:
                 return None
             best = min(
                 rows,
-                key=lambda row: (wanted.index(row.precision), row.gpu != self.card, self._engine_rank(row.engine)),
+                key=lambda row: (
+                    wanted.index(row.precision),
+                    row.gpu != self.card,
+                    self._engine_rank(row.engine, engine),
+                ),
             )
             self.picked[key] = self._carried(best)
         found: ExpertKernel = self.picked[key].row

@@ -10,6 +10,7 @@ from sizing.specs.engine_time import (
     FusedAllReduce,
     HostTime,
     NormKernels,
+    QuickExperts,
     SpeculationHost,
     VectorAttention,
 )
@@ -294,6 +295,7 @@ class EngineSettings(Spec):
     - `shared_expert_tokens`: up to this many tokens, the shared expert runs at the same time as the routed ones.
     - `older_experts`: the expert kernels are older than the measured ones.
     - `one_expert_kernel`: experts that one rank holds alone run in the kernel of expert parallelism, too.
+    - `quick_experts`: the expert kernels of servers without attention-data ranks, where they are not those of offline runs.
     - `quantised_apart`: the formats for which a separate kernel quantises the inputs of products.
     - `weights_without_kernels`: the formats of weights that the engine has no kernels for, not even at 16 bit.
     - `runs_attention`: whether the version runs the model's kind of attention.
@@ -354,6 +356,7 @@ class EngineSettings(Spec):
     runs_attention: Flag = True
     older_experts: Flag = False
     one_expert_kernel: Flag = False
+    quick_experts: QuickExperts | None = None
     shared_expert_tokens: NonNegativeInt = 0
     qk_norm_kernels: NormKernels = NormKernels(by_head=1, over_heads=2)
     fp4_activation: Literal["bf16", "fp8", "fp4"]
@@ -413,10 +416,10 @@ class EngineSettings(Spec):
         return self.model_copy(update={"host": self.host.model_copy(update=longer)})
 
     def in_process(self) -> Self:
-        """The settings of an engine called in process: no front end, no streaming."""
+        """The settings of an engine called in process: no front end, no streaming, kernels for throughput."""
         nothing = FrontEnd(per_request_ms=0.0, per_prompt_token_us=0.0)
         host = self.host.model_copy(update={"per_streamed_token_us": 0.0})
-        return self.model_copy(update={"front_end": nothing, "host": host})
+        return self.model_copy(update={"front_end": nothing, "host": host, "quick_experts": None})
 
 
 class Engine(Spec):

@@ -114,6 +114,16 @@ class NormKernels(Spec):
     launch: NonNegative = 1.0
 
 
+class QuickExperts(Spec):
+    """Expert kernels for few tokens in these `formats`, of replicas without attention-data ranks.
+
+    Their time comes from the measured rows of the engine `rows_of`, whose library has the kernels.
+    """
+
+    formats: tuple[Text, ...]
+    rows_of: Text
+
+
 class FusedAllReduce(Spec):
     """An all-reduce that also adds the residual and normalises it. `most_mib` is the largest message, by `gpus` of the group.
 
