@@ -443,6 +443,9 @@ def _notes(record: Compare, served: Sequence[CompareCandidate]) -> Iterator[Line
     borrowed = dict.fromkeys(c.gpu for c in served if c.borrowed_kernels)
     if borrowed:
         yield Line(f"{', '.join(borrowed)}: by kernel speeds of other GPUs", "Less sure")
+    shared = {str(a.value) for a in record.assumptions if a.what == assumptions.PRECISION}
+    own = [note for note in dict.fromkeys(note for c in served for note in c.notes) if note not in shared]
+    yield from few("Precision", own, "note", 1)
     if any(c.disaggregated for c in record.candidates):
         yield Line("prefill and decode on GPUs of their own, of one type unless --disaggregate names two", "Pools")
 

@@ -371,7 +371,7 @@ def _evident(record: Estimate) -> Iterator[Line]:
 
 def nearest(record: Estimate) -> Facts:
     """What makes the demand infeasible, and changes that would help."""
-    memory = () if record.memory is None else (screen.memory_line(record.memory),)
+    memory = () if record.memory is None else (screen.memory_line(record.memory, None, record.inputs.optimisations),)
     return Facts((Line(record.limiting.detail, "Nearest"), *memory, *screen.would_help(record.limiting.suggestions)))
 
 
@@ -431,7 +431,8 @@ def _around(record: Estimate) -> Iterator[Line]:
         yield from screen.few("Refused", others, "reason", 2)
         return
     warning = warning_of(record.memory)
-    yield screen.memory_line(record.memory, i.serving)._replace(spare=MEMORY_LAST if types and warning is None else 0)
+    memory = screen.memory_line(record.memory, i.serving, i.optimisations)
+    yield memory._replace(spare=MEMORY_LAST if types and warning is None else 0)
     if warning is not None:
         yield Line(warning, "Warning")
     if (idle := record.idle_conversations) is not None:

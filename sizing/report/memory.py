@@ -115,7 +115,7 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
     reason = record.reason or taken
     yield Facts((screen.verdict(reason[0].upper() + reason[1:], good=record.fits), *replica_lines(i, i.layout)))
     if record.refused is None:
-        yield screen.memory_bar(m, shared=shared)
+        yield screen.memory_bar(m, i.optimisations, shared=shared)
         yield Facts(tuple(_figures(record)))
     lacking = m.deficit_gib > 0 or (record.refused is None and not record.fits)
     helps = record.suggestions or (UNHELPED,) * lacking
@@ -127,6 +127,8 @@ def sections(record: MemoryReport, *, shared: bool = False) -> Iterator[Section]
 def _cache(m: MemoryUse, maximum: int | None) -> Iterator[Line]:
     sequences = f"{number(m.max_concurrency)} sequences of {m.max_model_len:,}"
     longest = f"; the longest sequence that fits has {m.max_model_len_that_fits:,} tokens"
+    if m.max_model_len_that_fits and not m.kv_cache_tokens:  # a shorter one leaves room for a cache
+        longest = f"; with --max-model-len {m.max_model_len_that_fits} one of that length fits"
     if not m.max_model_len_that_fits:
         longest = "; no sequence fits" + ", as its recurrent states do not" * (m.most_num_seqs == 0)
     if m.max_model_len_that_fits == maximum:

@@ -27,6 +27,8 @@ OF_MEMORY = ("non_torch_gib", "sampler_bytes_per_logit", "cuda_graphs", "max_num
 REQUESTS_OF_USER = "requests per user per day"
 UNSOLD, MOST_NAMED = "GPU types left out", 3  # and how many of them are named
 
+PRECISION = "precision"  # a format that a GPU cannot multiply
+
 
 def of_model(question: Question, notes: Iterable[str]) -> Iterator[Assumption]:
     """Yield the source of the architecture, the notes of its reader, and the notes on the model's name."""
@@ -74,7 +76,7 @@ def of_memory(question: Question, chosen: Replica) -> Iterator[Assumption]:
         what = "missing outside the memory fraction for CUDA graphs and the sampler's warm-up, which may fail at start"
         yield Assumption(what, round(chosen.memory.warm_up_gib, 2), "GiB", "derived", outside.source)
     for note in chosen.plan.notes:
-        yield Assumption("precision", note, "", "derived", "; ".join(sheet.sources))
+        yield Assumption(PRECISION, note, "", "derived", "; ".join(sheet.sources))
 
 
 def _of_sequences(question: Question, chosen: Replica) -> Assumption:

@@ -50,7 +50,7 @@ def layout_memory(resolved: Resolved, sequences: int = 1, *, shared: bool = Fals
         fits=fits,
         memory=figures,
         predicted=tuple(bands.of_memory(figures, situation, stated=stated)),
-        reason=None if fits else _reason(resolved, sequences),
+        reason=None if fits else _reason(resolved, figures, sequences),
         suggestions=() if fits or shared else suggestions([resolved], sequences),
         assumptions=(
             *assumptions.of_model(resolved.question, resolved.notes),
@@ -65,8 +65,8 @@ def suggestions(asked: Sequence[Resolved], sequences: int) -> tuple[str, ...]:
     return tuple(change.options(asked[0].layout) for change in changes.suggested(asked, sequences))
 
 
-def _reason(resolved: Resolved, sequences: int) -> str:
-    used, replica = resolved.memory, resolved.replica
+def _reason(resolved: Resolved, used: MemoryUse, sequences: int) -> str:
+    replica = resolved.replica
     if resolved.refused is not None:
         return f"{f'{resolved.layout} is ' if resolved.layout.gpus > 1 else ''}refused: {resolved.refused}"
     stated = (resolved.question.service.serving.kv_cache_bytes or 0.0) / GIB
@@ -96,10 +96,11 @@ def _reason(resolved: Resolved, sequences: int) -> str:
         )
     before = used.deficit_gib - used.sequence_gib - used.shared_prefix_gib
     if before > 0:
-        return (
-            f"does not fit: the weights and the engine alone need {gib(before)} GiB more per GPU than the "
-            f"{gib(used.budget_gib)} GiB that the engine takes, before any sequence"
-        )
+        need = f"need {gib(before)} GiB more per GPU than the {gib(used.budget_gib)} GiB that the engine takes"
+        if (fits := used.max_model_len_that_fits) > 0:
+            lengths = f"lengths of up to {used.max_model_len:,} tokens, for which it makes room"
+            return f"does not fit: the weights and the engine's work on {lengths}, {need}; {fits:,} tokens fit"
+        return f"does not fit: the weights and the engine alone {need}, before any sequence"
     sequence = f"one sequence of {used.max_model_len:,} tokens needs"
     if used.shared_prefix_gib:
         sequence = f"{sequence.removesuffix(' needs')} and {used.shared_prefix_gib:,.1f} GiB of shared prefixes need"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sizing.formats.view import Assumption, taken
@@ -125,3 +125,11 @@ def _of_turns(cached: Cached) -> Iterator[Assumption]:
             "room over need: exact for think times without memory whose ended talks go first; least recently used caches keep "
             "less where all think times are alike",
         )  # fmt: skip
+
+
+BESIDE = {"lora": "LoRA adapters", "speculative": "draft", "images": "image encoder"}  # memory that counts as weights
+
+
+def beside_weights(optimisations: Iterable[str]) -> str:
+    """Name what the memory of the weights includes beside the model's own: adapters, a draft, an image encoder."""
+    return " and ".join(BESIDE[name] for name in optimisations if name in BESIDE)

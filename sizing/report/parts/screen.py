@@ -13,7 +13,8 @@ from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_word
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
 from sizing.planning.growth import Growing
-from sizing.report.parts.assumptions import UNSOLD
+from sizing.report.parts.assumptions import PRECISION, UNSOLD
+from sizing.report.parts.optimised import beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
@@ -282,17 +283,21 @@ def of_gpus(count: int) -> str:
     return "one GPU" if count == 1 else f"the {count:,} GPUs"
 
 
-def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None) -> Line:
+def memory_line(m: MemoryUse, serving: Mapping[str, Any] | None = None, optimisations: Iterable[str] = ()) -> Line:
     """The weights and KV cache of one GPU, its capacity, and the sequences to which recurrent states lower the engine's own.
 
-    The capacity is in requests of the longest length, as the engine must have room for one.
+    The capacity is in requests of the longest length, as the engine must have room for one. What `optimisations` add to the
+    weights is named.
     """
+    weights = f"weights {gib(m.weights_gib)}"
+    if m.beside_gib and (named := beside_weights(optimisations)):
+        weights += f" ({named} {gib(m.beside_gib)})"
     holds = f"{number(m.max_concurrency)} requests up to {m.max_model_len:,} tokens"
     if not m.fits:
         holds = f"{m.max_model_len:,} tokens need {gib(m.deficit_gib)} more"
-    parts = f"weights {gib(m.weights_gib)}, cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
+    parts = f"{weights}, cache {gib(m.kv_cache_gib)} of {gib(m.visible_gib)} GiB"
     if not m.sequence_gib:
-        return Line(f"weights {gib(m.weights_gib)} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
+        return Line(f"{weights} of {gib(m.visible_gib)} GiB, no KV cache", "Memory")
     own, states = (serving or {}).get("max_num_seqs_lowered_from"), ""
     if serving is not None and own is not None:
         states = f"; --max-num-seqs {serving['max_num_seqs']:,} in place of {own:,}, as recurrent states allow"
@@ -304,15 +309,18 @@ def share_gib(m: MemoryUse) -> float:
     return max(m.budget_gib, used_gib(m))
 
 
-def memory_bar(m: MemoryUse, *, shared: bool = False) -> Whole:
-    """The memory of one GPU as a bar of its parts. If the parts do not fit the engine's share, the bar is that share.
+def memory_bar(m: MemoryUse, optimisations: Iterable[str] = (), *, shared: bool = False) -> Whole:
+    """The memory of one GPU as a bar of its parts, with what `optimisations` add to the weights. If the parts do not fit the engine's share, the bar is that share.
 
     So it is on a card that is `shared`, where the rest of the card belongs to other models.
 
     SGLang keeps activation outside its share, so the missing memory, not the sum of the parts, says what the share holds.
     """
+    named = beside_weights(optimisations)
+    beside_gib = min(m.beside_gib, m.weights_gib) if named else 0.0
     parts = (
-        Segment("weights", m.weights_gib, "W"),
+        Segment("weights", m.weights_gib - beside_gib, "W"),
+        *([Segment(named, beside_gib, "L")] if beside_gib else []),
         Segment("activation", m.activation_gib, "a"),
         Segment("CUDA graphs and other", m.non_torch_gib + m.cuda_graphs_gib, "o"),
         *([Segment("KV cache", m.kv_cache_gib + m.beyond_card_gib, "K")] if m.sequence_gib else []),
@@ -360,6 +368,8 @@ def rests_on(assumptions: Sequence[Assumption], *, counted: bool = True, by_day:
     The assumptions are `counted` if the list has all assumptions of an answer. The habits of users are left out unless the
     screen shows users or requests `by_day`.
     """
+    for note in dict.fromkeys(str(a.value) for a in assumptions if a.what == PRECISION):  # it changes the numbers
+        yield Line(note, "Precision")
     askable = [a for a in assumptions if a.what in ASKABLE and a.kind == KINDS[0] and not a.source.startswith(STATED)]
     askable = [a for a in askable if by_day or a.what not in HABITS]
     said = dict.fromkeys(ASKABLE[a.what].format(_value(a)) + (f" ({a.note})" if a.note else "") for a in askable)
