@@ -63,6 +63,7 @@ def mean_of(count: float, share: float) -> float:
 SECONDS_PER_YEAR = SECONDS_PER_HOUR * capacity.hours_per_year()
 # Kinds of demand that state the peak; the others state the mean, from which the peak follows.
 OF_PEAK = ("requests_per_s", "sessions")
+OF_PEOPLE = ("concurrent_users", "sessions")  # people at the peak, who are there in their active hours
 AT_ONCE = ("concurrency", "concurrent_users")  # kinds whose rate follows from the answer's own E2E
 MEAN = "mean_requests_per_s"  # the mean around the clock
 OF_USERS = ("daily_active_users", *AT_ONCE, *OF_PEAK)  # from users who are active in some hours, stated or not
@@ -165,7 +166,7 @@ class Demanded:
         """This demand with the rate of its answer, where it has no rate itself."""
         if self.busy_per_s is not None:
             return self
-        mean = self.habits.mean_of(requests_per_s) if says_shape(planning) else None
+        mean = self.habits.mean_of(requests_per_s) if _has_mean(self.kind, planning) else None
         return replace(self, peak_per_s=requests_per_s, busy_per_s=requests_per_s, mean_per_s=mean)
 
     def by_hour_per_s(self) -> tuple[float, ...]:
@@ -246,7 +247,7 @@ def resolve(
     if arrivals is not None:
         mean: float | None = arrivals.mean_per_s
     elif demand.kind in OF_PEAK:
-        mean = user.mean_of(busy) if says_shape(planning) else None
+        mean = user.mean_of(busy) if _has_mean(demand.kind, planning) else None
     else:
         mean = steps[0].requests_per_s
     return Demanded(demand.kind, steps[-1].requests_per_s, busy, mean, user, tuple(steps), shape)
@@ -278,6 +279,11 @@ def over_hours(values: tuple[Number, ...], hours: int) -> tuple[Number, ...]:
 def says_shape(planning: Planning) -> bool:
     """Whether a workload states how its peak relates to its mean."""
     return any(value is not None for value in (planning.peak_to_mean, planning.active_hours, planning.profile))
+
+
+def _has_mean(kind: str, planning: Planning) -> bool:
+    """Whether the mean around the clock follows from a peak: of people, or where the workload states how the two relate."""
+    return kind in OF_PEOPLE or says_shape(planning)
 
 
 def _check(demand: Demand, planning: Planning, *, offline: bool) -> None:

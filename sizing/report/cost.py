@@ -329,7 +329,7 @@ def _answer(record: CostReport) -> Iterator[Line]:
         if least.name != record.basis:
             yield Line(f"Cheapest: {least.name}, {rounded_usd(least.usd_per_year)} a year")
     band = record.bands.get(FULL_USE)
-    if band is not None:
+    if band is not None and band.low < band.high:
         span = f"{rounded_usd(band.low)} to {rounded_usd(band.high)} per 1,000 requests at full use"
         yield Line(f"Likely range: {span}, in 8 of 10 {runs_of(record.evidence)}", spare=1)
 
@@ -344,6 +344,9 @@ def _load(record: CostReport) -> str:
     if record.load == "as_sized":
         return f"{full}, which is served around the clock: no demand is given"
     how = (record.demand or "").removeprefix(f"mean {_rates(record)} requests/s, ")
+    users = record.inputs.of_question.demand.concurrent_users
+    if users is not None:
+        how = f"{number(users)} users are those at the peak of the active hours"
     rate = f"{_rates(record)} requests/s" + (f" ({how})" if how else "")
     if record.load == "stated_demand":
         return f"{rate}, {ways.LOADS['stated_demand']}, the most that it can be (--active-hours, --profile); {full}"

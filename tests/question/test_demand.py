@@ -114,7 +114,7 @@ def test_sessions_are_those_of_the_peak() -> None:
     """1,200 people with five requests in ten minutes: 1,200 * 5 / 600 s = 10 requests/s; half as many on average."""
     stated = {"sessions": {"concurrent_users": 1200, "requests_per_session": 5, "session_length": "10min"}}
     assert resolved(stated).peak_per_s == pytest.approx(10.0)
-    assert resolved(stated).mean_per_s is None  # nothing says it
+    assert resolved(stated).mean_per_s == pytest.approx(10.0 / 6)  # of people: 8 of 24 hours, their peak 2 x the mean
     shaped = resolved(stated, peak_to_mean=2.0, active_hours=24)
     assert (shaped.peak_per_s, shaped.mean_per_s) == (pytest.approx(10.0), pytest.approx(5.0))
 
@@ -293,3 +293,22 @@ def test_the_estimate_says_how_its_peak_came_about(capsys: pytest.CaptureFixture
     shown = " ".join(capsys.readouterr().out.split())
     assert "200 requests/s" in shown
     assert "30,000,000 calls a year x 30 requests / 31,536,000 s, peak 7 x mean" in shown
+
+
+@pytest.mark.parametrize("planning", [{}, {"active_hours": 12.0}, {"peak_to_mean": 3.0, "active_hours": 10.0}])
+def test_users_at_once_and_users_of_a_day_are_the_same_people(planning: dict[str, Any]) -> None:
+    """The users at the peak ask the peak rate; as many a day as ask it have the same mean around the clock."""
+    rate = 12.0
+    at_once = resolved({"concurrent_users": 500}, **planning).at_rate(
+        rate, workload({"concurrent_users": 500}, **planning).planning
+    )
+    of_day = resolved({"daily_active_users": at_once.habits.users_of(rate)}, **planning)
+    assert of_day.peak_per_s == pytest.approx(rate) and at_once.peak_per_s == rate
+    assert at_once.mean_per_s == pytest.approx(of_day.mean_per_s)
+    assert at_once.by_hour_per_s() == pytest.approx(of_day.by_hour_per_s())
+
+
+def test_requests_in_flight_are_around_the_clock_unless_hours_are_stated() -> None:
+    for kind in ("concurrency", "requests_per_s"):
+        found = resolved({kind: 10})
+        assert found.at_rate(4.0, workload({kind: 10}).planning).mean_per_s is None
