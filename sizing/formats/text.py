@@ -59,12 +59,14 @@ class Column(NamedTuple):
 class Block(NamedTuple):
     """Columns, and lines below them. An empty line separates blocks.
 
-    If the columns are too wide together, the `spare` columns are left out one by one, in the order of `spare`.
+    If the columns are too wide together, the `spare` columns are left out one by one, in the order of `spare`. If a screen is
+    too short for all, it is without a `spare_whole` block.
     """
 
     lines: tuple[Line, ...] = ()
     columns: tuple[Column, ...] = ()
     spare: tuple[str, ...] = ()
+    spare_whole: bool = False
 
 
 def render(document: Document[Any], width: int = USUAL, *, detailed: bool = False) -> str:
@@ -87,6 +89,9 @@ def _rows(document: Document[Any], width: int, *, detailed: bool) -> list[Row]:
     """The rows of a document. If they exceed a screen, spare lines are left out, unless `detailed`."""
     blocks = list(_blocks(document, detailed=detailed))
     found = list(rows(blocks, width))
+    if not detailed and len(_unspared(blocks, width)) > SCREEN:
+        blocks = [block for block in blocks if not block.spare_whole]
+        found = list(rows(blocks, width))
     spare = [(line.spare, at, line) for at, block in enumerate(blocks) for line in block.lines if line.spare]
     for _, at, line in sorted(spare):
         if detailed or len(found) <= SCREEN:
@@ -94,6 +99,12 @@ def _rows(document: Document[Any], width: int, *, detailed: bool) -> list[Row]:
         blocks[at] = blocks[at]._replace(lines=tuple(each for each in blocks[at].lines if each is not line))
         found = list(rows(blocks, width))
     return found
+
+
+def _unspared(blocks: Iterable[Block], width: int) -> list[Row]:
+    """The rows of blocks without their spare lines."""
+    kept = (block._replace(lines=tuple(line for line in block.lines if not line.spare)) for block in blocks)
+    return list(rows(kept, width))
 
 
 def _plain_text(found: Iterable[Row]) -> str:
@@ -138,7 +149,7 @@ def blocks_of(section: Section) -> Iterator[Block]:
     elif isinstance(section, (Facts, Prose)):
         yield Block((*title, *section.lines))
     elif isinstance(section, Figure):
-        yield Block(tuple(_drawn(section)))
+        yield Block(tuple(_drawn(section)), spare_whole=section.spare)
     elif isinstance(section, Whole):
         yield Block(tuple(labelled(section.title, (_shares(section), _key(section)))))
     else:

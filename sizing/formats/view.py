@@ -190,7 +190,7 @@ class Figure(NamedTuple):
     """A picture of series over two axes. `logarithmic` names the logarithmic ones. A linear y axis runs from 0 to `top`, if given.
 
     `guides` are black reference lines, such as a roof. `limit` is a place on the x axis, such as the largest allowed latency.
-    `chosen` and `ringed` explain marks of these kinds. The x axis shows `span` (by default all points) with `x_ticks` or round
+    `chosen` and `ringed` explain marks of these kinds. A `spare` figure is left out of a screen that is too short for it. The x axis shows `span` (by default all points) with `x_ticks` or round
     numbers. `right` is a figure drawn over this one, with its y axis on the right. `bars` are rows in place of a y axis.
     """
 
@@ -208,6 +208,7 @@ class Figure(NamedTuple):
     x_ticks: tuple[Tick, ...] = ()
     right: Figure | None = None
     bars: tuple[Bars, ...] = ()
+    spare: bool = False
 
 
 class Text(NamedTuple):

@@ -17,15 +17,17 @@ from sizing.formats.view import (
     Rows,
     Section,
     Series,
+    Table,
     Tick,
     fields,
+    in_words,
     labelled,
     rows_of,
 )
 from sizing.formats.words import milliseconds, number, plural
 from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, in_flight, line_name, shape
 from sizing.report.parts import screen
-from sizing.report.parts.quantities import REQUESTS_PER_S
+from sizing.report.parts.quantities import LATENCY_QUANTITIES, REQUESTS_PER_S
 from sizing.report.parts.question import lengths
 from sizing.report.parts.screen import Judged
 from sizing.specs.bands import ErrorBand
@@ -64,6 +66,7 @@ def rows(record: CurveRecord) -> Rows:
 
 PER_8 = "requests/s per 8 GPUs"
 FINER = 8  # suggested loads between the last point within the limits and the first beyond them
+LEAST_ROWS, MOST_ROWS = 2, 9  # points of a line in a table
 MOST_ENDS = 3  # points of a Pareto set on a screen: the fastest, a middle one, the most throughput
 LOADS = {
     "closed": "a closed loop, as benchmarks run: TTFT is longer than in estimate",
@@ -99,9 +102,11 @@ def sections(record: CurveRecord) -> Iterator[Section]:
     yield _verdict(record)
     for line, point in _points(record, "chosen"):
         yield screen.figures(_judged(line, point, record), line.origin, banded=line.origin == "predicted")
+    if table := _points_table(record):
+        yield table
     drawn = figure(record)
     if any(series.marks for series in drawn.series):
-        yield drawn
+        yield drawn._replace(spare=table is not None)
     between = tuple(_between(record))
     refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
     facts = [*_setup(record), *_pareto(record), *_knee(record), *screen.few("Not drawn", refused, "line", 1)]
@@ -143,6 +148,52 @@ def _band(point: CurvePoint, name: str, statistic: str) -> ErrorBand | None:
     if band is None or not mean or value is None:
         return None
     return ErrorBand(value * band.low / mean, value * band.high / mean, band.n)
+
+
+def _points_table(record: CurveRecord) -> Table | None:
+    """The points of the chosen line by load, with the knee and the missed limits; None without a choice among several."""
+    line = next((line for line, _ in _points(record, "chosen")), None)
+    if line is None or len(line.points) < LEAST_ROWS:
+        return None
+    shown = _few([point for point in line.points if point.requests_per_s is not None])
+    limits = record.limits
+    latencies = [
+        each._replace(
+            heading=f"{each.heading} {statistic}",
+            of=partial(_latency, metric=each.key.removesuffix("_ms"), statistic=statistic),
+        )
+        for each in LATENCY_QUANTITIES
+        for at in (limits[each.key.removesuffix("_ms")],)
+        for statistic in ("mean" if at is None else at.statistic,)
+    ]
+    columns = (
+        in_words("concurrency", "in flight", in_flight)._replace(is_number=True),
+        *latencies,
+        REQUESTS_PER_S._replace(heading=f"requests/s of {plural(line.gpus or 0, 'GPU')}"),
+        in_words("mark", "", _marked),
+    )
+    return Table(columns, shown)
+
+
+def _latency(point: CurvePoint, metric: str, statistic: str) -> float | None:
+    return point.latency(metric, statistic)
+
+
+def _marked(point: CurvePoint) -> str:
+    """Write what a point is: the choice, the knee, or beyond which limits."""
+    missed = [name.upper() for name, met in point.limits_met.items() if met is False]
+    marks = ["the most within the limits" if point.limits_met else "the most"] if point.chosen else []
+    return "; ".join([*marks, *(["knee"] if point.knee else []), *([f"misses {', '.join(missed)}"] if missed else [])])
+
+
+def _few(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """The points that a screen has room for: the first, the choice, the knee, the first beyond a limit, and some between."""
+    beyond = next((point for point in points if False in point.limits_met.values()), points[-1])
+    kept = [point for point in points if point in (points[0], beyond) or point.chosen or point.knee]
+    others = [point for point in points if point not in kept]
+    room = max(0, MOST_ROWS - len(kept))
+    kept += others if len(others) <= room else [others[at * len(others) // room] for at in range(room)]
+    return sorted(kept, key=attrgetter("concurrency"))
 
 
 def _setup(record: CurveRecord) -> Iterator[Line]:
