@@ -43,11 +43,13 @@ class Curve(NamedTuple):
     """Lines whose points are judged by the limits; each origin (measured, predicted) has its own Pareto set.
 
     `chosen` is the best point within the limits. Where a measured point keeps them, it is chosen from the measured lines.
+    With the outcome of a demand (`sized`), it is the load of the answer.
     """
 
     axis: CurveAxis
     limits: Limits
     lines: tuple[CurveLine, ...]
+    sized: Outcome | None = None
 
     @property
     def points(self) -> list[tuple[CurveLine, CurvePoint]]:
@@ -94,11 +96,13 @@ def curve(
     data: Data | None = None,
     *,
     measured: Sequence[CurveLine] = (),
+    sized: Outcome | None = None,
     each: Each = map,
     progress: Progress | None = None,
 ) -> Curve:
     """Latency against throughput for every deployment of a grid, together with `measured` lines.
 
+    The answer of `sized`, the outcome of a demand, has a line, and its load is the chosen point.
     `each` maps over the simulations in order, possibly in other processes.
 
     >>> from sizing import Grid, Layouts, ask
@@ -113,9 +117,23 @@ def curve(
         from sizing.answers import pool_lines
 
         found += pool_lines.lines(question, grid, data)
+    best = None if sized is None else sized.answer
+    if best is not None and not any(replica_lines.is_of(line, best) for line in found):
+        found.append(replica_lines.line_of_load(best.pool.load, question))
     predicted = evaluated(found, question, grid, each=each, progress=progress)
+    if sized is not None and best is not None:
+        predicted = [_with_answer(line, best, sized.question) for line in predicted]
     limits = applying(question)
-    return marked([*measured, *predicted], limits, grid.metric or metric_of(limits, question.origin.workload.mode))
+    metric = grid.metric or metric_of(limits, question.origin.workload.mode)
+    return marked([*measured, *predicted], limits, metric)._replace(sized=sized)
+
+
+def _with_answer(line: CurveLine, best: Answer, question: Question) -> CurveLine:
+    """The line of an answer with the load of one of its replicas as a point, which is the chosen one; another line as it is."""
+    if not replica_lines.is_of(line, best):
+        return line
+    point = replica_lines.point_of_answer(line, best, question)._replace(chosen=True)
+    return replace(line, points=tuple(sorted((*line.points, point), key=lambda each: each.concurrency)))
 
 
 def metric_of(limits: Limits, mode: str = "streaming") -> Metric:
@@ -222,7 +240,8 @@ def marked(lines: Sequence[CurveLine], limits: Limits, metric: Metric) -> Curve:
         points = [found[n][i] for n, i in places]
         latency, throughput = _coordinates(points)
         allowed = [found[n][i].feasible and not _is_beyond(found[n], i) for n, i in places]
-        best = best_within(latency, throughput, np.array(allowed, dtype=bool))
+        of_answer = (index for index, point in enumerate(points) if point.chosen)
+        best = next(of_answer, best_within(latency, throughput, np.array(allowed, dtype=bool)))
         for index, ((n, i), on) in enumerate(zip(places, pareto(latency, throughput), strict=True)):
             found[n][i] = found[n][i]._replace(pareto=bool(on), chosen=index == best and not has_chosen)
         has_chosen = has_chosen or best is not None  # a measured point takes precedence over predictions

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sizing.answers.answer import Answer, Outcome, Pool
+from sizing.answers.answer import Answer, Outcome, Pool, layout_of
 from sizing.answers.confidence import least_of, likely
 from sizing.answers.points import CurvePoint, LoadSample, applying, judged, point_of, sample_at, sample_of
 from sizing.answers.search import timed
@@ -168,9 +168,37 @@ def _line(entry: Timed | Refusal, question: Question) -> CurveLine:
         engine, layout = (question.service.engine.title, question.service.engine_version), entry.layout
         of = (entry.gpu_type.name, entry.precision, *engine)
         return CurveLine("predicted", *of, layout=layout, gpus=layout.gpus, reason=entry.detail)
-    replica = entry.replica
+    return line_of_load(entry, question)
+
+
+def line_of_load(load: Timed, question: Question) -> CurveLine:
+    """The line of a replica, without points."""
+    replica = load.replica
     holds = replica.memory_at(replica.service.isl + replica.service.output_tokens).max_concurrency
-    return predicted((entry,), question, layout=replica.layout, gpus=replica.layout.gpus, cache_holds=holds)
+    return predicted((load,), question, layout=replica.layout, gpus=replica.layout.gpus, cache_holds=holds)
+
+
+def is_of(line: CurveLine, answer: Answer) -> bool:
+    """Whether a line is of the layout, GPU type and weights of an answer from one pool."""
+    load = line.load
+    return load is not None and layout_of(load.replica) == layout_of(answer.pool.replica)
+
+
+def point_of_answer(line: CurveLine, answer: Answer, question: Question) -> CurvePoint:
+    """The load of one replica of an answer to a question, simulated if the answer is, as a point of its line.
+
+    Its ranges are those of the answer; its rate is asked for, or follows from the latency.
+    """
+    rate = answer.requests_per_s / answer.pool.count
+    in_flight = rate * answer.latency_s("e2e")["mean"]
+    if answer.run is not None:
+        sample = sample_of(answer.run, in_flight)._replace(requests_per_s=rate)
+    else:
+        names: list[str] = [name for name in LATENCIES if question.service.osl > 1 or name != "itl"]
+        sample = LoadSample(in_flight, {name: answer.latency_s(name) for name in names}, rate)
+    known = {band.metric: band for band in likely(answer, question, shelf.only(PublishedRuns))}
+    found = _point(line, sample, question, "poisson", known or None)
+    return found._replace(bands={name: band for name, band in found.bands.items() if name != "requests_per_s"})
 
 
 def predicted(
@@ -367,7 +395,12 @@ def with_points(line: CurveLine, samples: Iterable[LoadSample], question: Questi
     return replace(line, points=tuple(_point(line, sample, question, arrivals) for sample in ordered))
 
 
-def _point(line: CurveLine, sample: LoadSample, question: Question, arrivals: Arrivals) -> CurvePoint:
+Known = dict[BandMetric, Band]
+
+
+def _point(
+    line: CurveLine, sample: LoadSample, question: Question, arrivals: Arrivals, of_answer: Known | None = None
+) -> CurvePoint:
     assert line.gpus is not None
     rate, load, used = sample.requests_per_s, line.load, sample.cache_used
     found = point_of(sample, line.gpus, None if rate is None else rate * question.service.output_tokens)
@@ -382,7 +415,7 @@ def _point(line: CurveLine, sample: LoadSample, question: Question, arrivals: Ar
         full = None if holds is None else sample.preemptions > 0 or used + 1 / holds > 1
         found = found._replace(memory_used_gib=fixed_gib + used * held.kv_cache_gib, cache_full=full)
     found = found._replace(beyond_slots=sample.in_flight > load.slots)
-    return found._replace(bands=_bands(found, line, question, arrivals))
+    return found._replace(bands=_bands(found, line, question, arrivals, of_answer))
 
 
 def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tuple[float | None, float | None]:
@@ -397,21 +430,20 @@ def _decode_share(line: CurveLine, sample: LoadSample, question: Question) -> tu
     return timed.mbu, timed.mfu
 
 
-def _bands(found: CurvePoint, line: CurveLine, question: Question, arrivals: Arrivals) -> dict[str, ErrorBand]:
+def _bands(
+    found: CurvePoint, line: CurveLine, question: Question, arrivals: Arrivals, of_answer: Known | None = None
+) -> dict[str, ErrorBand]:
     """The error bands of a point, by the rule of `estimate` for its load as a demand; else those of its class.
 
-    In a closed loop the band of the rate follows from that of the E2E. None with optimisations or for pooled models, which
+    `of_answer` are those of an answer. In a closed loop the band of the rate follows from that of the E2E. None with optimisations or for pooled models, which
     published runs do not cover.
     """
     if question.service.extras != NOTHING or question.service.model.pooled or found.requests_per_s is None:
         return {}
     held = max(1, round(found.concurrency))
     load = {"concurrency": held} if arrivals == "closed" else {"requests_per_s": found.requests_per_s}
-    (timed,), asked = line.parts, question.with_(**load)
-    most = highest_stable(timed)
-    (at,) = points_of([timed], [asked.target], [most], [1])
-    known = likely(Answer((Pool(timed, 1, most, at),)), asked, shelf.only(PublishedRuns))
-    by_runs: dict[BandMetric, Band] = {band.metric: band for band in known}
+    (timed,), asked = line.parts, question if of_answer is not None else question.with_(**load)
+    by_runs = of_answer or _by_runs(timed, asked)
     situation, bands = (
         situation_of(asked, timed.replica.gpu_type.gpu, region(found.concurrency)),
         shelf.only(Bands).bands,
@@ -421,7 +453,7 @@ def _bands(found: CurvePoint, line: CurveLine, question: Question, arrivals: Arr
     if arrivals == "closed" and e2e is not None:  # the rate is a result, by Little's law
         by_rate = {"metric": "throughput", "low": 1 / e2e.high, "high": 1 / e2e.low}
         by_runs["throughput"] = e2e.model_copy(update=by_rate)
-    least = least_of(timed.solo_ttft_s / MILLI, timed.solo_itl_s / MILLI, alone) if known else {}
+    least = least_of(timed.solo_ttft_s / MILLI, timed.solo_itl_s / MILLI, alone) if by_runs else {}
     bounds: dict[str, ErrorBand] = {}
     for name, metric in BANDED.items():
         band, value = by_runs.get(metric) or find(bands, metric, situation), getattr(found, name)
@@ -429,3 +461,11 @@ def _bands(found: CurvePoint, line: CurveLine, question: Question, arrivals: Arr
             low = max(value * band.low, min(value, least.get(metric, 0.0)))
             bounds[name] = ErrorBand(low, value * band.high, band.n)
     return bounds
+
+
+def _by_runs(load: Timed, asked: Question) -> Known:
+    """The ranges of one replica under a demand, by published runs like it; empty without any."""
+    most = highest_stable(load)
+    (at,) = points_of([load], [asked.target], [most], [1])
+    known = likely(Answer((Pool(load, 1, most, at),)), asked, shelf.only(PublishedRuns))
+    return {band.metric: band for band in known}

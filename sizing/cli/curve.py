@@ -40,8 +40,14 @@ if TYPE_CHECKING:  # loaded when the command runs
     from sizing.specs.workload import Limits, Metric, Workload
 
 LISTED_SIZES = ("tp", "pp")  # sizes that take lists here
-OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode")  # other demand has no effect: the load is a concurrency
+SIZED_BY = ("rps", "users", "dau")  # a demand whose answer is drawn; --concurrency states the loads of a curve
+OF_DEMAND = ("isl", "osl", "isl_max", "osl_max", "mode", *SIZED_BY)
 GPU_HELP = "GPU type, several with commas, a profile's path, or all. Default: the workload's, or as measured."
+SIZED_HELP = {
+    "rps": "Demand: requests/s at the busiest time. The answer of llmsize estimate is chosen, and its load is a point.",
+    "users": "Demand: concurrent users, who send the next request a --think-time (30s) after an answer, as in llmsize estimate.",
+    "dau": "Demand: daily active users, as in llmsize estimate.",
+}
 OWN_OPTIONS = (
     Field("tp", TEXT, ("--tp",), "Tensor parallelism, a line for each: 1,2,4,8 (default); or doublings: 1..8x2.", OWN),
     Field("pp", TEXT, ("--pp",), "Pipeline parallelism, a line for each: 1 by default.", OWN),
@@ -56,7 +62,7 @@ OWN_OPTIONS = (
 )  # fmt: skip
 CURVE_OPTIONS = (
     *with_help(MODEL_OPTIONS, {"gpu": GPU_HELP}),
-    *named(DEMAND_OPTIONS, *OF_DEMAND),
+    *with_help(named(DEMAND_OPTIONS, *OF_DEMAND), SIZED_HELP),
     *LIMIT_OPTIONS,
     *without(SERVING_OPTIONS, *LISTED_SIZES),
     *OPTIMISATION_OPTIONS,
@@ -85,7 +91,7 @@ def command(workload: WorkloadName = None, **values: Any) -> int:
     from sizing.report.curve.sections import document, figure
 
     asked = _asking(workload, values)
-    found = record(_drawn(asked), asked.question, asked.grid, asked.measured)
+    found = record(_drawn(asked), asked.question, asked.grid, asked.measured, asked.demanded)
     write(document(found), asked.format)
     picture = asked.own.picture
     if picture is not None and (drawn := figure(found)).series:
@@ -105,9 +111,14 @@ def _drawn(asked: _Asking) -> Curve:
     lines = () if asked.measured is None else asked.measured.lines
     if asked.question is None or asked.grid is None:
         return marked(lines, asked.limits, asked.own.metric or metric_of(asked.limits, asked.mode))
+    sized = None
+    if asked.demanded is not None:
+        from sizing.answers.estimate import answer
+
+        sized = answer(asked.demanded, load_data(), simulated=asked.grid.simulated)
     with Bar("Simulating") as bar:
         each = partial(ordered, jobs=asked.jobs or cores())
-        return curve(asked.question, asked.grid, load_data(), measured=lines, each=each, progress=bar)
+        return curve(asked.question, asked.grid, load_data(), measured=lines, sized=sized, each=each, progress=bar)
 
 
 class _Own(NamedTuple):
@@ -123,7 +134,10 @@ class _Own(NamedTuple):
 
 
 class _Asking(NamedTuple):
-    """The lines to draw: predictions of a question on a grid, measured lines, or both; with their `limits` and `mode`."""
+    """The lines to draw: predictions of a question on a grid, measured lines, or both; with their `limits` and `mode`.
+
+    `demanded` is the question with a demand, whose answer is one of the lines.
+    """
 
     own: _Own
     format: str
@@ -133,6 +147,7 @@ class _Asking(NamedTuple):
     limits: Limits
     mode: str
     jobs: int | None
+    demanded: Question | None = None
 
 
 def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
@@ -143,9 +158,9 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
     found = Part(lambda: workload_at(workload) if workload is not None else None)
     measured = Part(lambda: _measured(values, own.value, found.value))
     parts = (output, own, found, measured)
-    question = grid = None
+    question = grid = demanded = None
     if not values["measured_only"] and (workload or values["model"] is not None or values["measured"] is None):
-        question, grid = _predicted(found, values, own, measured, parts)
+        question, grid, demanded = _predicted(found, values, own, measured, parts)
         limits, mode = question.target.limits, question.origin.workload.mode
     else:
         stated = Part(lambda: _limits(values))
@@ -153,7 +168,7 @@ def _asking(workload: str | None, values: Mapping[str, Any]) -> _Asking:
         limits, mode = stated.value, values["mode"] or "streaming"
     if measured.value is not None:
         say_unread(measured.value.rows)
-    return _Asking(own.value, output.value, measured.value, question, grid, limits, mode, values["jobs"])
+    return _Asking(own.value, output.value, measured.value, question, grid, limits, mode, values["jobs"], demanded)
 
 
 def _own(values: Mapping[str, Any]) -> _Own:
@@ -240,8 +255,8 @@ def _predicted(
     own: Part[_Own],
     measured: Part[Measured | None],
     parts: tuple[Part[Any], ...],
-) -> tuple[Question, Grid]:
-    """The question and grid to predict; measurements fill in unstated values."""
+) -> tuple[Question, Grid, Question | None]:
+    """The question and grid to predict, and the question with a demand that options state; measurements fill in unstated values."""
     from sizing.answers.lines import Grid
     from sizing.question.ask import SEPARATE_PATH, with_origin
     from sizing.question.fields import options_of
@@ -259,10 +274,12 @@ def _predicted(
     pools = Part(lambda: _pools(names), names.layers.at(SEPARATE_PATH))
     arrivals = Part(lambda: _arrivals(own.value, known, pooled=pools.value is not None))
     still = Part(lambda: _check_seed(values, names.workload.value, arrivals.value))
-    check(*parts, gpu, *names.parts, asked, pools, arrivals, still)
+    demanded = Part(lambda: None if asked.faults else _demanded(names, values, arrivals.value, read))
+    check(*parts, gpu, *names.parts, asked, pools, arrivals, still, demanded)
     question = with_origin(asked.value, names, read, pools.value)
     stated = own.value
-    return question, Grid(
+    sized = None if demanded.value is None else with_origin(demanded.value, names, read)
+    grid = Grid(
         _layouts(stated, question, known),
         stated.loads or _loads(known),
         stated.loads,
@@ -272,6 +289,7 @@ def _predicted(
         metric=stated.metric,
         heaviest=stated.loads is None and known is None and arrivals.value == "poisson",
     )
+    return question, grid, sized
 
 
 def _question(names: Names, read: Data) -> Question:
@@ -284,6 +302,23 @@ def _question(names: Names, read: Data) -> Question:
         what = "a curve's loads each leave other room between turns; it takes every history as kept"
         raise InputError(what, field="optimisations.prefix.think_time_s", allowed="estimate, simulate")
     return resolved(names, workload, read, gpu_budget=1).with_(gpu_budget=None)
+
+
+def _demanded(names: Names, values: Mapping[str, Any], arrivals: Arrivals, read: Data) -> Question | None:
+    """The question with the demand that options state; None without one. Raises InputError where its load is none of a curve."""
+    from sizing.question.ask import resolved
+
+    stated = next((f"--{name}" for name in SIZED_BY if values[name] is not None), None)
+    if stated is None:
+        return None
+    workload = names.workload.value
+    if workload.optimisations.disaggregate is not None:
+        raise InputError(
+            "sizes one pool, and a curve draws both", field=stated, allowed="llmsize estimate; or without it"
+        )
+    if arrivals == "closed":
+        raise InputError("arrives at random, and a closed loop does not", field=stated, allowed="without --closed-loop")
+    return resolved(names, workload, read, gpu_budget=None)
 
 
 def _pools(names: Names) -> SeparatePools | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizing.answers import curve
+from sizing.cli.main import run
 from sizing.question.values import MOST_VALUES, numbers, whole_numbers
 
 # Lists of numbers
@@ -106,3 +109,48 @@ def test_the_best_point_is_allowed_and_of_equals_the_fastest() -> None:
     latency, throughput = np.array([3.0, 2.0, 1.0, 9.0]), np.array([5.0, 5.0, 1.0, 9.0])
     assert curve.best_within(latency, throughput, np.array([True, True, True, False])) == 1
     assert curve.best_within(latency, throughput, np.zeros(4, dtype=bool)) is None
+
+
+# A demand
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert run([*arguments, "--no-verify", "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize("demand", [["--users", "500"], ["--dau", "50000"]])
+def test_a_demand_is_answered_as_estimate_answers_it(demand: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The chosen point is the load of each replica of the answer, with its latencies and their ranges."""
+    asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", "--itl", "20ms", *demand]
+    drawn, answer = told(capsys, "curve", *asked), told(capsys, "estimate", *asked)
+    size, chosen = answer["deployment"], drawn["chosen"]
+    assert (drawn["sized"]["gpus"], drawn["sized"]["replicas"]) == (size["gpus"], size["replicas"])
+    assert (chosen["tp"], chosen["pp"], chosen["gpu"]) == (size["tp"], size["pp"], size["gpu"])
+    assert chosen["requests_per_s"] * size["replicas"] == pytest.approx(answer["load"]["requests_per_s"], rel=1e-6)
+    for name in ("ttft_ms", "itl_ms", "e2e_ms"):
+        assert chosen[name] == pytest.approx(answer["latency"][name]["mean"], rel=1e-6)
+    (point,) = [p for line in drawn["lines"] for p in line["points"] if p["chosen"]]
+    for end in ("low", "high"):
+        assert point["bands"]["itl_ms"][end] == pytest.approx(answer["bands"]["latency.itl_ms.mean"][end], rel=1e-6)
+
+
+def test_a_demand_that_nothing_serves_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", "--itl", "0.1ms", "--users", "5"]
+    found = told(capsys, "curve", *asked, code=1)
+    assert not found["feasible"] and "llmsize estimate" in found["limiting"]["detail"]
+    assert run(["curve", *asked, "--closed-loop"]) == 2
+
+
+def test_a_screen_lists_the_points_of_the_chosen_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first point, the choice, the knee and the first beyond a limit are there, in at most 12 lines."""
+    asked = ["-m", "llama-3.1-8b", "-g", "h100-sxm", "--isl", "1000", "--osl", "300", "--itl", "20ms", "--tp", "1"]
+    assert run(["curve", *asked, "--no-verify"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith("flight"))
+    table = lines[start + 1 : lines.index("", start)]
+    loads = [float(line.split()[0].replace(",", "")) for line in table]
+    assert len(table) + 2 <= 12 and loads == sorted(loads) and loads[0] == 1.0
+    text = "\n".join(table)
+    assert "the most within the limits" in text and "misses ITL" in text and "knee" in text

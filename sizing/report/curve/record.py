@@ -16,7 +16,7 @@ from sizing.model.architecture import Layout
 from sizing.question.question import Question
 from sizing.report.parts import assumptions
 from sizing.report.parts.quantities import NoSizes
-from sizing.report.parts.question import LimitsInMs, conversation, limits_in_ms, of_service
+from sizing.report.parts.question import DemandInputs, LimitsInMs, conversation, demand, limits_in_ms, of_service
 from sizing.specs.units import MILLI
 from sizing.specs.workload import LATENCIES
 
@@ -69,11 +69,24 @@ class CurveLimiting(NamedTuple):
     nearest: dict[str, Any] | None
 
 
+class SizedFor(NamedTuple):
+    """A demand, and the GPUs and replicas of its answer, as `llmsize estimate` finds it; null without one."""
+
+    demand: DemandInputs
+    gpus: int | None
+    replicas: int | None
+
+
+UNSERVED = CurveLimiting(
+    None, "no layout serves the demand within the limits: llmsize estimate says what would help", None, None
+)
+
+
 class CurveRecord(NamedTuple):
     """The record of `llmsize curve`; `chosen`, `pareto` and `knees` are points with the keys of their line.
 
     If there are measured lines, `chosen` is one of their points: a measurement outranks every prediction. `pareto` has a set for
-    measured and one for predicted lines. `cache_full` has the first point of each line at which the KV cache is full.
+    measured and one for predicted lines. With a demand (`sized`), `chosen` is the load of each replica of its answer. `cache_full` has the first point of each line at which the KV cache is full.
     """
 
     inputs: dict[str, Any]
@@ -87,21 +100,28 @@ class CurveRecord(NamedTuple):
     knees: tuple[dict[str, Any], ...]
     cache_full: tuple[dict[str, Any], ...]
     assumptions: tuple[Assumption, ...]
+    sized: SizedFor | None = None
     schema: str = "llmsize.curve/1"
 
 
 def record(
-    found: Curve, question: Question | None, grid: Grid | None = None, measured: Measured | None = None
+    found: Curve,
+    question: Question | None,
+    grid: Grid | None = None,
+    measured: Measured | None = None,
+    demanded: Question | None = None,
 ) -> CurveRecord:
-    """The record of a curve with predicted lines on a grid, `measured` lines, or both."""
+    """The record of a curve with predicted lines on a grid, `measured` lines, or both; `demanded` has the demand of its answer."""
     lines = tuple(_line(line) for line in found.lines)
     chosen = next(iter(_flat(lines, "chosen")), None)
+    unserved = demanded is not None and (found.sized is None or found.sized.answer is None)
+    feasible = chosen is not None and not unserved
     return CurveRecord(
         inputs=_inputs(found, question, grid, measured),
         x=found.axis,
         limits={name.removesuffix("_ms"): limit for name, limit in limits_in_ms(found.limits).items()},
-        feasible=chosen is not None,
-        limiting=None if chosen is not None else _limiting(found, lines),
+        feasible=feasible,
+        limiting=None if feasible else UNSERVED if unserved else _limiting(found, lines),
         chosen=chosen,
         lines=lines,
         pareto=_flat(lines, "pareto"),
@@ -115,7 +135,15 @@ def record(
             if line.cache_holds is not None
         ),
         assumptions=tuple(dict.fromkeys(_rests_on(found, question, grid, measured))),
+        sized=None if demanded is None else _sized(found, demanded),
     )
+
+
+def _sized(found: Curve, demanded: Question) -> SizedFor:
+    best = None if found.sized is None else found.sized.answer
+    if best is None:
+        return SizedFor(demand(demanded), None, None)
+    return SizedFor(demand(demanded), best.gpus, best.pool.count)
 
 
 def _line(line: CurveLine) -> LineRecord:

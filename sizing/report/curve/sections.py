@@ -25,7 +25,7 @@ from sizing.formats.view import (
     rows_of,
 )
 from sizing.formats.words import milliseconds, number, plural
-from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, in_flight, line_name, shape
+from sizing.report.curve.record import MARKS, OF_POINTS, CurveRecord, LineRecord, SizedFor, in_flight, line_name, shape
 from sizing.report.parts import screen
 from sizing.report.parts.quantities import LATENCY_QUANTITIES, REQUESTS_PER_S
 from sizing.report.parts.question import lengths
@@ -102,7 +102,8 @@ def sections(record: CurveRecord) -> Iterator[Section]:
     yield _verdict(record)
     for line, point in _points(record, "chosen"):
         yield screen.figures(_judged(line, point, record), line.origin, banded=line.origin == "predicted")
-    if table := _points_table(record):
+    table = _points_table(record)
+    if table is not None:
         yield table
     drawn = figure(record)
     if any(series.marks for series in drawn.series):
@@ -110,7 +111,8 @@ def sections(record: CurveRecord) -> Iterator[Section]:
     between = tuple(_between(record))
     refused = [f"{line_name(line)}{_on(line, record)}: {line.reason}" for line in record.lines if not line.fits]
     facts = [*_setup(record), *_pareto(record), *_knee(record), *screen.few("Not drawn", refused, "line", 1)]
-    after = screen.following("; ".join((*between, screen.NEXT)), *between)
+    shows = screen.NEXT.replace("shows", "draws the curve and shows") if table is not None else screen.NEXT
+    after = screen.following("; ".join((*between, shows)), *between)
     yield Facts((*facts, *screen.rests_on(record.assumptions), after))
 
 
@@ -121,12 +123,28 @@ def _verdict(record: CurveRecord) -> Facts:
     ((line, point),) = _points(record, "chosen")
     where = "" if line.pools is not None else " a replica"
     within = "Every limit is kept" if any(record.limits.values()) else "No limit is set"
+    if _is_sized(record, line):
+        assert record.sized is not None
+        return _of_demand(record.sized, line, point, within)
     at = f"{line_name(line)} on {line.gpu}, {in_flight(point)} in flight{where}"
     drawn = "at any demand" if record.inputs.get("heaviest") else "of the points drawn"
     return Facts(
         (screen.verdict(f"{within}; it has the most throughput per GPU {drawn} ({line.origin})", good=True),),
         f"{at}: {number(point.requests_per_s_per_8_gpus)} {PER_8}",
     )
+
+
+def _of_demand(sized: SizedFor, line: LineRecord, point: CurvePoint, within: str) -> Facts:
+    """The answer to a demand, as llmsize estimate gives it, and the load of each replica."""
+    d, gpus, replicas = sized.demand, sized.gpus or 0, sized.replicas or 0
+    stated = (
+        f"{number(d.requests_per_s)} requests/s" if d.concurrent_users is None else f"{d.concurrent_users:,.10g} users"
+    )
+    if d.daily_active_users is not None:
+        stated = f"{d.daily_active_users:,.10g} daily active users"
+    said = f"{within}; the answer of llmsize estimate for {stated}, {in_flight(point)} in flight a replica"
+    headline = f"{gpus:,} x {line.gpu} = {plural(replicas, 'replica')} x {shape(line)}"
+    return Facts((screen.verdict(said, good=True),), headline)
 
 
 def _judged(line: LineRecord, point: CurvePoint, record: CurveRecord) -> Iterator[Judged]:
@@ -170,7 +188,7 @@ def _points_table(record: CurveRecord) -> Table | None:
         in_words("concurrency", "in flight", in_flight)._replace(is_number=True),
         *latencies,
         REQUESTS_PER_S._replace(heading=f"requests/s of {plural(line.gpus or 0, 'GPU')}"),
-        in_words("mark", "", _marked),
+        in_words("mark", "", partial(_marked, demanded=_is_sized(record, line))),
     )
     return Table(columns, shown)
 
@@ -179,17 +197,25 @@ def _latency(point: CurvePoint, metric: str, statistic: str) -> float | None:
     return point.latency(metric, statistic)
 
 
-def _marked(point: CurvePoint) -> str:
+def _is_sized(record: CurveRecord, chosen: LineRecord) -> bool:
+    """Whether the chosen point is the load of the answer to a demand."""
+    return record.sized is not None and record.sized.gpus is not None and chosen.origin == "predicted"
+
+
+def _marked(point: CurvePoint, demanded: bool) -> str:
     """Write what a point is: the choice, the knee, or beyond which limits."""
     missed = [name.upper() for name, met in point.limits_met.items() if met is False]
-    marks = ["the most within the limits" if point.limits_met else "the most"] if point.chosen else []
+    of_demand = demanded and point.chosen
+    marks = ["the demand"] if of_demand else []
+    if (point.chosen or point.heaviest) and not of_demand:
+        marks = ["the most within the limits" if point.limits_met else "the most"]
     return "; ".join([*marks, *(["knee"] if point.knee else []), *([f"misses {', '.join(missed)}"] if missed else [])])
 
 
 def _few(points: Sequence[CurvePoint]) -> list[CurvePoint]:
     """The points that a screen has room for: the first, the choice, the knee, the first beyond a limit, and some between."""
     beyond = next((point for point in points if False in point.limits_met.values()), points[-1])
-    kept = [point for point in points if point in (points[0], beyond) or point.chosen or point.knee]
+    kept = [p for p in points if p in (points[0], beyond) or p.chosen or p.knee or p.heaviest]
     others = [point for point in points if point not in kept]
     room = max(0, MOST_ROWS - len(kept))
     kept += others if len(others) <= room else [others[at * len(others) // room] for at in range(room)]
