@@ -35,6 +35,10 @@ BAR_WIDTH, BEYOND = 60, "!"  # characters of a bar, and the mark of the parts th
 SPARE_NOTE = 6  # the rank of a spare note among spare lines
 HEADING_LINES = 3  # the most lines of a heading, where the table has room
 NARROWEST_COLUMN = 6
+CITED, TIED = (
+    re.compile(r"(\[\d+\]) (?=\S)"),
+    "\N{NO-BREAK SPACE}",
+)  # the number of a source, and what ties it to its text
 PARTS, HYPHENATED = re.compile(r"[^/]*/|[^/]+"), re.compile(r"[^-]*-|[^-]+")  # of a word that is too long for its cell
 
 Row = tuple[tuple[str, str], ...]  # a row of text as pieces with their styles
@@ -225,7 +229,7 @@ def _shown(block: Block) -> Block:
 def _plain(line: Line, width: int) -> Iterator[Row]:
     """Fold text under its own indent plus two columns. A path is never cut."""
     indent = " " * (len(line.text) - len(line.text.lstrip()) + 2)
-    for text in wrap(line.text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False):
+    for text in _lines(line.text, width, subsequent_indent=indent):
         yield ((text, line.style),)
 
 
@@ -233,11 +237,16 @@ def _labelled(line: Line, width: int) -> Iterator[Row]:
     """Fold text next to its label; a path is never cut. A label that is too long for its column takes room from the first line."""
     label = f"{line.label}{GAP}".ljust(LABEL_WIDTH)
     more = len(label) - LABEL_WIDTH
-    texts = wrap(
-        line.text, width - LABEL_WIDTH, initial_indent=" " * more, break_on_hyphens=False, break_long_words=False
-    ) or [""]
+    texts = _lines(line.text, width - LABEL_WIDTH, initial_indent=" " * more) or [""]
     yield (label, "bold"), (texts[0][more:], line.style)
     yield from (((" " * LABEL_WIDTH, ""), (text, line.style)) for text in texts[1:])
+
+
+def _lines(text: str, width: int, **indent: str) -> list[str]:
+    """Fold text between words. The number of a source stays on the line of its first word."""
+    joined = CITED.sub(f"\\1{TIED}", text)
+    folded = wrap(joined, width, break_on_hyphens=False, break_long_words=False, **indent)  # type: ignore[arg-type]
+    return [line.replace(TIED, " ") for line in folded]
 
 
 def _grid(block: Block, width: int) -> Iterator[Row]:
@@ -268,7 +277,7 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """
     widths = [column.width() for column in columns]
     room = width - len(GAP) * (len(widths) - 1)
-    words = [max((len(word) for text in (c.heading, *c.cells) for word in text.split()), default=0) for c in columns]
+    words = [_unfolded(column) for column in columns]
     while sum(widths) > room:
         foldable = [size if size > max(word, NARROWEST_COLUMN) else 0 for size, word in zip(widths, words, strict=True)]
         candidates = foldable if any(foldable) else widths
@@ -276,6 +285,12 @@ def _widths(columns: Sequence[Column], width: int) -> list[int]:
             break
         widths[candidates.index(max(candidates))] -= 1
     return widths
+
+
+def _unfolded(column: Column) -> int:
+    """The width of the longest part of a column that does not fold: a word, or a figure with its unit."""
+    parts = [word for text in (column.heading, *(() if column.right else column.cells)) for word in text.split()]
+    return max(map(len, [*parts, *(column.cells if column.right else ())]), default=0)
 
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, top: bool) -> Iterator[list[str]]:
@@ -308,8 +323,9 @@ def _cell_lines(cell: str, size: int) -> list[str]:
 
 
 def _pieces(word: str, size: int) -> list[str]:
-    """A word whole if it fits, else cut after slashes or, where it has none, after hyphens; else at `size`."""
+    """A word whole if it fits, else cut after its slashes; a part that is too long after its hyphens, else at `size`."""
     if len(word) <= size:
         return [word]
-    parts = PARTS.findall(word) if "/" in word else HYPHENATED.findall(word)
-    return [part[at : at + size] for part in parts for at in range(0, len(part), size)]
+    parts = [part for part in PARTS.findall(word) if part]
+    pieces = [piece for part in parts for piece in ([part] if len(part) <= size else HYPHENATED.findall(part))]
+    return [piece[at : at + size] for piece in pieces for at in range(0, len(piece), size)]

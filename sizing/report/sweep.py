@@ -201,7 +201,8 @@ def sections(record: Sweep) -> Iterator[Section]:
         for name, values in record.varied.items()
     )
     own = tuple(column for column in ANSWER if column.key not in record.varied)  # what is varied has its column
-    yield Table((*varied, *own), record.rows, "/rows", spare=SPARE).cut(
+    spare = tuple(name for name in SPARE if name.lower() not in record.varied)
+    yield Table((*varied, *own), record.rows, "/rows", spare=spare).cut(
         MOST_ROWS, "more row", "--verbose, --format csv"
     )
     reasons = list(dict.fromkeys(row["detail"] for row in record.rows if not row["feasible"]))

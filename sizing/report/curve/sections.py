@@ -127,9 +127,9 @@ def _verdict(record: CurveRecord) -> Facts:
         assert record.sized is not None
         return _of_demand(record.sized, line, point, within)
     at = f"{line_name(line)} on {line.gpu}, {in_flight(point)} in flight{where}"
-    drawn = "at any demand" if record.inputs.get("heaviest") else "of the points drawn"
+    drawn = "at any demand" if record.inputs.get("heaviest") else "of all drawn points"
     return Facts(
-        (screen.verdict(f"{within}; it has the most throughput per GPU {drawn} ({line.origin})", good=True),),
+        (screen.verdict(f"{within}; best throughput per GPU {drawn} ({line.origin})", good=True),),
         f"{at}: {number(point.requests_per_s_per_8_gpus)} {PER_8}",
     )
 
