@@ -186,7 +186,10 @@ def html(answer: MeasuredAnswer) -> str:
     headline, *others = sections(answer)
     assert isinstance(headline, Prose)
     lines = tuple(line.text for line in headline.lines)
-    good = f"Yes: {headline.title}" if answer.feasible else headline.title
+    best = answer.deployment if answer.plan is None else answer.plan
+    done = "enough for every limit" if any(answer.inputs["limits"].values()) else "enough for this demand"
+    good = headline.title if best is None else f"Yes: {best.gpus:,} x {best.gpu}, {done}"
+    lines = lines if best is None else (headline.title, *lines)
     found = [page_table(each) if isinstance(each, Table) else each for each in others]
     title = f"{answer.inputs['model']}, sized from measurements"
     about = f"{plural(answer.inputs['rows'], 'row')} of {answer.inputs['file']}: {', '.join(answer.sources)}"

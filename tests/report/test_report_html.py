@@ -7,6 +7,7 @@ import re
 import shlex
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sizing.formats.charts import chart, linear_ticks, log_ticks
 from sizing.formats.page import bar_chart, value_at
 from sizing.formats.view import Figure, Mark, Series, Tick
 from sizing.formats.words import gib
+from sizing.report.page.decision import cost_by_gpu
 
 ASKED = ["report", "chat", "-g", "h100-sxm,h200-sxm"]
 INFEASIBLE = ["report", "-m", "llama-3.1-70b", "-g", "l4", "--tp", "1", "--isl", "1000", "--osl", "200", "--rps", "5"]
@@ -220,6 +222,23 @@ def test_a_plan_and_its_cost_stand_on_the_page_where_they_are_asked_for(
     assert run(["cost", *asked, *ways, "--cloud", "aws", "--json"]) == 0
     assert found.document["cost"] == json.loads(capsys.readouterr().out)
     assert {"plan", "cost"} <= set(found.ids)
+    plan, shown = found.document["plan"], dict(found.cells)
+    assert shown["/plan/gpus"] == str(plan["gpus"]) != str(found.document["decision"]["gpus"])  # the reserve is in it
+    assert shown["/plan/growth/at_date/gpus"] == str(plan["growth"]["at_date"]["gpus"])
+    assert f"Yes: {plan['gpus']} x " in found.text
+
+
+def test_a_plan_over_its_budget_is_no_answer(tmp_path: Path) -> None:
+    found = made(["report", "chat", "-g", "h100-sxm", "--gpus", "8", "--spare", "1", "--no-verify"], tmp_path, code=1)
+    assert found.document["estimate"]["feasible"] and not found.document["decision"]["feasible"]
+    gpus = found.document["plan"]["gpus"]
+    assert f"No: the plan takes {gpus} GPUs" in found.text and f"A budget of {gpus} GPUs is enough" in found.text
+
+
+def test_types_of_one_price_stand_in_the_order_of_the_comparison() -> None:
+    alike = [SimpleNamespace(feasible=True, usd_per_hour=2.0, gpu=n, weight_precision="fp8", gpus=1) for n in "ba"]
+    (drawn,) = cost_by_gpu(SimpleNamespace(comparison=SimpleNamespace(candidates=alike)))  # type: ignore[arg-type]
+    assert [row.name for row in drawn.rows] == ["b, FP8", "a, FP8"]
 
 
 def test_without_their_options_there_is_no_plan_and_no_cost(page: Read) -> None:

@@ -133,7 +133,8 @@ def _of_plan(report: Report, plan: PlanReport) -> Iterator[Tile]:
     if growth is not None and then is not None:
         sure = f", {then.gpus_sure:,} to be sure" if (then.gpus_sure or 0) > then.gpus else ""
         note = f"{number(then.times)} times the demand, {plural(then.nodes, 'node')}{sure}"
-        yield Tile(f"GPUs by {growth.until}", figure(report, "/plan/growth/at_date/gpus", "{:,}".format), note)
+        day = (growth.until or "").replace("-", "\N{NON-BREAKING HYPHEN}")
+        yield Tile(f"GPUs by {day}", figure(report, "/plan/growth/at_date/gpus", "{:,}".format), note)
         if growth.usd_of_last_month is not None:
             cost = f"now; {rounded_usd(growth.usd_of_last_month)} in the last month, {rounded_usd(growth.usd_in_all)} in all until {growth.until}"
     price = price_of(report.estimate)
