@@ -10,6 +10,7 @@ from sizing.calibration.coverage import covered
 from sizing.catalog import profiles, shelf
 from sizing.formats.words import percent
 from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
+from sizing.specs.gpu import AssumedEfficiencies
 from sizing.specs.own_runs import HIGH_END
 from sizing.specs.workload import LATENCIES
 
@@ -18,6 +19,7 @@ MEMORY = {"weights": "weights", "kv_cache": "KV cache"}
 KINDS = {"dense": "dense", "moe": "experts"}
 MODES = {"served": "served online", "batch": "static batches", "offline": "offline"}
 SHORT = (("vllm", "dense"), ("vllm", "moe"), ("tensorrt-llm", "dense"), ("sglang", "moe"))
+OF_RUNS = "published runs"  # how the source of a constant begins that no kernel's own time gave
 LEAST_RUNS = 5  # fewest runs for a meaningful median
 
 INTRODUCTION = """\
@@ -36,6 +38,10 @@ ERRORS = """\
 Median and 90th percentile of how far the measured figure is from the prediction, in %, of {runs:,} runs of {groups} groups. TTFT is the time to the first token, ITL the time
 between tokens, E2E the time of a whole request, rate the time that a request takes of a full deployment. A dash: fewer than
 {least} runs state it.
+"""
+IN_SAMPLE = """\
+Host times of engines, a few constants each, were fitted to runs of this table. So were products and experts of which no kernel was
+measured: {formats}. The errors of these are lower here than for a new model.
 """
 CORRECTIONS = """\
 ## Corrections
@@ -82,6 +88,7 @@ def accuracy_page() -> str:
         INTRODUCTION,
         errors,
         table(("runs", "engine", "vendor", "model", "n", "groups", *NAMES.values()), _errors(published)),
+        IN_SAMPLE.format(formats="; ".join(_of_runs())),
         CORRECTIONS,
         table(("runs", "engine", "generation", "model", "decode", "prefill", "groups"), _corrections()),
         RANGES.format(**_covered(published)),
@@ -110,6 +117,14 @@ def _error(runs: SimilarRuns, name: str) -> str:
     ratios = runs.times[:, TIMES.index(name)]
     off = np.abs(ratios[~np.isnan(ratios)] - 1) * 100
     return f"{np.median(off):.0f} / {np.percentile(off, 90):.0f}" if off.size >= LEAST_RUNS else "–"
+
+
+def _of_runs() -> Iterator[str]:
+    """The architectures with efficiencies that were fitted to published runs, each with their formats."""
+    for one in shelf.only(AssumedEfficiencies).architectures:
+        formats = dict.fromkeys(row.precision for row in one.efficiency if row.source.startswith(OF_RUNS))
+        if formats:
+            yield f"{one.vendor} {one.architecture} ({', '.join(map(str, formats))})"
 
 
 def _corrections() -> Iterator[list[str]]:
