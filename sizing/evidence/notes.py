@@ -40,10 +40,11 @@ class NoteFacts(NamedTuple):
 
     `attention_dp` is a number or `ranks`. `lengths` is the smallest and the largest length, as shares of the stated one.
     `speculative` is the method with its drafted tokens, as in --speculative, and `tokens_per_step` the mean that a step gave
-    with it. `scheduler_steps` is the number of decode steps that the host schedules at once. `prefix_hit` is in percent of the
-    prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at a rate that were not random, and the separate
-    `pools` of prefill and decode, are in words too. `of_worker` are the requests in flight of one of several workers, where the
-    row's are those of all. `burstiness` is the shape of such arrivals; without it they were even.
+    with it. `scheduler_steps` is the number of decode steps that the host schedules at once, `graphs` is `off` without CUDA
+    graphs. `prefix_hit` is in percent of the prompt tokens. `ran_with` tells the run from a plain one, in words. `arrivals` at
+    a rate that were not random, and the separate `pools` of prefill and decode, are in words too. `of_worker` are the requests
+    in flight of one of several workers, where the row's are those of all. `burstiness` is the shape of such arrivals; without
+    it they were even.
     """
 
     rate_per_s: float | None = None
@@ -52,6 +53,7 @@ class NoteFacts(NamedTuple):
     max_num_batched_tokens: int | None = None
     of_worker: int | None = None
     scheduler_steps: int | None = None
+    graphs: str | None = None
     memory_fraction: float | None = None
     statistic: str | None = None
     itl_definition: str | None = None

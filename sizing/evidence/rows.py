@@ -219,6 +219,8 @@ def resolve(row: MeasuredRow, on: Found[Gpu] | None = None) -> Case:
     service = replace(service, model=model)
     if facts.memory_fraction:
         resolved = resolved.model_copy(update={"memory_fraction": facts.memory_fraction})
+    if facts.graphs == "off":
+        resolved = resolved.eager(len(model.layers))
     if facts.scheduler_steps:
         resolved = resolved.model_copy(update={"host": resolved.host.shared_by(facts.scheduler_steps)})
     plan = precision.plan(

@@ -398,10 +398,22 @@ class EngineSettings(Spec):
         )
 
     def eager(self, layers: int) -> Self:
-        """The settings without CUDA graphs: the host launches the kernels of every layer in each step while the GPU works."""
+        """The settings without CUDA graphs: the host launches the kernels of every layer in each step while the GPU works.
+
+        If no run tells how long launches take, there is a gap before each kernel.
+        """
         host = self.host
         launching = host.per_step_us + layers * LAYER_LAUNCHES * host.eager_launch_us
-        slower = {"per_step_us": launching, "eager_launch_us": 0.0, "overlapped": True}
+        slower: dict[str, float] = {"per_step_us": launching, "eager_launch_us": 0.0, "overlapped": True}
+        if not host.eager_launch_us:
+            slower = {"per_kernel_us": host.per_kernel_us + host.eager_gap_us}
+        elif not host.overlapped:  # the rest of the host's time hides behind nothing
+            slower |= {
+                "per_step_us": launching - host.per_step_us,
+                "per_sequence_us": 0.0,
+                "per_streamed_token_us": 0.0,
+            }
+            slower |= {"own_step_us": host.own_step_us + host.per_step_us, "own_sequence_us": host.sequence_us}
         nothing = GraphMemory(gib=0.0, low_gib=0.0, high_gib=0.0)
         graphs = {"cuda_graphs": nothing, "attention_workspace": None}
         without = {**graphs, "full_decode_graph": False, "captured_prefill_tokens": 0}

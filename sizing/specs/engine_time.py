@@ -22,15 +22,17 @@ class HostTime(Spec):
 
     With `ahead`, the host makes up a step while the one before it runs, so a request that arrives meanwhile joins a step later.
     `per_kernel_us` is the gap before each kernel of an engine without CUDA graphs. `eager_launch_us` is the time to launch a
-    kernel in steps beyond `captured_prefill_tokens`; the GPU waits for it if the GPU is faster. `per_streamed_token_us` is the
+    kernel in steps beyond `captured_prefill_tokens`; the GPU waits for it if the GPU is faster. `eager_gap_us` is the gap before
+    each kernel when graphs are switched off, of engines whose launches no run tells. `per_streamed_token_us` is the
     time of each sequence in a server whose loop sends the tokens itself. `own_step_us` and `own_sequence_us` are what own runs
-    add to every step and for each sequence; nothing hides them.
+    add to every step and for each sequence, and the host's serial time without graphs; nothing hides them.
     """
 
     per_step_us: NonNegative
     per_sequence_us: NonNegative
     per_kernel_us: NonNegative = 0.0
     eager_launch_us: NonNegative = 0.0
+    eager_gap_us: NonNegative = 0.0
     per_streamed_token_us: NonNegative = 0.0
     own_step_us: Added = 0.0
     own_sequence_us: Added = 0.0
@@ -53,7 +55,8 @@ class HostTime(Spec):
         """The same with what own runs of a GPU add."""
         if own is None:
             return self
-        return self.model_copy(update={"own_step_us": own.step_us, "own_sequence_us": own.sequence_us})
+        step_us, sequence_us = self.own_step_us + own.step_us, self.own_sequence_us + own.sequence_us
+        return self.model_copy(update={"own_step_us": step_us, "own_sequence_us": sequence_us})
 
 
 class SpeculationHost(Spec):

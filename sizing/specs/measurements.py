@@ -50,6 +50,7 @@ class NoteRule(Spec):
         "max_num_batched_tokens",
         "of_worker",
         "scheduler_steps",
+        "graphs",
         "memory_fraction",
         "statistic",
         "itl_definition",

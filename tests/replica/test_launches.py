@@ -53,6 +53,20 @@ def test_launches_bound_a_step_that_no_graph_holds() -> None:
     assert step_s(8192, eager_launch_us=100) == step_s(8192, eager_launch_us=0) > 0.1
 
 
+@pytest.mark.parametrize("sequences", [1.0, 256.0])
+@pytest.mark.parametrize(
+    "engine", ["vllm:0.5.5", "vllm:0.6.4", "vllm:0.9.2", "vllm:0.20.0", "sglang:0.4.0", "sglang:0.5.9", "tensorrt-llm:0.12.0", "tensorrt-llm:1.1.0"]
+)  # fmt: skip
+def test_steps_without_graphs_are_not_faster(engine: str, sequences: float) -> None:
+    model = real_model("llama-3.1-8b")
+    kernels = kernels_for(model, real_gpu("h100-sxm"), engine=engine)
+    without = replace(kernels, shard=replace(kernels.shard, settings=kernels.settings.eager(len(model.layers))))
+    decoding = StepBatch(decode_sequences=sequences, decode_context_tokens=1000.0)
+    captured_s, eager_s = (step.step(of, decoding).total_s for of in (kernels, without))
+    assert eager_s >= captured_s
+    assert engine.startswith("tensorrt-llm:0") or sequences > 1 or eager_s > captured_s
+
+
 def test_the_simulator_s_clock_bounds_them_alike() -> None:
     of = served("llama-3.1-70b", "sglang:0.5.9", tp=4)
     launching_s = step.launch_s(of.kernels)
