@@ -10,7 +10,7 @@ from sizing.calibration.coverage import covered
 from sizing.catalog import profiles, shelf
 from sizing.formats.words import percent
 from sizing.specs.bands import TIMES, Bands, Corrections, PublishedRuns, SimilarRuns
-from sizing.specs.gpu import AssumedEfficiencies
+from sizing.specs.gpu import AssumedEfficiencies, CollectiveRow
 from sizing.specs.own_runs import HIGH_END
 from sizing.specs.workload import LATENCIES
 
@@ -122,7 +122,8 @@ def _error(runs: SimilarRuns, name: str) -> str:
 def _of_runs() -> Iterator[str]:
     """The architectures with efficiencies that were fitted to published runs, each with their formats."""
     for one in shelf.only(AssumedEfficiencies).architectures:
-        formats = dict.fromkeys(row.precision for row in one.efficiency if row.source.startswith(OF_RUNS))
+        kernels = (row for row in one.efficiency if not isinstance(row, CollectiveRow))
+        formats = dict.fromkeys(row.precision for row in kernels if row.source.startswith(OF_RUNS))
         if formats:
             yield f"{one.vendor} {one.architecture} ({', '.join(map(str, formats))})"
 
