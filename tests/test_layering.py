@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,24 @@ MOST_FLOORS = 10
 CIRCLES: set[tuple[str, ...]] = set()
 
 
+@cache
 def floors() -> list[list[str]]:
     """The rooms of each floor, lowest first, as the package's docstring states them."""
     lines = re.findall(r"^ {4}([a-z]+(?:, [a-z]+)*) {2,}\S", sizing.__doc__ or "", re.MULTILINE)
     assert lines, "sizing/__init__.py states the floors of the package"
     return [line.split(", ") for line in reversed(lines)]
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def dotted(called: ast.expr) -> str:
+    """The name of what is called, `sys.stdout.write`; what is no name is left out."""
+    if isinstance(called, ast.Attribute):
+        return f"{dotted(called.value)}.{called.attr}"
+    return called.id if isinstance(called, ast.Name) else ""
 
 
 def layer_of(module: str) -> str | None:
@@ -52,14 +66,14 @@ def imported(tree: ast.Module, module: str, is_package: bool) -> list[tuple[str,
                 base = ".".join([*parents, base] if base else parents)
             # `from sizing import memory` imports the layer; `from sizing.memory import use` names it already.
             found += [(f"{base}.{a.name}" if base == "sizing" else base, node.lineno) for a in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith("import_module"):
             for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and str(part.value).startswith("sizing."):
                     found.append((str(part.value).rstrip("."), node.lineno))
     return [(name, line) for name, line in found if name.split(".")[0] == "sizing"]
 
 
-def upward(path: Path, text: str) -> list[str]:
+def upward(path: Path, tree: ast.Module) -> list[str]:
     """The imports of a file that reach above its own floor, or into another room on it."""
     levels = {room: level for level, rooms in enumerate(floors()) for room in rooms}
     module = module_name(path)
@@ -67,7 +81,7 @@ def upward(path: Path, text: str) -> list[str]:
     if own is None or own == "__main__":
         return []
     wrong = []
-    for name, line in imported(ast.parse(text), module, path.name == "__init__.py"):
+    for name, line in imported(tree, module, path.name == "__init__.py"):
         room = layer_of(name)
         if room is None or room.startswith("__") or room == own:
             continue
@@ -93,7 +107,7 @@ def circles() -> set[tuple[str, ...]]:
     for path in FILES:
         module = module_name(path)
         graph[module] = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module:
                 inside = {f"{node.module}.{alias.name}" for alias in node.names} & names
                 graph[module] |= (inside or {node.module} & names) - {module}
@@ -116,41 +130,36 @@ def command_of(module: str) -> str | None:
     return None if name in ("", "parts") else name.removeprefix("plot_").removesuffix("_record")
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.parent.parts[len(ROOT.parts) :][:1] == ("report",)], ids=module_name
-)
-def test_a_command_reports_without_another_one(path: Path) -> None:
+def test_a_command_reports_without_another_one() -> None:
     """What several say stands in parts, which know no command; only the page and a notebook show what commands do."""
-    module = module_name(path)
-    own, tree = command_of(module), ast.parse(path.read_text(encoding="utf-8"))
-    if own in ("page", "notebook"):
-        return
-    names = {module_name(other) for other in FILES}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sizing.report"):
-            taken = {f"{node.module}.{alias.name}" for alias in node.names} & names or {str(node.module)}
-            assert {command_of(name) for name in taken} <= {own, None}, f"{path.name}:{node.lineno}"
+    names = {module_name(path) for path in FILES}
+    for path in (ROOT / "report").rglob("*.py"):
+        own = command_of(module_name(path))
+        if own in ("page", "notebook"):
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sizing.report"):
+                taken = {f"{node.module}.{alias.name}" for alias in node.names} & names or {str(node.module)}
+                assert {command_of(name) for name in taken} <= {own, None}, f"{path.name}:{node.lineno}"
 
 
 def private_taken(path: Path) -> list[str]:
     """The names with a leading underscore that a file takes from another."""
     return [
         f"{path.relative_to(ROOT.parent)}:{node.lineno}: {alias.name}"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sizing")
         for alias in node.names
         if re.match(r"_[a-z]", alias.name)
     ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_no_private_name_is_taken_from_another_file(path: Path) -> None:
-    assert private_taken(path) == []
+def test_no_private_name_is_taken_from_another_file() -> None:
+    assert [taken for path in FILES for taken in private_taken(path)] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_no_module_imports_one_above_it(path: Path) -> None:
-    assert upward(path, path.read_text(encoding="utf-8")) == []
+def test_no_module_imports_one_above_it() -> None:
+    assert [wrong for path in FILES for wrong in upward(path, tree_of(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -166,14 +175,17 @@ def test_no_module_imports_one_above_it(path: Path) -> None:
     ],
 )
 def test_the_walk_sees_every_form_of_an_upward_import(text: str) -> None:
-    assert upward(ROOT / "model" / "memory.py", text)
+    assert upward(ROOT / "model" / "memory.py", ast.parse(text))
 
 
 @pytest.mark.parametrize(
     "text", ["from sizing.specs import units", "from ..specs.units import GIB", "from sizing import __version__"]
 )
 def test_the_walk_allows_downward_imports(text: str) -> None:
-    assert upward(ROOT / "model" / "memory.py", text) == []
+    assert upward(ROOT / "model" / "memory.py", ast.parse(text)) == []
+
+
+ENDS_OR_PRINTS = {"print", "exit", "quit", "sys.exit", "os._exit", "os.abort", "typer.echo", "typer.Exit", "input"}
 
 
 def _talks(tree: ast.Module) -> list[int]:
@@ -181,27 +193,17 @@ def _talks(tree: ast.Module) -> list[int]:
     lines = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            if name in {
-                "print",
-                "exit",
-                "quit",
-                "sys.exit",
-                "os._exit",
-                "os.abort",
-                "typer.echo",
-                "typer.Exit",
-                "input",
-            } or name.startswith(("sys.stdout.", "sys.stderr.")):
+            name = dotted(node.func)
+            if name in ENDS_OR_PRINTS or name.startswith(("sys.stdout.", "sys.stderr.")):
                 lines.append(node.lineno)
         elif isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc):
             lines.append(node.lineno)
     return lines
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if layer_of(module_name(p)) not in PRINTERS], ids=module_name)
-def test_the_library_neither_prints_nor_exits(path: Path) -> None:
-    assert _talks(ast.parse(path.read_text(encoding="utf-8"))) == []
+def test_the_library_neither_prints_nor_exits() -> None:
+    silent = [path for path in FILES if layer_of(module_name(path)) not in PRINTERS]
+    assert [f"{path}:{line}" for path in silent for line in _talks(tree_of(path))] == []
 
 
 @pytest.mark.parametrize("text", ["print(1)", "sys.exit(2)", "raise SystemExit", "sys.stderr.write('x')", "exit()"])
@@ -211,8 +213,9 @@ def test_the_search_for_prints_finds_them(text: str) -> None:
 
 def _command_line() -> str:
     """The module that `sizing/__main__.py` runs."""
-    tree = ast.parse((ROOT / "__main__.py").read_text(encoding="utf-8"))
-    found = [name for name, _ in imported(tree, "sizing.__main__", False) if layer_of(name) == "cli"]
+    found = [
+        name for name, _ in imported(tree_of(ROOT / "__main__.py"), "sizing.__main__", False) if layer_of(name) == "cli"
+    ]
     assert found, "sizing/__main__.py starts the command line"
     return found[0]
 

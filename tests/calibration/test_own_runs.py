@@ -37,8 +37,8 @@ MACHINE = OwnRuns(
     engine="vllm", engine_version="0.19.0", compute=0.8, bandwidth=0.9, step_us=400.0, sequence_us=15.0, points=1, settings="x",
     source="x", date="x",
 )  # fmt: skip
-POINTS = ((1, 1000, 500, 1), (1, 1000, 500, 16), (1, 1000, 500, 64), (1, 6000, 500, 2), (1, 6000, 500, 16))
-OTHERS = ((1, 2000, 1000, 4), (1, 2000, 1000, 32), (2, 1000, 500, 32), (2, 6000, 500, 8))
+POINTS = ((1, 1000, 200, 1), (1, 1000, 200, 16), (1, 1000, 200, 64), (1, 6000, 200, 2), (1, 6000, 200, 16))
+OTHERS = ((1, 2000, 400, 4), (1, 2000, 400, 32), (2, 1000, 200, 32), (2, 6000, 200, 8))
 
 
 def asked(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
@@ -46,7 +46,7 @@ def asked(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
     return tuple(
         MeasuredRow(
             id=f"p{number}", engine="vllm", engine_version="0.19.0", model="llama-3.1-8b", gpu="h100-sxm", isl=isl, osl=osl,
-            mode="closed_loop", tp=tp, n_gpus=tp, weight_precision="bf16", concurrency=in_flight, num_requests=10 * in_flight,
+            mode="closed_loop", tp=tp, n_gpus=tp, weight_precision="bf16", concurrency=in_flight, num_requests=6 * in_flight,
             length_ratio_min=0.8, ttft_ms=1.0, itl_ms=1.0, req_per_s=1.0,
         )
         for number, (tp, isl, osl, in_flight) in enumerate(shapes)
@@ -121,10 +121,14 @@ def test_runs_of_one_setting_that_contradict_each_other_are_refused(metric: str)
     rows = list(runs_of(*POINTS))
     again = replace(rows[1], id="again", **{metric: 1.5 * getattr(rows[1], metric)})
     assert f"p1 and again ran the same, and their {metric} is" in refused([*rows, again])
-    repeated = replace(rows[1], id="again", **{metric: 1.02 * getattr(rows[1], metric)})
-    other_count = replace(again, num_requests=20)
-    for row in (repeated, other_count):  # measured twice, and something else
-        assert calibrate([*rows, row], load_gpu("h100-sxm"), None, "x").own.points == 6
+
+
+def test_runs_that_repeat_each_other_or_differ_in_their_setting_are_kept() -> None:
+    rows = list(runs_of(*POINTS))
+    ttft_ms, itl_ms = rows[1].ttft_ms or 0.0, rows[1].itl_ms or 0.0
+    repeated = replace(rows[1], id="again", ttft_ms=1.02 * ttft_ms, itl_ms=1.02 * itl_ms)
+    other_count = replace(rows[1], id="other", num_requests=20, ttft_ms=1.5 * ttft_ms)
+    assert calibrate([*rows, repeated, other_count], load_gpu("h100-sxm"), None, "x").own.points == 7
 
 
 def test_confidence_on_the_profile_is_that_of_its_runs(mine: Path, found: CalibratedProfile) -> None:
@@ -210,11 +214,14 @@ def test_a_repeated_run_is_left_out_with_its_twin() -> None:
 
 
 def test_a_row_that_stands_twice_counts_once(found: CalibratedProfile) -> None:
-    """A file that is named twice must not make the factors look better known."""
+    """A file that is named twice must not make the factors look better known; nor may a row that cannot be fitted."""
     rows = runs_of(*POINTS)
-    twice = calibrate([*rows, *rows], load_gpu("h100-sxm"), None, "own_points.csv")
+    other = replace(rows[0], id="other", gpu="h200-sxm")
+    twice = calibrate([*rows, *rows, other], load_gpu("h100-sxm"), None, "own_points.csv")
     assert (twice.own.points, twice.own.ranges) == (len(rows), found.own.ranges)
-    assert [one.reason for one in twice.aside] == ["stands twice, and counts once"] * len(rows)
+    *again, aside = twice.aside
+    assert [one.reason for one in again] == ["stands twice, and counts once"] * len(rows)
+    assert aside.id == "other"
     unstated = [replace(row, engine_version="") for row in rows[:2]]
     assert any("states no version" in note for note in calibrate(unstated, load_gpu("h100-sxm"), None, "x").taken)
 
@@ -282,13 +289,6 @@ def test_what_runs_cannot_tell_is_refused(mine: Path) -> None:
     assert "no row can be fitted: a run of vllm" in refused(rows, engine="sglang")
     assert "vllm:0.18.0, vllm:0.19.0" in refused([rows[0], replace(rows[1], engine_version="0.18.0")])
     assert "has own runs already; allowed: h100-sxm" in refused(rows, str(mine))
-
-
-def test_a_row_that_cannot_be_fitted_is_set_aside_with_its_reason() -> None:
-    rows = [*runs_of(*POINTS), replace(runs_of(*POINTS)[0], id="other", gpu="h200-sxm")]
-    found = calibrate(rows, load_gpu("h100-sxm"), None, "x")
-    assert [one.id for one in found.aside] == ["other"]
-    assert found.own.points == 5
 
 
 def test_answers_on_the_profile_have_its_engine_bands_and_no_published_correction(

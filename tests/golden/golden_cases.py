@@ -22,7 +22,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -44,6 +45,7 @@ ENVIRONMENT = {
 CLEARED = ("XDG_CONFIG_HOME", "FORCE_COLOR", "PYTHONWARNINGS", "_TYPER_FORCE_DISABLE_TERMINAL", "TERMINAL_WIDTH")
 RELATIVE = 1e-9
 COUNTS = 100  # printed whole numbers below it are counts, which no rounding moves
+TEMPORARY = re.compile(r"/tmp/golden-[a-z0-9_]{8}(?![a-z0-9_])")  # as `mkdtemp` names a folder
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -69,6 +71,33 @@ def name_of(folder: Path) -> str:
 def formats(folder: Path) -> list[str]:
     """Return the formats that are recorded of a case."""
     return [name for name, file in FILE.items() if (folder / file).exists()]
+
+
+@lru_cache(maxsize=1)
+def outcomes(folder: Path) -> dict[str, Outcome]:
+    """What a case gives in its recorded formats, from one run: the document that is printed is written in the others too.
+
+    A case that prints no document is run in each format.
+    """
+    from sizing.formats import text
+    from sizing.formats.tables import WRITERS
+
+    documents = []
+
+    def kept(document: Any, *more: Any, **options: Any) -> str:
+        documents.append(document)
+        return render_for(document, *more, **options)
+
+    render_for = text.render_for
+    with patch.object(text, "render_for", kept):
+        found = {"text": run_case(folder, "text")}
+    for form in formats(folder)[1:]:
+        if len(documents) == 1:
+            written = WRITERS[form](documents[0]) + "\n"
+            found[form] = replace(found["text"], out=_plain(written))
+        else:
+            found[form] = run_case(folder, form)
+    return found
 
 
 def run_case(folder: Path, form: str) -> Outcome:
@@ -100,12 +129,12 @@ def run_case(folder: Path, form: str) -> Outcome:
     finally:
         os.chdir(before)
         shutil.rmtree(scratch, ignore_errors=True)
-    printed, complained = (_plain(stream.buffer.getvalue().decode("utf-8"), scratch) for stream in (out, err))  # type: ignore[attr-defined]
-    return Outcome(code, printed, complained, {name: _plain(text, scratch) for name, text in written.items()})
+    printed, complained = (_plain(stream.buffer.getvalue().decode("utf-8")) for stream in (out, err))  # type: ignore[attr-defined]
+    return Outcome(code, printed, complained, {name: _plain(text) for name, text in written.items()})
 
 
-def _plain(text: str, scratch: Path) -> str:
-    return text.replace(str(scratch), "<tmp>").replace(str(ROOT), "<root>")
+def _plain(text: str) -> str:
+    return TEMPORARY.sub("<tmp>", text).replace(str(ROOT), "<root>")
 
 
 def read(path: Path) -> str:

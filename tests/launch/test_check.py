@@ -11,6 +11,7 @@ import pytest
 from check_commands import CHAT, FIXED, OWN
 
 import sizing
+from sizing.answers.answer import Outcome
 from sizing.answers.check import Held
 from sizing.cli.check import ASKED_OPTIONS
 from sizing.cli.main import run
@@ -24,16 +25,19 @@ from sizing.specs.launch import Policy
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> str:
+def outcome() -> Outcome:
+    return sizing.estimate(sizing.ask("chat", gpu="h100-sxm"), relaxed=False)
+
+
+@pytest.fixture(scope="module")
+def manifest(outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What deploy writes for the chat on h100-sxm."""
     path = tmp_path_factory.mktemp("launch") / "k.yaml"
-    outcome = sizing.estimate(sizing.ask("chat", gpu="h100-sxm"), relaxed=False)
     path.write_text(sizing.deploy(outcome, "kubernetes").text, encoding="utf-8")
     return str(path)
 
 
-def test_what_deploy_writes_passes_with_the_same_prediction(manifest: str) -> None:
-    outcome = sizing.estimate(sizing.ask("chat", gpu="h100-sxm"), relaxed=False)
+def test_what_deploy_writes_passes_with_the_same_prediction(outcome: Outcome, manifest: str) -> None:
     (found,) = check(manifest, demand="chat")
     best = outcome.best
     assert found.passed and found.held is not None and found.held.answer is not None and best is not None
@@ -422,11 +426,12 @@ CASES = [
 def test_what_is_read_back_predicts_the_same(engine: str, model: str, layout: dict[str, int], tmp_path: Path) -> None:
     options = {"model": model, "isl": 1000, "osl": 200, "rps": 3, "itl": "100ms", "engine": engine, **layout}
     question = sizing.ask(gpu="h100-sxm", **options)
-    best = sizing.estimate(question, simulated=False, relaxed=False).best
+    outcome = sizing.estimate(question, simulated=False, relaxed=False)
+    best = outcome.best
     if best is None:
         pytest.skip("the engine version does not take the layout")
     path, demand = tmp_path / "k.yaml", tmp_path / "demand.yaml"
-    path.write_text(sizing.deploy(sizing.estimate(question, simulated=False, relaxed=False)).text, encoding="utf-8")
+    path.write_text(sizing.deploy(outcome).text, encoding="utf-8")
     demand.write_text(
         f"model: {model}\ntokens: {{isl: 1000, osl: 200}}\ndemand: {{requests_per_s: 3}}\nlimits: {{itl: 100ms}}\n"
     )
