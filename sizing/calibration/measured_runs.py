@@ -121,9 +121,12 @@ class MeasuredRuns:
             values.append(steady(case, known[key]))
         return _logarithms(values, self.metrics)
 
-    def slopes(self, at: Floats) -> Floats:
-        """The derivative of the logarithm of each metric by each factor, from the closed form, shape (n, 4)."""
-        here = self.steady(at)
+    def slopes(self, at: Floats, here: Floats | None = None) -> Floats:
+        """The derivative of the logarithm of each metric by each factor, from the closed form, shape (n, 4).
+
+        `here` is `steady(at)` where it is known.
+        """
+        here = self.steady(at) if here is None else here
         return np.stack([(self.steady(at + TRIED * unit) - here) / TRIED for unit in np.eye(len(FACTORS))], axis=1)
 
 

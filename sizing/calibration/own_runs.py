@@ -137,9 +137,10 @@ def _nearest(runs: MeasuredRuns, at: Floats, predicted: Floats) -> Floats:
     """The point that explains the runs best, with changes from the closed form applied to the metrics simulated at `at`."""
     here, error = runs.steady(at), runs.measured - predicted
     tried = at.copy()
-    for _ in range(TURNS):
-        left = error - (runs.steady(tried) - here)
-        tried = tried + _change(runs.slopes(tried), left, _weight(runs, runs.measured - left), tried)
+    for turn in range(TURNS):
+        now = runs.steady(tried) if turn else here
+        left = error - (now - here)
+        tried = tried + _change(runs.slopes(tried, now), left, _weight(runs, runs.measured - left), tried)
         tried = np.clip(tried, -runs.most, runs.most)
     return tried
 

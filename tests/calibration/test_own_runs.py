@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 import yaml
 
 import sizing
 from sizing.answers.estimate import estimate
 from sizing.calibration.measured_runs import MeasuredRuns
-from sizing.calibration.own_runs import FACTORS, CalibratedProfile, calibrate, fit, profile, told
+from sizing.calibration.own_runs import FACTORS, CalibratedProfile, FactorFit, calibrate, fit, profile, told
 from sizing.calibration.roofs import impossible
 from sizing.catalog.measured import MeasuredRow
 from sizing.catalog.profiles import load_gpu
@@ -68,6 +68,15 @@ def runs_of(*shapes: tuple[int, int, int, int]) -> tuple[MeasuredRow, ...]:
 @pytest.fixture(scope="module")
 def found() -> CalibratedProfile:
     return calibrate(runs_of(*POINTS), load_gpu("h100-sxm"), "vllm", "own_points.csv")
+
+
+def measured(rows: Sequence[MeasuredRow]) -> MeasuredRuns:
+    return MeasuredRuns([resolve(row) for row in rows], load_gpu("h100-sxm").spec, only(Calibration).own_runs)
+
+
+@pytest.fixture(scope="module")
+def plain() -> FactorFit:
+    return fit(measured(runs_of(*POINTS)))
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +167,9 @@ def test_two_runs_say_nothing_of_confidence(found: CalibratedProfile) -> None:
 
 @pytest.mark.parametrize("freedom", [2, 4, 20])
 def test_quantiles_are_students(freedom: int) -> None:
+    stats = pytest.importorskip("scipy.stats")  # which is slow to load
     share = np.linspace(0.05, 0.95, 19)
-    np.testing.assert_allclose(students(share, freedom), scipy.stats.t.ppf(share, freedom), rtol=0.03, atol=1e-7)
+    np.testing.assert_allclose(students(share, freedom), stats.t.ppf(share, freedom), rtol=0.03, atol=1e-7)
 
 
 def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(found: CalibratedProfile) -> None:
@@ -171,13 +181,12 @@ def test_bands_hold_the_runs_and_are_no_narrower_than_a_measurement_repeats(foun
 
 
 def test_runs_like_the_base_profile_leave_it(found: CalibratedProfile) -> None:
-    cases = [resolve(row) for row in runs_of(*POINTS)]
-    runs = MeasuredRuns(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
+    runs = measured(runs_of(*POINTS))
     base = np.exp(runs.simulated(np.zeros(4)))
     values = iter(base)
     rows = [
         replace(case.row, **{name: float(next(values)) for name in found_})
-        for case, found_ in zip(cases, runs.metrics, strict=True)
+        for case, found_ in zip(runs.cases, runs.metrics, strict=True)
     ]
     again = calibrate(rows, load_gpu("h100-sxm"), None, "themselves")
     own = again.own
@@ -185,32 +194,27 @@ def test_runs_like_the_base_profile_leave_it(found: CalibratedProfile) -> None:
     assert abs(own.step_us) < 1 and abs(own.sequence_us) < 0.1
 
 
-def test_what_no_factor_explains_is_scatter_and_bends_nothing_else() -> None:
+def test_what_no_factor_explains_is_scatter_and_bends_nothing_else(plain: FactorFit) -> None:
     """TTFT that is half as long again, or half as long, in turn: gaps of other lengths, loads and layouts stay as well known."""
     rows = [
         replace(row, ttft_ms=(row.ttft_ms or 0.0) * (1.5 if number % 2 else 0.5))
         for number, row in enumerate(runs_of(*POINTS))
     ]
-    cases = [resolve(row) for row in rows]
-    runs = MeasuredRuns(cases, load_gpu("h100-sxm").spec, only(Calibration).own_runs)
-    disturbed = fit(runs)
-    others = MeasuredRuns([resolve(row) for row in runs_of(*OTHERS)], runs.gpu, runs.rules)
+    disturbed, others = fit(measured(rows)), measured(runs_of(*OTHERS))
     gaps = np.array([name == "itl_ms" for name in others.names])
     off = np.abs(np.expm1(others.simulated(disturbed.at) - others.measured))[gaps]
     assert np.median(off) < 0.05
-    plain = fit(MeasuredRuns([resolve(row) for row in runs_of(*POINTS)], runs.gpu, runs.rules))
     assert np.all(disturbed.sigma >= plain.sigma * (1 - 1e-6))  # and it is known less well
 
 
 def test_a_repeated_run_is_left_out_with_its_twin() -> None:
+    """A run whose TTFT is a third longer than the others let expect is as far off again where it is measured twice."""
     rows = list(runs_of(*POINTS))
-    once, twice = (
-        fit(MeasuredRuns([resolve(row) for row in of], load_gpu("h100-sxm").spec, only(Calibration).own_runs))
-        for of in (rows, [*rows, replace(rows[2], id="again")])
-    )
+    rows[2] = replace(rows[2], ttft_ms=1.3 * (rows[2].ttft_ms or 0.0))
+    once, twice = (fit(measured(of)) for of in (rows, [*rows, replace(rows[2], id="again")]))
     left = 3 * 2  # the first metric of the third run, of three a run
-    errors = [abs(each.left_out[left] - np.log(rows[2].ttft_ms or 1.0)) for each in (once, twice)]
-    assert errors[1] == pytest.approx(errors[0], rel=0.2)
+    errors = [np.log(rows[2].ttft_ms or 1.0) - each.left_out[left] for each in (once, twice)]
+    assert errors == pytest.approx([np.log(1.3)] * 2, rel=0.03)
 
 
 def test_a_row_that_stands_twice_counts_once(found: CalibratedProfile) -> None:
