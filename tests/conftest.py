@@ -28,9 +28,35 @@ if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: providers._local_constants
 
 
+# Files that take longest begin, so that no process works on one of them alone at the end.
+LONG = (
+    "test_golden.py",
+    "test_docs.py",
+    "test_every_option.py",
+    "test_report_browser.py",
+    "test_metamorphic.py",
+    "test_own_options.py",
+    "test_own_runs.py",
+    "test_whatif.py",
+    "test_suggestions.py",
+    "test_engine_closed_form.py",
+    "test_check.py",
+    "test_pools_asked.py",
+    "test_pools_curve.py",
+    "test_pools_commands.py",
+    "test_sweep.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """All tests of a file run in one process: what they share is made once."""
+    """All tests of a file run in one process, as what they share is made once, and files in their order."""
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False
     return LoadFileScheduling(config, log)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sizing.answers import whatif
+from sizing.answers import brief, whatif
 from sizing.cli.curve import CURVE_OPTIONS
 from sizing.cli.main import run
 from sizing.cli.options import COST_OPTIONS, MEMORY_OPTIONS, PLAN_OPTIONS, STEP_OPTIONS, TICKS
@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[Field, ...], tuple[str, ...]]] 
         (),
     ),
     "simulate": (
-        ("-g", "h100-sxm", *LENGTHS, "--requests", "300"),
+        ("-g", "h100-sxm", *LENGTHS, "--requests", "100"),
         tuple(option for option in SIMULATE_OPTIONS if option.panel not in (TICKS, "Output")),
         ("--rps", "60"),
     ),
@@ -163,8 +163,9 @@ def without_echoes(value: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all optimisations `whatif` tries one, and a page is its record: what is tested here is the question that all share."""
+    """Of all optimisations `whatif` tries one, and a page is its record without changed inputs: the question is what all share."""
     monkeypatch.setattr(whatif, "applicable", lambda trial, *_: trial.optimisation == "kv_offload")
+    monkeypatch.setattr(brief, "effects", lambda *_, **__: ())
     monkeypatch.setattr(chapters, "html", lambda report: json.dumps(view.plain(report)))
 
 

@@ -97,7 +97,7 @@ class Fields:
     """A config that is read field by field. `faults` collects mistakes, `notes` collects inferences.
 
     Records of reading help to find misspelt keys. `asked` holds every key looked for. `unmet` holds the keys without a value for
-    the key or a synonym. `missing` holds the faults of required fields by their keys.
+    the key or a synonym. `missing` holds the faults of required fields by their keys. What was found is kept: layers ask alike.
     """
 
     def __init__(
@@ -117,6 +117,8 @@ class Fields:
         self.asked: set[str] = set()
         self.unmet: dict[str, None] = {}
         self.missing: dict[tuple[str, ...], Fault] = {}
+        self._found: dict[tuple[str, ...], str | None] = {}
+        self._read: dict[tuple[tuple[str, ...], str, str | None], Any] = {}
 
     def fault(self, field: str, message: str, allowed: str | None = None, nearest: str | None = None) -> Fault:
         """Record a fault once, and return it."""
@@ -147,7 +149,7 @@ class Fields:
         if not own:
             return self
         view = copy(self)
-        view._values = {**self._values, **own}
+        view._values, view._found, view._read = {**self._values, **own}, {}, {}
         return view
 
     def has(self, key: str) -> bool:
@@ -157,11 +159,14 @@ class Fields:
 
     def stated(self, *keys: str) -> str | None:
         """The first of the keys that has a value, or None."""
-        keys = spelled(*keys)
-        found = next((key for key in keys if self._values.get(key) is not None), None)
-        self.asked.update(keys)
+        if keys in self._found:
+            return self._found[keys]
+        known = spelled(*keys)
+        found = next((key for key in known if self._values.get(key) is not None), None)
+        self.asked.update(known)
         if found is None:
-            self.unmet.update(dict.fromkeys(keys))
+            self.unmet.update(dict.fromkeys(known))
+        self._found[keys] = found
         return found
 
     def passed(self, *keys: str) -> None:
@@ -183,6 +188,12 @@ class Fields:
 
     def _typed(self, keys: tuple[str, ...], fits: Callable[[Any], bool], kind: str, allowed: str | None = None) -> Any:
         """A value of the wanted type. A list of equal sizes is their size."""
+        asked = (keys, kind, allowed)
+        if asked not in self._read:
+            self._read[asked] = self._checked(keys, fits, kind, allowed)
+        return self._read[asked]
+
+    def _checked(self, keys: tuple[str, ...], fits: Callable[[Any], bool], kind: str, allowed: str | None) -> Any:
         key = self.stated(*keys)
         value = None if key is None else self._values[key]
         if kind == "size" and isinstance(value, list | tuple) and value and all(item == value[0] for item in value):
