@@ -101,19 +101,20 @@ class Script(OfEngine):
     fp4_activation: Literal["bf16", "fp8", "fp4"] | None = None
     fused_all_reduce: FusedAllReduce | None = None
     captured_prefill_tokens: PositiveInt | None = None
+    chunked_prefill: Annotated[bool, Field(strict=True)] | None = None
+    admission: Literal["prompt", "first_chunk", "reserve", "estimate"] | None = None
+    preemption: Literal["recompute_last", "retract_shortest_output", "never"] | None = None
     overlapped: Annotated[bool, Field(strict=True)] | None = None
+    per_sequence_us: NonNegative | None = None
 
     def given(self, host: HostTime) -> dict[str, Any]:
         """The settings that this script states, by name. `host` is the host's time without it."""
-        settings = (
-            type(self).model_fields.keys() - OfEngine.model_fields.keys() - {"rows_of", "architecture", "overlapped"}
-        )
-        found = {name: value for name in settings if (value := getattr(self, name)) is not None}
-        return (
-            found
-            if self.overlapped is None
-            else {**found, "host": host.model_copy(update=dict.fromkeys(("overlapped", "ahead"), self.overlapped))}
-        )
+        fields = type(self).model_fields.keys() - OfEngine.model_fields.keys() - {"rows_of", "architecture"}
+        found = {name: value for name in fields if (value := getattr(self, name)) is not None}
+        of_host = {name: found.pop(name) for name in ("overlapped", "per_sequence_us") if name in found}
+        if "overlapped" in of_host:
+            of_host["ahead"] = of_host["overlapped"]
+        return {**found, "host": host.model_copy(update=of_host)} if of_host else found
 
 
 class RequestCount(OfEngine):
