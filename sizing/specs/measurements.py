@@ -111,7 +111,7 @@ class Script(OfEngine):
         """The settings that this script states, by name. `host` is the host's time without it."""
         fields = type(self).model_fields.keys() - OfEngine.model_fields.keys() - {"rows_of", "architecture"}
         found = {name: value for name in fields if (value := getattr(self, name)) is not None}
-        of_host = {name: found.pop(name) for name in ("overlapped", "per_sequence_us") if name in found}
+        of_host: dict[str, Any] = {name: found.pop(name) for name in ("overlapped", "per_sequence_us") if name in found}
         if "overlapped" in of_host:
             of_host["ahead"] = of_host["overlapped"]
         return {**found, "host": host.model_copy(update=of_host)} if of_host else found
