@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -22,11 +22,13 @@ from sizing.specs.engine import Engine, EngineSettings
 from sizing.specs.errors import Fault, FieldPath, InputError, nearest, placed, raise_any
 from sizing.specs.gpu import AssumedEfficiencies, AssumedEfficiency, Gpu, Slices
 from sizing.specs.kernels import ExpertKernel, MeasuredKernel, MeasuredKernels, Surface
-from sizing.specs.launch import EngineFlags
 from sizing.specs.own_runs import GpuExtension
 from sizing.specs.units import parse_version
 from sizing.specs.values import Sourced
 from sizing.specs.workload import Precision
+
+if TYPE_CHECKING:
+    from sizing.specs.launch import EngineFlags
 
 # Precisions that efficiency rows may state: formats, and modes in which products with such weights run.
 PRECISIONS = tuple(dict.fromkeys((*get_args(Precision), "int8_weight_only", "mxfp4_bf16", "mxfp4_fp8")))
@@ -207,7 +209,15 @@ def _faults_of_rows(number: int, engine: Engine, document: DataFile) -> list[Fau
 
 
 ENGINES = Shelf(Engine, "engine", "hardware_profiles", "engines", "llmsize engines", check_settings, own="engines")
-LAUNCHES = Shelf(EngineFlags, "engine with flags", "hardware_profiles", "launch", "llmsize engines")
+
+
+@cache
+def launches() -> Shelf[EngineFlags]:
+    """The flags of engines by name."""
+    from sizing.specs.launch import EngineFlags  # loaded where flags are read or written
+
+    return Shelf(EngineFlags, "engine with flags", "hardware_profiles", "launch", "llmsize engines")
+
 
 # The version follows the last colon. The colon of a drive letter does not count: a separator follows it.
 _VERSIONED = re.compile(r"(?P<name>.+?)(?::(?P<version>[^:/\\]*))?\Z", re.DOTALL)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import yaml
 
-from sizing.catalog.profiles import LAUNCHES
+from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load
 from sizing.model.settings import is_within
 from sizing.specs.errors import Fault, InputError
@@ -71,13 +71,13 @@ def dialect_of(name: str, title: str, version: str) -> Dialect:
 @cache
 def flags_of(name: str) -> EngineFlags:
     """The flags of an engine, read once. Raises InputError for an engine with unknown flags."""
-    return load(LAUNCHES, name).spec
+    return load(launches(), name).spec
 
 
 @cache
 def engine_names() -> tuple[str, ...]:
     """The engines with known flags."""
-    return LAUNCHES.ids
+    return launches().ids
 
 
 # --- written ----------------------------------------------------------------------------------------------------------

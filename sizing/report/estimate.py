@@ -14,7 +14,7 @@ from sizing.model.architecture import SIZES
 from sizing.model.memory import MemoryUse
 from sizing.question.demand import Readings
 from sizing.replica.warning import warning_of
-from sizing.report.parts import assumptions, bands, explain, layouts, pools, repeat, screen
+from sizing.report.parts import assumptions, bands, layouts, repeat, screen
 from sizing.report.parts.evidence import Evidence, SureOf, evidence
 from sizing.report.parts.figures import (
     Cost,
@@ -170,11 +170,14 @@ def _serving_as_one(outcome: Outcome, explained: bool) -> Estimate:
     )
     if not explained:
         return served
+    from sizing.report.parts import explain  # loaded where asked for
+
     return served._replace(explanations=(*explain.of_answer(best, outcome, found), *bands.explanations(predicted)))
 
 
 def _with_pools(outcome: Outcome, explained: bool) -> Estimate:
     """The record of separate pools. The answer from one pool for the same demand is the first of the alternatives."""
+    from sizing.report.parts import pools
     from sizing.report.parts.disaggregated import disaggregated
 
     whole, best, question = outcome.one_pool, outcome.answer, outcome.question

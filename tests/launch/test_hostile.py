@@ -11,14 +11,16 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sizing.catalog.profiles import LAUNCHES
+from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load
 from sizing.launch.existing import existing
 from sizing.launch.identity import Filled
 from sizing.specs.errors import InputError
 
 FILLED = Filled(model="llama-3.1-8b", gpu="h100-sxm", replicas=1)
-FLAGS = [flag for name in LAUNCHES.ids for row in load(LAUNCHES, name).spec.flags for flag in (*row.flags, *row.off)]
+FLAGS = [
+    flag for name in launches().ids for row in load(launches(), name).spec.flags for flag in (*row.flags, *row.off)
+]
 STARTS = ["vllm serve", "python3 -m sglang.launch_server", "trtllm-serve", "sglang serve"]
 VALUES = st.one_of(
     st.integers(-5, 10**20).map(str), st.sampled_from(["auto", "fp8", "{}", '{"method": []}', "{", "k.yaml", "0.9", "1e999", "nan", "$X", "--", ""]),

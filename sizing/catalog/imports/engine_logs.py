@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from sizing.catalog.imports.run import MalformedRunError, parsed
-from sizing.catalog.profiles import LAUNCHES
+from sizing.catalog.profiles import launches
 from sizing.catalog.shelf import load, only
 from sizing.specs.launch import Term
 from sizing.specs.measurements import Conventions, EngineLogs
@@ -142,7 +142,7 @@ def in_our_words(engine: str, name: str, value: str) -> str:
     if name not in TERMS or value in NOTHING:
         return "" if value in NOTHING else value
     word = value.lower()
-    rows = [row for row in load(LAUNCHES, engine).spec.flags if row.term == TERMS[name]]
+    rows = [row for row in load(launches(), engine).spec.flags if row.term == TERMS[name]]
     ours = {theirs.lower(): own for row in rows for theirs, own in row.ours.items()}
     if any(word in row.values for row in rows):  # a method of several versions has one name in an engine
         return word

@@ -6,19 +6,21 @@ A screen has at most 24 lines of 80 columns. --verbose adds everything else in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizing.formats.details import KINDS
 from sizing.formats.view import Assumption, Line, Segment, Table, Whole, in_words, labelled
 from sizing.formats.words import between, gib, money, monthly_growth, number, percent, plural, rounded_usd, stated
 from sizing.model.memory import MemoryUse, over_gib, used_gib
-from sizing.planning.growth import Growing
 from sizing.report.parts.assumptions import PRECISION, UNSOLD
 from sizing.report.parts.optimised import beside_weights
 from sizing.report.parts.quantities import E2E, ITL, LATENCY_QUANTITIES, TTFT, write_gib
 from sizing.report.parts.question import LimitsInMs
 from sizing.specs.bands import USUAL, ConfidentSize, ErrorBand, of_runs
 from sizing.specs.units import HOURS_PER_MONTH
+
+if TYPE_CHECKING:
+    from sizing.planning.growth import Growing
 
 KEPT, MISSED, DIM = "green", "red", "dim"
 OK, BINDS, OVER, NONE = "ok", "ok, binds", "missed", "does not apply"
