@@ -344,7 +344,7 @@ def _changed(found: Together, base: AnswerSummary) -> str:
     if found.gpus_saved:
         return f"{_together(found)} instead of {base.gpus:,}"
     most, without = number(found.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
-    return f"{_together(found)}, as many as without it; each could serve {most} instead of {without} requests/s"
+    return f"{_together(found)}, as before; each could serve {most} instead of {without} requests/s"
 
 
 def _saving(found: Together, base: AnswerSummary) -> str:
