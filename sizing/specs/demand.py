@@ -212,9 +212,10 @@ class Demand(Spec):
     @model_validator(mode="after")
     def _one(self) -> Self:
         given = [name for name in self.kinds() if getattr(self, name) is not None]
-        if len(given) != 1:
-            several = f" (given: {', '.join(given)})" if given else ""
-            raise ValueError(f"state exactly one of {', '.join(self.kinds())}{several}")
+        if len(given) > 1:
+            raise ValueError(f"states {len(given)} demands, {' and '.join(given)}; state exactly one")
+        if not given:
+            raise ValueError(f"states no demand; state exactly one of {', '.join(self.kinds())}")
         if self.closed_loop and self.concurrency is None:
             raise ValueError("closed_loop is of requests in flight: concurrency states how many")
         if self.think_time is not None and self.concurrent_users is None:

@@ -132,8 +132,7 @@ BAD_FIELDS = {
         f"{GOOD}demand:\n  concurrency: 5\n  requests_per_s: 1.0",
         4,
         "demand",
-        "state exactly one of requests_per_s, concurrency, daily_active_users, sessions, calls_per_year, documents_per_year, "
-        "mean_requests_per_s, trace, concurrent_users (given: requests_per_s, concurrency)",
+        "states 2 demands, requests_per_s and concurrency; state exactly one",
     ),
 }
 

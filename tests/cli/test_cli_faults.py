@@ -462,7 +462,7 @@ def test_a_range_for_one_value_is_told_which_command_takes_ranges(capsys: pytest
 
 def test_two_loads_are_told_without_a_word_of_what_nobody_stated(capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = faults(capsys, "simulate", *LLAMA, *LENGTHS, "--rps", "1", "--concurrency", "2")
-    assert told.startswith("--rps, --concurrency: state exactly one of")
+    assert told.startswith("--rps, --concurrency: states 2 demands")
 
 
 @pytest.mark.parametrize("command", [["deploy", *LLAMA, *SERVED], ["init", "--answers", "-"]])

@@ -250,7 +250,7 @@ FAULTS = {
     "demand: {calls_per_year: {calls: 1e8, requests_per_call: 1}}": "nothing says how far the peak is above this mean",
     "demand: {sessions: {concurrent_users: 5, requests_per_session: 1, session_length: 10}}": "a duration with its unit",
     "demand: {trace: nowhere.csv}": "nowhere.csv: not found",
-    "demand: {requests_per_s: 5, trace: t.csv}": "state exactly one of",
+    "demand: {requests_per_s: 5, trace: t.csv}": "states 2 demands",
     "planning: {profile: office, peak_to_mean: 2}": "so does peak_to_mean",
     "planning: {profile: [1, 2]}": "24 weights (hours of a day) or 168 (of a week from Monday), not 2",
     f"planning: {{profile: {[0] * 24}}}": "all weights are 0",
