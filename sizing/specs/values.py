@@ -60,7 +60,9 @@ def share_of(read: Callable[[str | float], float]) -> BeforeValidator:
 
 
 def _count(text: str) -> object:
-    """Read a number as people write it (3k, 1,000); other text stays, and its type refuses it."""
+    """Read a number in thousands or millions, or with commas (3k, 1,000); other text stays, and its type refuses it."""
+    if not (text.strip()[-1:] in ("k", "K", "m", "M") or "," in text):
+        return text
     try:
         value = parse_number(text)
     except ValueError:
