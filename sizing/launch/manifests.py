@@ -53,7 +53,11 @@ COMPOSED = "what `docker compose config` makes of it"
 DEVICES = ("deploy", "resources", "reservations", "devices")
 EVERY = (None, "all", -1)  # counts of devices, and names, that stand for all of a server
 LEADER, WORKER = "leaderTemplate", "workerTemplate"  # in a LeaderWorkerSet
-CONTAINERS = "containers"  # of a pod
+CONTAINERS, BEFORE = "containers", "initContainers"  # of a pod
+TEXTS = (
+    ("spec", RAY_FILE),
+    ("spec", "source", "helm", "values"),
+)  # places of YAML in a text: in a RayService, in Argo CD
 GROUP_SIZE = "LWS_GROUP_SIZE"  # a LeaderWorkerSet sets this variable in each of its pods
 AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 TERMS = "nodeSelectorTerms"
@@ -85,7 +89,7 @@ class Container:
     a service; without one it always starts. `gpus_beside` are the GPUs of the other containers of its pod, by their paths, and
     `gpus_of_others` those of each further pod of its group, where they differ from its own. `drafts` says its speculative
     decoding with the acceptance, which no flag states. `holds` says the model and the precision of its checkpoint. `command` is
-    that of a script. `several` has the lines of all commands that its own script has, where they differ.
+    that of a script. `entered` says that its image's own command takes its words, and `file` is its file. `several` has the lines of all commands that its own script has, where they differ.
     """
 
     name: str
@@ -114,6 +118,8 @@ class Container:
     labels: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     command: ShellCommand | None = None
+    entered: bool = False
+    file: str = ""
     several: tuple[int | None, ...] = ()
     lines: dict[str, int | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -131,12 +137,17 @@ def containers(text: str, file: str, facts: LaunchFacts) -> list[Container]:
             raise InputError("is a template", file=file, allowed="what `helm template` makes of it") from None
         raise error from None
     found = [each for document in found for each in manifests_of(merged(document) if MERGE in text else document)]
-    found += [inside for each in found for inside in held(each, file, "spec", RAY_FILE)]
+    found += [inside for each in found for steps in TEXTS for inside in held(each, file, *steps)]
     _check_extended(found, file)
     others = beside(found, facts.charts)
     around = (node for document in found for node in (_services if _is_service(document) else nodes)(document, file))
-    stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)))
+    stated = (node for node in around if not (node.path and str(node.path[0]).startswith(EXTENSION)) and _stays(node))
     return [each for node in stated if (each := _container(node, facts, others)) is not None]
+
+
+def _stays(node: ManifestNode) -> bool:
+    """Whether a container runs as long as its pod: not one that prepares it."""
+    return BEFORE not in node.path or node.own.get("restartPolicy") == "Always"
 
 
 def _is_composed(document: YamlDocument) -> bool:
@@ -186,7 +197,8 @@ def _container(node: ManifestNode, facts: LaunchFacts, others: OtherDocuments) -
     if not stated and not keyed and not any(part in image for part in facts.closed_images):
         return None
     steps = tuple(step for step in node.path if isinstance(step, str))
-    found = Container(_name(node, steps), steps, stated, image, files=files_of(node, others))
+    found = Container(_name(node, steps), steps, stated, image, files=files_of(node, others), file=node.file)
+    found.entered = ("entrypoint" if node.path[:1] == (SERVICES,) else "command") not in own
     found.keyed = keyed or "modelFormat" in own or own.get("modelCommand") == "vllmServe"
     if service and "prefill" not in steps and value_at(node.document.data, "spec", "prefill"):
         found.name += "-decode"

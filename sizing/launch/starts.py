@@ -11,13 +11,14 @@ from sizing.catalog.shelf import only
 from sizing.launch import shell
 from sizing.launch.flags import Word, engine_names, flags_of
 from sizing.launch.manifests import HELD, Card, Container
-from sizing.specs.errors import nearest
+from sizing.specs.errors import InputError, nearest
 from sizing.specs.launch import LaunchFacts
 
 RUNNERS = ("docker", "podman", "nerdctl")
 GPUS, DEVICE = "--gpus", "--device"  # a runner's flags
 RUN_BY = ("bash", "sh", "dash", "ash", "zsh", "exec", "source", ".", "tini", "dumb-init", "nohup")  # run what follows
 MOST_SCRIPTS = 4  # that run one another
+_OF_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # a name of the Hugging Face Hub: ORGANISATION/MODEL
 MOST_TRIED = 64  # words used to guess the intended engine command
 _VARIABLE = re.compile(r"\$[({]?([A-Za-z_]\w*)[)}]?\Z")
 
@@ -56,7 +57,8 @@ def engine_of(container: Container) -> tuple[str, int] | None:
     found = _named(container.words)
     if found is not None or container.keyed:
         return found or ("vllm", 0)
-    own = not container.words or container.words[0].text.startswith("-")
+    first = container.words[0].text if container.words else "-"
+    own = first.startswith("-") or (container.entered and _OF_HUB.fullmatch(first) is not None)
     imaged = _runs(container.image) if own else None
     return None if imaged is None else (imaged, 0)
 
@@ -119,7 +121,12 @@ def _commands(
             held, given = files.get(word.text) or files.get(word.text.rpartition("/")[2]), words[at + 1 :]
         if held is None:
             continue
-        script = shell.script(held[0], "", held[1], variables)
+        try:
+            script = shell.script(held[0], container.file, held[1], variables)
+        except InputError:
+            if names_engine(held[0]):
+                raise
+            continue
         container.files |= script.files
         for command in script.commands:
             passed = (part for each in command.words for part in (given if _passes(each) and given else (each,)))

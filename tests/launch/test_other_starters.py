@@ -112,3 +112,29 @@ def test_an_argument_of_ray_serve_that_is_no_flag_is_told(tmp_path: Path) -> Non
     text = RAY.replace("SIZE", "{num_replicas: 1}").replace("max_model_len", "max_modellen")
     told = faults(written(tmp_path, text, "serve.yaml"), Filled(engine="vllm:0.12.0"))
     assert any(":10: --max-modellen" in each for each in told)
+
+
+def test_a_container_that_prepares_a_pod_is_no_deployment(tmp_path: Path) -> None:
+    one = f"{{image: {IMAGE}, args: [--model, llama-3.1-8b, -tp, '2']}}"
+    text = f"kind: Pod\nmetadata: {{name: p}}\nspec:\n  initContainers: [MORE]\n  containers: [{one}]\n"
+    warm = f"{{image: {IMAGE}, args: [--model, llama-3.1-70b]MORE}}"
+    asked = ON._replace(engine=None)
+    assert only(existing(written(tmp_path, text.replace("MORE", warm.replace("MORE", ""))), asked)).launched.serving.tp
+    sidecar = warm.replace("MORE", ", restartPolicy: Always")
+    assert len(existing(written(tmp_path, text.replace("MORE", sidecar)), asked)) == 2
+
+
+def test_the_image_s_own_command_takes_a_model_without_a_flag(tmp_path: Path) -> None:
+    text = f"kind: Pod\nspec:\n  containers:\n  - image: {IMAGE}\n    args: [meta-llama/Llama-3.1-8B, -tp, '2']\n"
+    found = only(existing(written(tmp_path, text), ON._replace(engine=None)))
+    assert (found.launched.model, found.launched.serving.tp) == ("meta-llama/Llama-3.1-8B", 2)
+    (told,) = faults(written(tmp_path, f"{text}    command: [download]\n"), ON._replace(engine=None))
+    assert "no command of an engine" in told
+
+
+def test_values_of_a_chart_in_a_text_of_argo_are_read(tmp_path: Path) -> None:
+    values = f"modelSpec:\n- {{name: a, repository: {IMAGE}, modelURL: llama-3.1-8b, vllmConfig: {{tensorParallelSize: 2}}}}\n"
+    text = "kind: Application\nspec:\n  source:\n    helm:\n      values: |\n"
+    text += "".join(f"        {line}\n" for line in values.splitlines())
+    found = only(existing(written(tmp_path, text), ON._replace(engine=None)))
+    assert found.launched.serving.tp == 2 and found.line("tp") == 7

@@ -98,3 +98,12 @@ def test_branches_that_start_something_else_are_a_fault(script: str, tmp_path: P
 )
 def test_branches_that_start_the_same_count_once(script: str, deployments: int, tmp_path: Path) -> None:
     assert len(existing(written(tmp_path, script, "run.sh"), ON)) == deployments
+
+
+def test_a_script_that_does_not_end_is_told_where_it_starts_an_engine(tmp_path: Path) -> None:
+    command = "command: [bash, /scripts/start.sh]"
+    with_engine = written(tmp_path, pod(f'{SERVE} -tp 4\necho "open', command))
+    (told,) = faults(with_engine, ON)
+    assert told.endswith(":16: a quote is not closed")
+    (told,) = faults(written(tmp_path, pod('echo "open', command)), ON)
+    assert "no command of an engine" in told
