@@ -12,7 +12,7 @@ from sizing.launch.terms import layout_of
 from sizing.model import architecture
 from sizing.question.ask import question_of
 from sizing.question.fields import Options
-from sizing.question.question import Question
+from sizing.question.question import OF_A_POOL, Question
 from sizing.specs.errors import Fault, InputError
 from sizing.specs.launch import Launched
 from sizing.specs.optimisations import Disaggregate, Optimisations, PoolLayout, Speculative
@@ -35,10 +35,7 @@ def deployments(found: Sequence[Existing]) -> Iterator[tuple[Existing, ...]]:
         allowed = "one of each in a file"
         raise InputError(f"has {counts} pools", file=first.file, line=first.line("command"), allowed=allowed)
     prefill, decode = pools["prefill"][0], pools["decode"][0]
-    one, other = (pool.launched.serving for pool in (prefill, decode))
-    own = [(name, role) for name, role in OF_ONE_POOL.items() if getattr(one, name) != getattr(other, name)]
-    notes = [f"{name} is that of the {role} pool" for name, role in own]
-    yield (prefill._replace(assumed=(*prefill.assumed, *notes)), decode)
+    yield (prefill, decode)
 
 
 def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], options: Options) -> Question:
@@ -47,8 +44,7 @@ def deployed_question(group: tuple[Existing, ...], demanded: Found[Workload], op
     served = parts[-1]  # the decode pool of two; pools differ only in what is sized apart
     if len(parts) > 1:
         _check_alike(group)
-        # Each pool states its own backend below. What one pool states says nothing of the other.
-        of_each = {"max_num_batched_tokens": parts[0].serving.max_num_batched_tokens, "all2all_backend": None}
+        of_each = dict.fromkeys(OF_A_POOL)  # each pool states its own below; what one states says nothing of the other
         served = served.model_copy(update={"serving": served.serving.model_copy(update=of_each)})
     found = load_model(served.model)
     asked = demanded.spec
@@ -110,13 +106,12 @@ def check_drafting(group: Sequence[Existing], asked: Speculative | None, flag: s
 
 def _pool(launched: Launched) -> PoolLayout:
     sizes = {name: size for name in POOL_SIZES if (size := getattr(layout_of(launched), name)) > 1 or name == "tp"}
-    backend = launched.serving.all2all_backend
-    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, all2all_backend=backend, **sizes)
+    own = {name: getattr(launched.serving, name) for name in OF_A_POOL}
+    return PoolLayout(gpu=launched.gpu, replicas=launched.replicas, **own, **sizes)
 
 
 POOL_SIZES = ("tp", "pp", "ep", "dp")
-OF_ONE_POOL = {"max_num_seqs": "decode", "max_num_batched_tokens": "prefill"}  # the pool that each setting bounds
-SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", "all2all_backend", *OF_ONE_POOL}
+SIZED_APART = {"tp", "pp", "ep", "dp", "cp", "dcp", *OF_A_POOL}
 
 
 def _check_alike(group: Sequence[Existing]) -> None:

@@ -50,6 +50,9 @@ class Rules:
     headroom: float
 
 
+OF_A_POOL = ("all2all_backend", "max_num_seqs", "max_num_batched_tokens")  # settings that may differ between pools
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSpace:
     """The GPU types and the stated sizes of one of two separate pools."""
@@ -58,9 +61,9 @@ class PoolSpace:
     pool: PoolLayout
 
     def serving(self, whole: Serving) -> Serving:
-        """The serving flags of this pool: in its own layout and with its own backend where given, else with those of `whole`."""
+        """The serving flags of this pool: in its own layout and with its own settings where given, else with those of `whole`."""
         sizes = {name: getattr(self.pool, name) for name in SIZES}
-        own = {"all2all_backend": self.pool.all2all_backend} if self.pool.all2all_backend else {}
+        own = {name: value for name in OF_A_POOL if (value := getattr(self.pool, name)) is not None}
         return whole.model_copy(update={**(sizes if any(sizes.values()) else {}), **own})
 
 

@@ -261,6 +261,8 @@ def _backend(value: Any) -> Any:
 
 
 Backend = Annotated[All2All, BeforeValidator(_backend)]  # as a user writes it
+MostSequences = Annotated[int, above(0, 1_000_000)]
+TokensOfStep = Annotated[int, above(0, 10_000_000)]
 Imbalance = Annotated[float, within(1, 1_000)]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sizing.specs.engine import Backend
+from sizing.specs.engine import Backend, MostSequences, TokensOfStep
 from sizing.specs.errors import nearest
 from sizing.specs.units import MOST_DURATION_S, parse_share, plain_float
 from sizing.specs.values import (
@@ -86,9 +86,9 @@ def read_pools(value: Any) -> Any:
 
 
 class PoolLayout(Spec):
-    """One pool: GPU type, layout and number of its replicas, and how its tokens reach their experts.
+    """One pool: GPU type, layout and number of its replicas, and settings of its engine.
 
-    The search chooses what is absent. An absent `all2all_backend` is that of `serving`.
+    The search chooses what is absent. Absent settings are those of `serving`.
     """
 
     gpu: Text | None = None
@@ -100,6 +100,8 @@ class PoolLayout(Spec):
     cp: GroupSize | None = None
     dcp: GroupSize | None = None
     all2all_backend: Backend | None = None
+    max_num_seqs: MostSequences | None = None
+    max_num_batched_tokens: TokensOfStep | None = None
 
 
 class Disaggregate(Spec):

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_
 
 from sizing.specs import values
 from sizing.specs.demand import Demand, RequestsEach, StatedProfile
-from sizing.specs.engine import Backend, Flag, Imbalance
+from sizing.specs.engine import Backend, Flag, Imbalance, MostSequences, TokensOfStep
 from sizing.specs.optimisations import NOTHING_ASKED, Optimisations
 from sizing.specs.units import lognormal_mean_below, parse_bytes, parse_duration_s, parse_limit, parse_share
 from sizing.specs.values import (
@@ -260,8 +260,8 @@ class Serving(Spec):
     redundant_experts: Annotated[int, above(0, 4096)] | None = None
     memory_fraction: Annotated[Fraction, AsShare] | None = None
     max_model_len: PositiveInt | None = None
-    max_num_seqs: Annotated[int, above(0, 1_000_000)] | None = None
-    max_num_batched_tokens: Annotated[int, above(0, 10_000_000)] | None = None
+    max_num_seqs: MostSequences | None = None
+    max_num_batched_tokens: TokensOfStep | None = None
     cuda_graphs_gib: Annotated[float, within(0, 1000)] | None = None
     kv_cache_bytes: Annotated[float, above(0, 1e15), written(parse_bytes)] | None = None
     max_total_tokens: PositiveInt | None = None

@@ -97,10 +97,7 @@ def test_each_pool_may_bound_what_is_its_own(tmp_path: Path) -> None:
     )
     (found,) = check(str(path), demand=str(demand), simulated=False)
     assert found.held is not None and found.held.answer is not None
-    serving = found.held.answer.pools[-1].replica.settings
-    assert (serving.max_num_seqs, serving.max_num_batched_tokens) == (64, 4096)
-    assert found.parts[0].assumed[-2:] == (
-        "max_num_seqs is that of the decode pool",
-        "max_num_batched_tokens is that of the prefill pool",
-    )
+    prefill, decode = (pool.replica.settings for pool in found.held.answer.pools)
+    assert prefill.max_num_batched_tokens == 4096 != decode.max_num_batched_tokens
+    assert decode.max_num_seqs == 64 != prefill.max_num_seqs
     assert found.findings[0].message.startswith("prefill: ")

@@ -121,6 +121,8 @@ WORKLOADS = {
     "drafts": f"{SMALL}optimisations: {{speculative: 'ngram:4@0.5'}}\n",
     "adapters": f"{SMALL}optimisations: {{lora: 8x16}}\n",
     "pools": f"{SMALL}optimisations: {{disaggregate: {{prefill: {{tp: 1, replicas: 1}}, decode: {{tp: 2, replicas: 2}}}}}}\n",
+    "pools of two types": f"{SMALL}optimisations: {{lora: 4x32, disaggregate: {{prefill: {{gpu: l40s, replicas: 2}}, decode: {{tp: 1, replicas: 1}}}}}}\n",
+    "images": f"{SMALL.replace('llama-3.1-8b', 'google/gemma-3-4b-it')}serving: {{memory_fraction: 0.85}}\noptimisations: {{images: 1x512x512}}\n",
     "redundant experts": f"{EXPERT}serving: {{tp: 1, dp: 4, ep: 4, redundant_experts: 4}}\n",
     "nodes": f"{SMALL.replace('llama-3.1-8b', 'deepseek-v3')}serving: {{tp: 8, pp: 2}}\n",
     "nodes of ranks": f"{SMALL.replace('llama-3.1-8b', 'deepseek-v3')}serving: {{tp: 1, dp: 16, ep: 16}}\n",
