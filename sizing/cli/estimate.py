@@ -79,17 +79,15 @@ def command(
 
         outcome = replayed(outcome, minute.value, data)
     found = record(outcome, explained=values["explain"], minute=minute.value)
-    pools = found.disaggregated
-    feasible = found.feasible if pools is None else pools.feasible
     if output.value == LINES:
         print_text(json_line(found))
     elif not values["quiet"]:
         write(document(found), output.value)
-    elif feasible:
+    elif found.feasible:
         print_text(shortest(found))
     else:
-        complain(f"infeasible: {found.limiting.detail if pools is None else pools.why}")
-    return 0 if feasible else 1
+        complain(f"infeasible: {found.limiting.detail}")
+    return 0 if found.feasible else 1
 
 
 def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
@@ -118,7 +116,7 @@ def _several(names: Sequence[str], values: Mapping[str, Any]) -> int:
     for question in questions:
         outcome = estimate(question.value, load_data(), simulated=not values["no_verify"])
         found = record(outcome, explained=values["explain"])
-        feasible &= found.feasible if found.disaggregated is None else found.disaggregated.feasible
+        feasible &= found.feasible
         print_text(json_line(found))
     return 0 if feasible else 1
 

@@ -83,7 +83,7 @@ def chapters(report: Report) -> Iterator[Chapter]:
         yield Chapter("layouts", "Other layouts", others, style="wide")
     yield Chapter("assumptions", "Assumptions", tuple(_assumptions(report)), style="source")
     commands = [Text(report.command, f"This page, with llmsize {__version__}:")]
-    simulated = estimate.simulate_command if estimate.disaggregated is None else estimate.disaggregated.simulate_command
+    simulated = estimate.simulate_command
     if simulated is not None:
         commands.append(Text(simulated, "The answer's own load, driven through its deployment:"))
     yield Chapter("repeat", "Repeat it", tuple(commands))
