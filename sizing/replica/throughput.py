@@ -32,6 +32,7 @@ class Rates:
     step_s: Array
     decode_s: Array
     chunk_s: Array
+    full_s: Array
     prompt_s: Array
     hit_s: Array
     another_s: Array
@@ -118,6 +119,7 @@ def rates_of(curves: Curves, flow: Batching, decoding: Array) -> Rates:
         step_s=step_s,
         decode_s=decode_s,
         chunk_s=chunk_s,
+        full_s=full_s,
         prompt_s=flow.passes * chunk_s,
         hit_s=hit_s,
         another_s=more_s - chunk_s,
@@ -147,6 +149,7 @@ def prefill_rates(curves: Curves, flow: Batching, utilisation: Array) -> Rates:
         step_s=nothing,
         decode_s=nothing,
         chunk_s=chunk_s,
+        full_s=full_s,
         prompt_s=flow.passes * chunk_s,
         hit_s=chunk_s,
         another_s=chunk_s,

@@ -36,7 +36,7 @@ BACKENDS = ("allgather", "low_latency")
 TABLE_TOLERANCE = 2e-3
 # Share of the highest stable rate -> how far the closed form may part from the simulator, as for one rank. Kernels of experts read
 # most weights for few tokens, so a step with two prompts takes less than two steps, which the closed form overstates.
-PARTS = {0.2: (0.03, 0.03), 0.4: (0.05, 0.055), 0.6: (0.085, 0.085), 0.75: (0.13, 0.1)}
+PARTS = {0.2: (0.03, 0.03), 0.4: (0.05, 0.05), 0.6: (0.085, 0.085), 0.75: (0.13, 0.1)}
 
 
 def step_of(layout: Layout, **batch: float) -> exact.Step:
