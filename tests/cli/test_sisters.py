@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from random_questions import drawn
 
 from sizing.catalog import shelf
 from sizing.cli.main import run
@@ -29,6 +30,7 @@ SITUATIONS = {
 FACTORS = {of: shelf.only(Corrections).of(of) for of in SITUATIONS.values()}
 CORRECTED = {of for of, by in FACTORS.items() if (by.decode, by.prefill) != (1.0, 1.0)}
 LATENCIES = ("ttft_ms", "itl_ms", "e2e_ms")
+RANDOM = 8
 OF_A_RUN = 0.1  # a simulation with other requests measures other latencies by so much
 
 
@@ -168,7 +170,23 @@ def test_what_nothing_is_published_of_says_so(more: str, capsys: Capture) -> Non
 @pytest.mark.parametrize("demand", ["--users 900", "--concurrency 80", "--dau 60000"])
 @pytest.mark.parametrize("place", ["-g h100-sxm --tp 1", "-g l40s,h100-sxm", "-g h100-pcie --layouts pipelines"])
 def test_every_kind_of_demand_has_one_answer(demand: str, place: str, capsys: Capture) -> None:
-    question = f"-m llama-3.1-8b --isl 1500 --osl 250 --itl 35ms --no-verify {demand} {place}"
+    agree(f"-m llama-3.1-8b --isl 1500 --osl 250 --itl 35ms --no-verify {demand} {place}", capsys)
+
+
+@pytest.mark.parametrize("seed", range(3000, 3000 + RANDOM))
+def test_a_random_question_has_one_answer(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Dense models and models of experts, with limits and without, on one GPU type or two; or none can serve it."""
+    options = drawn(seed) | ({"gpu": f"{drawn(seed)['gpu']},{drawn(-seed)['gpu']}"} if seed % 2 else {})
+    question = " ".join(f"--{name} {value}" for name, value in options.items()) + " --no-verify"
+    if run([*shlex.split(f"estimate {question}"), "--quiet"]) == 0:
+        capsys.readouterr()
+        agree(question, capsys)
+    else:
+        assert [run(shlex.split(f"{name} {question}")) for name in ("compare", "plan", "cost")] == [1, 1, 1]
+
+
+def agree(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Estimate, compare, plan, cost and sweep have the same GPUs, and the first four the same runs to rest on."""
     answer = asked(f"estimate {question}", capsys)
     compared, planned, priced = (asked(f"{name} {question}", capsys) for name in ("compare", "plan", "cost"))
     own, known = planned["workloads"][0], known_of(answer["deployment"] | answer)
@@ -176,6 +194,6 @@ def test_every_kind_of_demand_has_one_answer(demand: str, place: str, capsys: Ca
     gpus = answer["deployment"]["gpus"]
     assert compared["best"]["gpus"] == planned["gpus"] == gpus
     assert gpus in {one["gpus"] for one in priced["deployments"]}
-    varied = question.replace("--osl 250", "--vary osl=250").replace("--no-verify ", "")
+    varied = question.replace("--osl ", "--vary osl=").replace("--no-verify", "")
     rows = asked(f"sweep {varied}", capsys)["rows"]
     assert [row["gpus"] for row in rows if row["gpu"] == answer["deployment"]["gpu"]] == [gpus]

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from random_questions import EXPERTS, GPUS, drawn
 
 from sizing import ask
 from sizing.answers.answer import Answer, spent
@@ -18,33 +19,12 @@ from sizing.specs.data import Data
 
 QUESTIONS = int(os.environ.get("TESTS_METAMORPHIC", "20"))
 SIMULATED = max(3, QUESTIONS // 10)  # a simulated answer takes some ten times as long
-DENSE = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "mistral-7b-v0.1")
-EXPERTS = ("mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b", "deepseek-v3")
-GPUS = ("h100-sxm", "a100-sxm-80gb", "l40s", "h200-sxm", "h100-pcie", "b200")
 CHANGE = 1e-9  # of dollars an hour, that sums in another order differ by
 
 
 @cache
 def read() -> Data:
     return load_data()
-
-
-def drawn(seed: int) -> dict[str, Any]:
-    """Options of a random question: a usual service with limits or without, in flight or at a rate."""
-    draw = random.Random(seed)
-    found: dict[str, Any] = {
-        "model": draw.choice(DENSE + EXPERTS),
-        "gpu": draw.choice(GPUS),
-        "isl": int(10 ** draw.uniform(2, 3.8)),
-        "osl": int(10 ** draw.uniform(1, 3)),
-        "rps": round(10 ** draw.uniform(-0.5, 1.7), 2),
-    }
-    statistic = draw.choice(("", "p95:", "p99:"))
-    if draw.random() < 0.7:
-        found["ttft"] = f"{statistic}{draw.choice((0.3, 0.6, 1, 2, 5))}s"
-    if draw.random() < 0.7:
-        found["itl"] = f"{statistic}{draw.choice((20, 40, 80, 150))}ms"
-    return found
 
 
 def best(options: dict[str, Any], *, simulated: bool = False, **changes: Any) -> Answer | None:
