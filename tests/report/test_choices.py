@@ -77,7 +77,7 @@ def test_stated_prices_are_of_one_source() -> None:
 
 
 def test_no_provider_of_both_is_said() -> None:
-    assert "no provider is known that offers both" in PriceOrder(("mi300x", "b200"), ()).line().text
+    assert "none is known that offers both" in PriceOrder(("mi300x", "b200"), ()).line().text
 
 
 def said(gpus: int, gpus_sure: int | None, *, own: bool = False, without: int | None = None) -> str:

@@ -191,9 +191,11 @@ def test_inputs_are_counted_by_how_they_are_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_all_that_json_says_stands_behind_verbose(name: str) -> None:
-    shown = " ".join(render(document_of(document(name)), detailed=True).split())
-    first, _, options = " ".join(terminal(document(name)).split()).rpartition(" Next ")
-    assert shown.startswith(first) and options.startswith("--verbose")  # which the whole no longer offers
+    whole = render(document_of(document(name)), detailed=True)
+    first, _, options = terminal(document(name)).rpartition("\nNext ")
+    behind, shown = iter(whole.splitlines()), " ".join(whole.split())
+    assert all(line in behind for line in first.splitlines()), "each line, in its order"
+    assert options.strip().startswith("--verbose")  # which the whole no longer offers
     text = shown.lower()
     for section in ("load", "throughput", "utilisation", "cost", "memory"):
         for key, value in (parsed(name)[section] or {}).items():

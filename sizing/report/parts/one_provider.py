@@ -21,6 +21,11 @@ class AtProvider(NamedTuple):
     provider: str
     usd_per_hour: dict[str, float]
 
+    def cheaper_than(self, first: str) -> bool:
+        """Whether another GPU type costs less here, as money is written."""
+        least, usd = min(self.usd_per_hour.values()), self.usd_per_hour[first]
+        return least < usd and money(least) != money(usd)
+
 
 class PriceOrder(NamedTuple):
     """The order of GPU types by their typical prices, the cheapest first, and by the prices of each provider of the first and another."""
@@ -31,20 +36,17 @@ class PriceOrder(NamedTuple):
     def line(self) -> Line:
         """Write that the prices are of different providers, and who offers several of the types in which order."""
         first, count = self.typical[0], len(self.typical)
-        of_others = f"{first} and another of the {count:,}" if count > 2 else "both"
-        said = "of different providers or dates"
         if not self.providers:
-            return Line(f"{said}; no provider is known that offers {of_others}", LABEL, DIM)
-        stays = [each.provider for each in self.providers if next(iter(each.usd_per_hour)) == first]
-        turns = [each for each in self.providers if each.provider not in stays]
-        offer = "offers" if len(stays or turns) == 1 else "offer"
-        parts = [f"at {_named(stays)}, which {offer} {of_others}, {first} is cheapest too"] if stays else []
+            both = f"{first} and another of the {count:,}" if count > 2 else "both"
+            return Line(f"of different providers; none is known that offers {both}", LABEL, DIM)
+        turns = [each for each in self.providers if each.cheaper_than(first)]
+        stays = [each.provider for each in self.providers if each not in turns]
+        parts = [f"at {_named(stays)} {first} is cheapest too"] if stays else []
         for each in turns[:1]:
             (other, usd), usd_first = next(iter(each.usd_per_hour.items())), each.usd_per_hour[first]
             more = f" and {plural(len(turns) - 1, 'other')}" if len(turns) > 1 else ""
-            both = "" if stays else f", which {offer} {of_others},"
-            parts.append(f"at {each.provider}{more}{both} {other} is: {money(usd)}/h, {first} {money(usd_first)}/h")
-        return Line("; ".join((said, *parts)), LABEL, DIM)
+            parts.append(f"at {each.provider}{more} {other} is: {money(usd)}/h, {first} {money(usd_first)}/h")
+        return Line("; ".join(("of different providers", *parts)), LABEL, DIM)
 
 
 def price_order(answers: Iterable[Answer]) -> PriceOrder | None:
