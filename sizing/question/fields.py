@@ -338,6 +338,12 @@ def sets_demand(values: Mapping[str, Any]) -> bool:
     return any(text.strip().startswith("demand.") for text in values.get("set") or ())
 
 
+WITH_POOLS = {
+    "plan": ": cost prices both pools over a day, and estimate --headroom sizes them with a reserve",
+}
+
+
 def unpooled(command: str, field: str) -> Fault:
     """The fault of separate pools for a command that does not take them."""
-    return Fault(f"{command} takes no separate pools", field=field, remedy=f"{', '.join(POOLED)} take them")
+    remedy = f"{', '.join(POOLED)} take them{WITH_POOLS.get(command, '')}"
+    return Fault(f"{command} takes no separate pools", field=field, remedy=remedy)
