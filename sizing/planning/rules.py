@@ -70,7 +70,7 @@ def key_of(name: str) -> str:
 
 
 def rules_of(stated: PlanRules, scaling: Scaling) -> ProvisionRules:
-    """The rules of a plan: those `stated`, with defaults for the rest."""
+    """The rules of a plan: the `stated` ones, and defaults for the rest."""
     return ProvisionRules(
         spare=stated.spare or 0,
         availability=stated.availability,

@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 
 class Reserve(NamedTuple):
-    """Replicas in addition to those for the peak.
+    """Replicas in addition to the replicas for the peak.
 
     `replicas` is max(`spare`, `for_availability`) + `maintenance`. `spare` is the requested number; `maintenance` is the
     number lost while one node is out of service.

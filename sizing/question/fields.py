@@ -136,7 +136,7 @@ def named(options: Iterable[Field], *names: str) -> tuple[Field, ...]:
 
 
 def without(options: Iterable[Field], *names: str) -> tuple[Field, ...]:
-    """The options but for those with some names."""
+    """The options except the ones with these names."""
     return tuple(option for option in options if option.name not in names)
 
 

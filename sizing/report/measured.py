@@ -199,7 +199,7 @@ def html(answer: MeasuredAnswer) -> str:
 
 
 def _tiles(answer: MeasuredAnswer) -> Iterator[Tile]:
-    """Yield the GPUs, their cost, and the load of a replica; those of the plan where it is asked for."""
+    """Yield the GPUs, their cost, and the load of a replica. Where a plan is asked for, they are the plan's GPUs and cost."""
     found = answer.deployment if answer.plan is None else answer.plan
     if found is None or answer.load is None:
         return

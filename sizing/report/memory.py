@@ -28,7 +28,7 @@ RESIDENT_SHARE = 0.99  # resident share of the reserved memory: from here on, bo
 
 
 class MemoryReport(NamedTuple):
-    """The record of `llmsize memory`. `image_tokens` are those of the images that are stated for each request."""
+    """The record of `llmsize memory`. `image_tokens` counts the tokens of the images of a request, where images are stated."""
 
     fits: bool
     inputs: LayoutInputs

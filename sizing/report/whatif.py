@@ -340,7 +340,7 @@ def _together(found: Together) -> str:
 
 
 def _changed(found: Together, base: AnswerSummary) -> str:
-    """Write a combination and its GPUs beside those without it; of equal GPUs, what each could serve."""
+    """Write a combination and the GPUs with and without it. If their number is equal, write what each GPU could serve."""
     if found.gpus_saved:
         return f"{_together(found)} instead of {base.gpus:,}"
     most, without = number(found.answer.max_requests_per_s_per_gpu), number(base.max_requests_per_s_per_gpu)
@@ -348,7 +348,7 @@ def _changed(found: Together, base: AnswerSummary) -> str:
 
 
 def _saving(found: Together, base: AnswerSummary) -> str:
-    """Write the GPUs with a combination, those without it, and its options."""
+    """Write the GPUs with and without a combination, and its options."""
     if not found.gpus_saved or len(found.names) == 1:
         return _changed(found, base)
     every = "both" if len(found.names) == 2 else f"all {len(found.names)}"

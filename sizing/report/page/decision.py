@@ -1,4 +1,4 @@
-"""The decision of a page: the verdict, its figures (those of the plan, where one is asked for), what would change it, and the cost by GPU type."""
+"""The decision of a page: the verdict, its figures or the figures of the plan that is asked for, what would change it, and the cost by GPU type."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def verdict(report: Report) -> PageVerdict:
 
 
 def _counted(report: Report) -> str:
-    """Write the GPUs of the answer; those of each pool where the pools have different types."""
+    """Write the GPUs of the answer. Where two pools have different types, write each pool's GPUs."""
     d, found = report.decision, report.estimate.disaggregated
     pools = [] if found is None else [pool for pool in (found.prefill, found.decode) if pool is not None]
     if len({pool.gpu for pool in pools}) > 1:
@@ -122,7 +122,7 @@ def _binding(report: Report) -> Tile:
 
 
 def _of_plan(report: Report, plan: PlanReport) -> Iterator[Tile]:
-    """Yield the figures of a plan: its GPUs with their reserve, those after growth, their cost, and how many are sure."""
+    """Yield the figures of a plan: its GPUs with their reserve, the GPUs after growth, the cost, and the sure number."""
     growth = plan.growth
     then = None if growth is None else growth.at_date
     reserve = f"; {reserve_words(plan.workloads[0])}" if len(plan.workloads) == 1 else ""

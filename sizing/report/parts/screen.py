@@ -396,5 +396,5 @@ def _value(a: Assumption) -> str:
 
 
 def following(text: str = NEXT, *detailed: str) -> Line:
-    """The line with options and commands to try next; `detailed` are those that are left with --verbose."""
+    """The line with options and commands to try next; `detailed` are the ones that are left with --verbose."""
     return Line(text, "Next", DIM, detailed=detailed)
