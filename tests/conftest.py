@@ -36,6 +36,7 @@ LONG = (
     "test_report_browser.py",
     "test_metamorphic.py",
     "test_own_options.py",
+    "test_sisters.py",
     "test_own_runs.py",
     "test_whatif.py",
     "test_suggestions.py",
