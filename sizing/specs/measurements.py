@@ -264,13 +264,22 @@ class Conventions(OneFile):
     date: Text
 
 
+class ReadyLine(Spec):
+    """Words of the line by which a server says that it takes requests, and the source files that print it, with versions."""
+
+    words: Text
+    source: Text
+
+
 class LogLines(Spec):
     """The start-up log of an engine: an expression that recognises it, and expressions for each fact, the newest first.
 
+    `begins` is an expression for a line that each start prints once, before its facts; None if each process prints its own.
     `block_tokens` are the tokens of a cache block in logs that state the blocks alone.
     """
 
     sign: Text
+    begins: Text | None = None
     block_tokens: PositiveInt | None = None
     facts: dict[Text, tuple[Text, ...]]
 
@@ -280,5 +289,5 @@ class EngineLogs(OneFile, Sourced):
 
     FILE = "hardware_profiles/_engine_logs.yaml"
 
-    ready: Text
+    ready: tuple[ReadyLine, ...]
     engines: dict[Text, LogLines]

@@ -84,6 +84,7 @@ TERMS: dict[str, Term] = {"weight_precision": "precision", "kv_precision": "kv_p
 AFTER_START = 2**20  # characters after the last line that is a sign of a start
 NOTHING = ("", "auto", "None")
 ON = "on"
+QUOTES = {"'", '"'}
 KEY_AND_VALUE = re.compile(r"KV Cache is allocated\..*K size: ([\d.]+) GB, V size: ([\d.]+) GB")
 
 
@@ -94,11 +95,20 @@ def engine_of(content: str) -> str:
 
 
 def _start(content: str) -> str:
-    """A log up to the last line that ends a start. Later lines are of requests, which may hold any words."""
+    """The last start of a log, up to the line that ends it. Later lines are of requests, which may hold any words."""
     logs = only(EngineLogs)
-    *_, end = (0, *(ready.end() for ready in re.finditer(logs.ready, content)))
+    content = content[_begin(content, "|".join(known.begins for known in logs.engines.values() if known.begins)) :]
+    ready = "|".join(line.words for line in logs.ready)
+    *_, end = (0, *(found.end() for found in re.finditer(ready, content)))
     signs = "|".join(known.sign for known in logs.engines.values())
     return content[:end] if re.search(signs, content[:end]) else content
+
+
+def _begin(content: str, begins: str) -> int:
+    """The place in a log where its last start begins. Words within quotes are those of a request."""
+    lines = ((content.rfind("\n", 0, found.start()) + 1, found.start()) for found in re.finditer(begins, content))
+    *_, begin = (0, *(start for start, words in lines if not QUOTES & set(content[start:words])))
+    return begin
 
 
 def facts(content: str, file: str) -> EngineFacts:

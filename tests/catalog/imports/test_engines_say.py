@@ -187,9 +187,9 @@ def test_rows_of_scrapes_go_round_through_the_file(tmp_path: Path) -> None:
 
 LOGS = {
     "vllm": (  # figures of a published log: llm-d-planner's accuracy report, Llama-3.1-8B on an H100 under vLLM 0.19.0
+        "INFO 07-15 10:00:05 [arg_utils.py:9] non-default args: {'gpu_memory_utilization': 0.95}\n"
         "INFO 07-15 10:00:05 [core.py:69] Initializing a V1 LLM engine (v0.19.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', "
         "max_seq_len=8192, tensor_parallel_size=1, pipeline_parallel_size=1, kv_cache_dtype=auto\n"
-        "INFO 07-15 10:00:05 [arg_utils.py:9] non-default args: {'gpu_memory_utilization': 0.95}\n"
         "INFO 07-15 10:00:15 [gpu_model_runner.py:1801] Model loading took 14.99 GiB and 3.2 seconds\n"
         "INFO 07-15 10:00:30 [gpu_worker.py:232] Available KV cache memory: 58.11 GiB\n"
         "INFO 07-15 10:00:30 [kv_cache_utils.py:716] GPU KV cache size: 476,000 tokens\n"
@@ -235,6 +235,31 @@ LOGS = {
         "(EngineCore_0 pid=2) INFO [kv_cache_utils.py:716] GPU KV cache size: 1,876,000 tokens\n",
         {"model": "a/b", "tp": 2, "attention_dp": 2, "ep": 4, "max_model_len": 16384, "max_num_seqs": 128, "memory_fraction": 0.92,
          "max_num_batched_tokens": 4096, "weight_precision": "int4", "prefix_caching": "on", "speculative": "mtp", "drafted": 3},
+    ),
+    "vllm of 0.33": (  # vllm/entrypoints/common/startup.py, v1/core/kv_cache_utils.py, v1/worker/gpu_worker.py
+        "INFO [startup.py:38] vLLM server version 0.33.0, serving model a/b\n"
+        "INFO [startup.py:96] non-default args: {'model': 'a/b', 'max_num_seqs': 64}\n"
+        "INFO [core.py:140] Initializing a V1 LLM engine (v0.33.0) with config: model='a/b', speculative_config=None\n"
+        "INFO [model_runner.py:429] Model loading took 14.99 GiB memory and 3.200000 seconds\n"
+        "INFO [kv_cache_utils.py:1148] GPU KV cache size: 476,000 tokens, Maximum concurrency for 8,192 tokens per request: 58.11x\n"
+        "INFO [gpu_worker.py:1066] Free memory on device (78.5/79.19 GiB) on startup. Desired GPU memory utilization is (0.92, 72.85 GiB). "
+        "Actual usage is 15.2 GiB for consumed memory (weights + non-torch), 1.25 GiB for peak activation, and 0.9 GiB for CUDAGraph memory.\n",
+        {"engine_version": "0.33.0", "weights_gib": 14.99, "kv_cache_tokens": 476000, "max_concurrency": 58.11, "memory_fraction": 0.92,
+         "activation_gib": 1.25, "max_num_seqs": 64, "max_num_batched_tokens": None},
+    ),
+    "sglang of 0.5.20": (  # its arguments as a dict, its graphs by role
+        "server_args={'model_path': 'a/b', 'quantization': None, 'kv_cache_dtype': 'fp8_e4m3', 'tp_size': 8, 'dp_size': 2, "
+        "'enable_dp_attention': True, 'mem_fraction_static': 0.88, 'context_length': None, 'disable_radix_cache': False, "
+        "'speculative_algorithm': 'EAGLE', 'speculative_num_steps': 3, 'speculative_eagle_topk': 1, 'chunked_prefill_size': 16384}\n"
+        "Load weight end. elapsed=3.20 s, type=LlamaForCausalLM, avail mem=63.59 GB, mem usage=15.08 GB.\n"
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 435211, K size: 26.56 GB, V size: 26.56 GB\n"
+        "Capture target decode CUDA graph end. elapsed=7.82 s, mem usage=0.28 GB, avail mem=9.37 GB.\n"
+        "Capture draft decode CUDA graph end. elapsed=1.82 s, mem usage=0.08 GB, avail mem=9.29 GB.\n"
+        "max_total_num_tokens=435211, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2048, context_len=131072, "
+        "available_gpu_mem=9.29 GB\n",
+        {"model": "a/b", "weights_gib": 15.08, "kv_cache_gib": 53.12, "kv_cache_tokens": 435211, "graphs_gib": 0.28, "tp": 4,
+         "attention_dp": 2, "memory_fraction": 0.88, "max_num_batched_tokens": 8192, "max_num_seqs": 2048, "max_model_len": 131072,
+         "kv_precision": "fp8", "weight_precision": "", "prefix_caching": "on", "drafted": 3},
     ),
     "tensorrt-llm": (  # the log of its own documents
         "[TensorRT-LLM] TensorRT-LLM version: 0.14.0\n"
@@ -283,13 +308,25 @@ def test_a_service_that_ran_for_long_says_what_its_start_said(tmp_path: Path) ->
         assert facts == imported(tmp_path, log + said).facts[0]
 
 
+@pytest.mark.parametrize("ready", ["", "INFO: Application startup complete.\n"])
+@pytest.mark.parametrize("name", ["vllm", "vllm of 0.7", "sglang", "sglang of 0.5.20"])
+def test_settings_of_an_earlier_start_are_not_those_of_the_last(tmp_path: Path, name: str, ready: str) -> None:
+    """An earlier start, which failed or was stopped, had flags and memory of its own."""
+    earlier = {
+        "vllm": "non-default args: {'max_num_seqs': 7, 'enable_expert_parallel': True}\nmodel weights take 9.9GiB\n",
+        "sglang": "server_args=ServerArgs(tp_size=2, quantization='fp8', pp_size=3)\n",
+    }[name.partition(" ")[0]]
+    plain, told = (
+        imported(tmp_path, text, said=RunSettings()).facts for text in (LOGS[name][0], earlier + ready + LOGS[name][0])
+    )
+    assert told == plain
+
+
 @pytest.mark.parametrize("name", LOGS)
 def test_colours_and_requests_of_a_log_say_nothing(tmp_path: Path, name: str) -> None:
     log = LOGS[name][0]
     coloured = "".join(f"\x1b[1;36m(Engine pid=1)\x1b[0;0m {line}" for line in log.splitlines(keepends=True))
-    asked = (
-        'INFO: Application startup complete.\nINFO sent: "GPU KV cache size: 9 tokens, max_total_num_tokens=9 (9)"\n'
-    )
+    asked = 'INFO: Application startup complete.\nINFO sent: "GPU KV cache size: 9 tokens, max_total_num_tokens=9 (9), non-default args: server_args={"\n'
     plain, told = (imported(tmp_path, text, said=RunSettings()).facts for text in (log, coloured + asked))
     assert told == plain
 
@@ -313,7 +350,7 @@ def test_a_file_of_rows_that_a_log_cannot_give_is_a_fault(tmp_path: Path, capsys
 
 
 def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
-    (fault,) = imported(tmp_path, LOGS["vllm"][0].splitlines()[0]).faults
+    (fault,) = imported(tmp_path, "\n".join(LOGS["vllm"][0].splitlines()[:2])).faults
     assert "ends before it says what its memory holds" in str(fault)
 
 
